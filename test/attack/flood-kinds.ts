@@ -12,7 +12,7 @@ import {
   WINDOW_UPDATE,
 } from '../helpers/http2-frames.ts'
 
-export const FLOODED = 'attacked.site.localhost'
+export const FLOODED = 'flooded.site.localhost'
 
 /** Bytes of one connection: first `opening`, then `piece` again and again. */
 export interface FloodKind {

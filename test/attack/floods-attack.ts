@@ -6,22 +6,26 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { row, type TrialRow } from '../helpers/trials.ts'
 import type { Attack } from './attack.ts'
 import { type AttackSite, BESIDE } from './attack-site.ts'
-import { FLOOD_KINDS } from './flood-kinds.ts'
+import { FLOOD_KINDS, FLOODED } from './flood-kinds.ts'
 
 const CONNECTIONS = 10
 /** The bar: others' p99 in milliseconds, or so many times their p99 without an attack. */
 const P99_MS = 100
 const TIMES_IDLE = 10
 const PROBES = 100
-const EVERY_MS = 40
+const EVERY_MS = 25
+/** A request that takes longer has failed. */
+const PATIENCE_MS = 10_000
 /** Until the flood is under way. */
-const BEFORE_MS = 2_500
-const SCRIPT = join(import.meta.dirname, 'flood-process.ts')
+const BEFORE_MS = 1_500
 
 export const attack: Attack = {
   name: 'floods',
   what: 'ten connections send tiny frames as fast as they can, of each kind in turn',
   async run(site) {
+    const service = startScript('flood-service.ts', [])
+    const [port] = await once(service, 'message')
+    await site.tunnel(FLOODED, Number(port))
     const idle = await measure(site)
     const rows: TrialRow[] = []
     for (const name of Object.keys(FLOOD_KINDS)) {
@@ -33,6 +37,7 @@ export const attack: Attack = {
       rows.push(rowOf(`another tunnel: ${name}`, flooded.tunnel, idle.tunnel))
       rows.push(rowOf(`management API: ${name}`, flooded.management, idle.management))
     }
+    service.kill()
     return rows
   },
 }
@@ -67,9 +72,11 @@ async function timeOf(ask: () => Promise<boolean>): Promise<number> {
 function visit(site: AttackSite): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const options = { ...site.ingress, headers: { host: BESIDE }, agent: false }
-    get(options, (response) => {
+    const request = get({ ...options, timeout: PATIENCE_MS }, (response) => {
       response.resume().on('end', () => resolve(response.statusCode === 200))
-    }).on('error', reject)
+    })
+    request.on('timeout', () => request.destroy(new Error('no answer')))
+    request.on('error', reject)
   })
 }
 
@@ -81,8 +88,12 @@ function p99Of(times: readonly number[]): number {
 function startFlood({ site, ingress }: AttackSite, name: string): ChildProcess {
   const { ingress_https, ca_cert } = site.ready
   const ports = [String(ingress.port), new URL(ingress_https).port]
-  const args = ['--import', 'tsx', SCRIPT, ...ports, ca_cert, name, String(CONNECTIONS)]
-  return spawn(process.execPath, args, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+  return startScript('flood-process.ts', [...ports, ca_cert, name, String(CONNECTIONS)])
+}
+
+function startScript(file: string, args: readonly string[]): ChildProcess {
+  const all = ['--import', 'tsx', join(import.meta.dirname, file), ...args]
+  return spawn(process.execPath, all, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
 }
 
 function rowOf(what: string, ms: number, idleMs: number): TrialRow {
