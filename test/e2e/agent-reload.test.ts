@@ -277,7 +277,7 @@ describe('a reload of the agent that fails', () => {
     expect(local).toContain('b.site.test')
     await eventually(() => expect(on.registry.size).toBe(3))
     expect(await coming.end()).toEqual([])
-    expect(on.agent.program.stderr).not.toContain('was changed by the process')
+    expect(on.agent.program.stderr).not.toContain('another process changed the database')
 
     on.change(`await import(${JSON.stringify(MAIN)})`)
     await on.agent.reload()
@@ -305,7 +305,7 @@ describe('a new process that is ready, and never says so', () => {
       expect(lastStatus(on)).toMatch(/; the reload failed: /)
     })
     expect(on.agent.program.stderr).toContain('ready, and silent')
-    expect(on.agent.program.stderr).not.toContain('was changed by the process')
+    expect(on.agent.program.stderr).not.toContain('another process changed the database')
     expect((await on.call('GET', '/status', undefined, PROVISIONED)).status).toBe(401)
     expect((await on.call('PUT', '/tunnels/c.site.test', on.specOf('c.site.test'))).ok).toBe(true)
     const tunnels = (await (await on.call('GET', '/tunnels')).json()) as { domain: string }[]

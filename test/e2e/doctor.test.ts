@@ -110,7 +110,11 @@ describe('device-agent doctor without an agent', () => {
         remedy: /chmod 700/,
       },
     ],
-    ['no authtoken', () => ({ SVC_AUTHTOKEN: '' }), { check: 'authtoken', detail: /none/ }],
+    [
+      'no authtoken',
+      () => ({ SVC_AUTHTOKEN: '' }),
+      { check: 'authtoken', detail: /no authtoken is set/ },
+    ],
     [
       'an authtoken that others read',
       (folder) => {
@@ -146,7 +150,7 @@ describe('device-agent doctor without an agent', () => {
     [
       'a CA that is none',
       () => ({ SVC_CA_CERT: '/etc/hostname' }),
-      { check: 'CA certificate', detail: /no PEM/ },
+      { check: 'CA certificate', detail: /is not a PEM file/ },
     ],
     [
       'a CA that is gone',
@@ -191,7 +195,7 @@ describe('device-agent doctor without an agent', () => {
         const port = await listen(createTls({ cert: certPem, key: keyPem }))
         return { SVC_SERVER_ADDR: `localhost:${port}` }
       },
-      { check: /^tls /, detail: /expired on Jan {1,2}2 .*1970/, remedy: /Renew/ },
+      { check: /^tls /, detail: /expired on Jan {1,2}2 .*1970/, remedy: /renew the certificate/ },
     ],
     [
       'a clock that is not that of the service',
@@ -213,7 +217,7 @@ describe('device-agent doctor without an agent', () => {
         const { folder } = mountSmallDisk('8m')
         return { AGENT_DATA_DIR: folder }
       },
-      { check: 'disk', detail: /^[78] MiB free/, remedy: /Make room/ },
+      { check: 'disk', detail: /^[78] MiB free/, remedy: /^Free disk space/ },
     ])
   }
 
@@ -277,9 +281,7 @@ describe('device-agent doctor beside an agent', () => {
       const found = good.find(({ check }) => check === `upstream ${url}`)
       expect(found?.detail).toMatch(/^answers 200 after \d+ ms$/)
     }
-    expect((await run('doctor')).stdout).toMatch(
-      /\n4 things are not well; begin with the first\.\n$/,
-    )
+    expect((await run('doctor')).stdout).toMatch(/\n4 checks failed\. Start with the first\.\n$/)
   })
 })
 
@@ -366,7 +368,7 @@ describe('device-agent doctor beside a gateway', () => {
     await two.finds({
       check: 'tunnel door.site.localhost',
       detail: expect.stringMatching(/ERR_NGROK_334|already|another/i),
-      remedy: expect.stringMatching(/^Close the domain where it is online/),
+      remedy: expect.stringMatching(/^Close the domain on the other device/),
     })
   })
 

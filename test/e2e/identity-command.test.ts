@@ -32,7 +32,7 @@ describe('device-agent identity reset', () => {
     const before = id()
     const { code, stdout, stderr } = await reset()
     expect([code, stdout, id()]).toEqual([1, '', before])
-    expect(stderr).toContain('refused here as a conflict')
+    expect(stderr).toContain('refused here as a\nconflict')
     expect(stderr).toContain('Nothing is changed yet. Add --yes to continue.')
   })
 
@@ -43,8 +43,8 @@ describe('device-agent identity reset', () => {
     expect(code).toBe(0)
     expect(id()).toMatch(/^dev_[0-9a-f]{24}$/)
     expect(id()).not.toBe(before)
-    expect(stdout).toContain(`This device is ${id()} now, it was ${before}.`)
-    expect(stdout).toContain('from its next start on')
+    expect(stdout).toContain(`New device id: ${id()} (previous: ${before}).`)
+    expect(stdout).toContain('uses the new identity after its next start')
     expect(statSync(path).mode & 0o777).toBe(0o600)
   })
 
@@ -69,6 +69,6 @@ describe('device-agent identity reset', () => {
       env: SERVICE,
     })
     expect(code).toBe(1)
-    expect(stderr).toContain('No agent has its data in')
+    expect(stderr).toContain('No agent data found in')
   })
 })

@@ -113,7 +113,7 @@ describe('the command line on the device', () => {
     expect(stderr).toContain('/policy/on_http_request/0/actions/0/type: Unknown action denyx')
     expect((await json('tunnels', 'show', 'cam')).policy).toBe(before.policy)
     expect((await run('tunnels', 'set-policy', 'cam')).stderr).toContain(
-      'Name a file, or --default',
+      'Give either a file or --default',
     )
     expect((await run('tunnels', 'set-policy', 'cam', 'none.yaml')).stderr).toContain('ENOENT')
     expect((await run('tunnels', 'show', 'none')).stderr).toBe(
@@ -129,7 +129,7 @@ describe('the command line on the device', () => {
   it('says that no agent runs, whether or not one did', async () => {
     const { run, program } = await startAgent()
     await program.end('SIGKILL')
-    expect((await run('status')).stderr).toContain('The agent does not run')
+    expect((await run('status')).stderr).toContain('The agent is not running (stale socket).')
     const nowhere = await runProgram({ args: ['status'], cwd: temporaryFolder(), env: SERVICE })
     expect([nowhere.code, nowhere.stderr]).toEqual([
       1,

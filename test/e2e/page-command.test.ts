@@ -23,7 +23,7 @@ describe('device-agent page', () => {
     expect(url).toBe(`${api}/page/`)
     expect(stdout).toContain(`code     ${secret}, valid once, until `)
     expect(stdout).toMatch(/[█▀▄]{10}/)
-    expect(stdout).toContain('This address is good on this device alone.')
+    expect(stdout).toContain('This address works only on this device.')
     const { host, port } = new URL(url)
     expect(stdout).toContain(`ssh -L ${port}:${host} <device>`)
     expect(stdout).not.toContain('\x1b')

@@ -95,8 +95,8 @@ describe('device-agent provision', () => {
   it.each([
     [[], /^error: use --name for one device or --list for many/],
     [['--name', 'a', '--list', 'b'], /^error: option '--list <file>' cannot be used with/],
-    [['--name', 'a', '--api-url', 'ftp://a.test'], /^error: .*must be a URL/],
-    [['--name', 'a', '--server-addr', 'a'], /^error: .*must be host:port/],
+    [['--name', 'a', '--api-url', 'ftp://a.test'], /^error: .*Use a URL/],
+    [['--name', 'a', '--server-addr', 'a'], /^error: .*Use host:port/],
   ])('calls %j wrong usage', async (args, sentence) => {
     const { code, stdout, stderr } = await runProgram({ args: ['provision', ...args] })
     expect([code, stdout]).toEqual([2, ''])

@@ -39,7 +39,11 @@ async function agentOnTrial(state: object) {
 
 describe.skipIf(!canMount())('a reload of the agent while an update is under way', () => {
   it.each([
-    ['is about to be tried', { state: 'prepared', bootId: 'b' }, /is about to be tried/],
+    [
+      'is about to be tried',
+      { state: 'prepared', bootId: 'b' },
+      /The trial of version 9\.0\.0 is about to start/,
+    ],
     [
       'is on trial',
       { state: 'trying', dataDir: '/data', untilMs: 2 ** 52 },
@@ -52,7 +56,7 @@ describe.skipIf(!canMount())('a reload of the agent while an update is under way
       expect(agent.told.at(-1)).toMatch(/^READY=1\nSTATUS=.*the reload was refused: /s)
     })
     expect(agent.told.at(-1)).toMatch(reason)
-    expect(agent.told.at(-1)).toContain('The update restarts the agent itself')
+    expect(agent.told.at(-1)).toContain('The update restarts the agent.')
     expect(hasEnded(agent.pid)).toBe(false)
   })
 })

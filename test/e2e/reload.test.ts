@@ -137,8 +137,8 @@ describe('a reload of the gateway', () => {
     expect(told.filter((text) => text.startsWith('RELOADING=1'))).toHaveLength(1)
     expect(told.filter((text) => text.startsWith('READY=1'))).toHaveLength(2)
     expect(told.filter((text) => text.startsWith('STOPPING=1'))).toHaveLength(0)
-    expect(keeper.stderr).toContain('another process has taken over')
-    expect(keeper.stderr).not.toContain('reload failed')
+    expect(keeper.stderr).toContain('the new process has taken over')
+    expect(keeper.stderr).not.toContain('the reload failed')
   })
 
   it.each([

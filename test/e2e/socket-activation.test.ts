@@ -44,10 +44,10 @@ it('serves on the sockets that it was given, and who connects while it is away w
   expect((await late).status).toBe(200)
   process.kill(second.pid, 'SIGTERM')
   expect(await keeper.ended()).toBe(0)
-  expect(keeper.stderr).not.toContain('no setting names')
+  expect(keeper.stderr).not.toContain('no setting uses')
 })
 
-it('says which of the sockets no setting names, and serves on the others', async () => {
+it('says which of the sockets no setting uses, and serves on the others', async () => {
   const { keeper } = await openKeeper(['127.0.0.1', '127.0.0.1'], {
     GATEWAY_HTTP_LISTEN: '127.0.0.1:0',
   })
@@ -56,7 +56,7 @@ it('says which of the sockets no setting names, and serves on the others', async
   expect(ready).toMatchObject({ agent_listen: keeper.addresses[0] })
   process.kill(pid, 'SIGTERM')
   expect(await keeper.ended()).toBe(0)
-  expect(keeper.stderr.match(/no setting names this address/g)).toHaveLength(1)
+  expect(keeper.stderr.match(/no setting uses this address/g)).toHaveLength(1)
   expect(keeper.stderr).toContain(`"address":"${keeper.addresses[1]}"`)
 })
 

@@ -134,7 +134,7 @@ describe('device-agent token', () => {
     const { start, run } = agentIn()
     await start()
     const { stdout, stderr } = await run(['create', 'site monitor'])
-    expect(stdout).toMatch(/^dagt_[\w-]{43}\n\nThis is site monitor: scope read, no expiry\./)
+    expect(stdout).toMatch(/^dagt_[\w-]{43}\n\nToken site monitor: scope read, no expiry\./)
     expect(stderr).toBe('')
     const again = await run(['rotate', 'site monitor', '--overlap', '30d'])
     expect(again.stdout).toMatch(/\nThe previous secret works until 2\S+Z\.\n$/)
@@ -154,7 +154,7 @@ describe('device-agent token', () => {
       expect([code, stdout]).toEqual([1, ''])
       return stderr
     }
-    expect(await refused(['list'])).toMatch(/^device-agent: No agent has its data in .*\/data: /)
+    expect(await refused(['list'])).toMatch(/^device-agent: No agent data found in .*\/data\. /)
     await start()
     for (const isRunning of [true, false]) {
       if (!isRunning) await stop()

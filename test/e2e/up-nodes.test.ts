@@ -114,7 +114,7 @@ describe.skipIf(!hasPostgres)('device-agent up --nodes', () => {
     const url = await urlOf()
     const port = new URL(url).port
     const cases: [words: string, url: string | undefined][] = [
-      ['name an empty database with --database-url', undefined],
+      ['Set --database-url postgres://user@host/database', undefined],
       ['must be postgres://user@host/database', 'http://db.lan/site'],
       ['cannot be reached', url.replace(`:${port}/`, ':1/')],
       ['rejected the password', url.replace('correct', 'wrong')],

@@ -70,7 +70,7 @@ describe('OwnTrial', () => {
     expect(other('/usr/lib/other').report()).toBeUndefined()
     expect(lines).toEqual([])
     const sentence = expect.stringContaining(
-      'the update to 1.1.0 was rolled back: the new version stopped',
+      'The update to 1.1.0 was rolled back: the new version stopped',
     )
     expect(other('/usr/lib/device-agent').report()).toMatchObject({
       state: 'rolled-back',

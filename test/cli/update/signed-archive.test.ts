@@ -192,7 +192,7 @@ describe('keys', () => {
     const path = join(temporaryFolder(), 'key.pem')
     const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
     writeFileSync(path, privateKey.export({ type: 'pkcs8', format: 'pem' }))
-    expect(() => readSigningKey(path)).toThrow(/no Ed25519 key/)
+    expect(() => readSigningKey(path)).toThrow(/not an Ed25519 key/)
     writeFileSync(path, signed().privateKey.export({ type: 'pkcs8', format: 'pem' }))
     expect(readSigningKey(path).asymmetricKeyType).toBe('ed25519')
   })
