@@ -32,6 +32,16 @@ export class NameOwners {
     return rules.reservationProblem(reserved, related, this.#ownNames)
   }
 
+  /** The older domain of another account that overlaps with this one, and serves where both cover a name. */
+  olderOverlap(reserved: ReservedDomain): ReservedDomain | undefined {
+    if (reserved.ownerId === null || reserved.isGranted) return undefined
+    const related = this.#domains.related(reserved.domain)
+    for (const [older, newer] of rules.contradictions(related)) {
+      if (newer.id === reserved.id) return older
+    }
+    return undefined
+  }
+
   useProblem(host: string, use: rules.NameUse): rules.UseProblem | undefined {
     return rules.useProblem(host, use, this.#find, this.#ownNames)
   }

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import type { Authority } from '../../access/authority.ts'
 import type { CertificateStatus } from '../../certificates/certificate-status.ts'
 import type { DomainRegistrar, DomainSettings } from '../../endpoints/domain-registrar.ts'
 import { challengeTarget, cnameTarget } from '../../records/dns-target.ts'
@@ -55,6 +56,13 @@ export const ReservedDomainView = z.strictObject({
   owner_id: z.string().optional(),
   domain: z.string(),
   region: z.string(),
+  /**
+   * Only where an older domain of another account overlaps, from before overlaps were refused: the older
+   * one serves the names that both cover.
+   */
+  overlap: z
+    .strictObject({ older_id: z.string(), older_domain: z.string(), msg: z.string() })
+    .optional(),
   cname_target: z.string(),
   http_endpoint_configuration: z.null(),
   https_endpoint_configuration: z.null(),
@@ -86,6 +94,7 @@ export interface CertificatesOfDomains {
 export interface ReservedDomainsDeps {
   readonly domains: ReservedDomainStore
   readonly registrar: DomainRegistrar
+  readonly authority: Authority
   readonly domainCertificates: CertificatesOfDomains
   /** CNAME targets lie below it; its names have to lead to this gateway. */
   readonly cnameBase: string
@@ -96,6 +105,7 @@ export interface ReservedDomainsDeps {
 export function reservedDomains({
   domains: store,
   registrar,
+  authority: { owners },
   domainCertificates,
   cnameBase,
   dnsCheck,
@@ -114,6 +124,7 @@ export function reservedDomains({
       ...(domain.ownerId !== null && { owner_id: domain.ownerId }),
       domain: domain.domain,
       region: domain.region,
+      ...overlapOf(owners.olderOverlap(domain)),
       http_endpoint_configuration: null,
       https_endpoint_configuration: null,
       certificate: null,
@@ -183,6 +194,12 @@ export function reservedDomains({
 
 /** Overlaps are for the gateway's owner to allow, and not for a key that is for one owner. */
 const authorOf = ({ isOwnerOnly }: Caller) => ({ isGranting: !isOwnerOnly })
+
+function overlapOf(older: ReservedDomain | undefined) {
+  if (!older) return {}
+  const msg = `${older.domain} is older and belongs to another account. It serves the names that both domains cover. To let this domain serve them, set its owner_id again with a key of the gateway's owner. Otherwise delete this domain.`
+  return { overlap: { older_id: older.id, older_domain: older.domain, msg } }
+}
 
 function ownerIn({ owner_id }: z.infer<typeof ReservedDomainUpdate>): string | null | undefined {
   return owner_id && renamed(owner_id, 'bot')

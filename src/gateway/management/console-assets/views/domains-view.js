@@ -102,6 +102,7 @@ function domainCard(domain, owners, reload) {
       ['Owner', domain.owner_id && owners.of(domain.owner_id)],
       ['Reserved', formatDate(domain.created_at)],
       ['Certificate', certificate.sentence],
+      ['Overlap', domain.overlap?.msg],
     ),
     element('h3', {}, 'DNS records'),
     element(
