@@ -130,7 +130,7 @@ describe('the end of a lease', () => {
       await clock.advance(retryMs)
     }
     expect(told()).toEqual([expect.stringContaining('the node two is 9.0.0')])
-    expect(lines.filter(({ msg }) => /given this one up/.test(`${msg}`))).toHaveLength(1)
+    expect(lines.filter(({ msg }) => /marked this node as lost/.test(`${msg}`))).toHaveLength(1)
     others.pop()
     await clock.advance(retryMs)
     await eventually(() => expect(lease.state).toBe('held'))

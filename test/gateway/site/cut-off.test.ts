@@ -31,7 +31,8 @@ describe.skipIf(!hasPostgres)('a gateway that is started while PostgreSQL is awa
     await postgres.stop()
     await two.gateway.stop()
     const again = await cluster.start({ ...place, dataDir: two.dataDir, joins: false })
-    const told = () => one.logText().split('which gateways are of the site').length - 1
+    const told = () =>
+      one.logText().split('cannot be asked for the nodes of the cluster').length - 1
     await eventually(() => expect([link()?.name === 'up', told()]).toEqual([false, 1]))
     await postgres.start()
     await eventually(() => {

@@ -258,7 +258,7 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
     const { node } = await openDatabase()
     const one = await node('nd_1')
     const { text } = captured
-    const clock = 'more than 5 minutes off that of PostgreSQL'
+    const clock = 'differs from PostgreSQL by more than 5 minutes'
     const timesTold = () => text().split(clock).length - 1
     const before = timesTold()
     one.clock.stepWall(HOUR_MS)
