@@ -56,5 +56,5 @@ it('takes the key of nobody who does not have it', async () => {
 it('refuses a key that is another one', async () => {
   const [{ pem }, { pem: other }] = [await makeNode(), await makeNode()]
   const mixed = { certPem: pem.certPem, keyPem: other.keyPem }
-  await expect(ClusterAuthority.open(mixed)).rejects.toThrow('another key')
+  await expect(ClusterAuthority.open(mixed)).rejects.toThrow('does not match its key')
 })
