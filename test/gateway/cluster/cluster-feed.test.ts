@@ -77,7 +77,7 @@ describe.skipIf(!hasPostgres)('ClusterFeed', () => {
     expect(ids.toSorted()).toEqual(['one', 'two'])
     expect(two.cluster.table.find('https', 'odd.example')).toBeUndefined()
     await looked(3)
-    const named = () => warnings('left out').flatMap(({ rows }) => rows)
+    const named = () => warnings('cannot be parsed').flatMap(({ rows }) => rows)
     expect(named().toSorted()).toEqual(['claim https odd.example', 'node strange'])
     // Understood by now, and odd again: that is another case of it.
     const facts = JSON.stringify(nodeFacts({ name: 'strange' }))

@@ -222,7 +222,7 @@ describe.skipIf(!hasPostgres)('with a PostgreSQL', () => {
       const options = await fresh()
       await migrateSchema(options, steps)
       await expect(migrateSchema(options, steps.slice(0, 1))).rejects.toThrow(
-        'The tables were changed by a newer version: it carries notes-2.',
+        'The tables were changed by a newer version: unknown schema steps: notes-2.',
       )
     })
   })
