@@ -43,7 +43,7 @@ describe('Gateway', () => {
   it('is the only one in its folder', async () => {
     const { dataDir } = await startGateway()
     const another = startGateway({ dataDir })
-    await expect(another).rejects.toThrow(`Another gateway uses the data folder ${dataDir}`)
+    await expect(another).rejects.toThrow(`Another gateway is using the data directory ${dataDir}`)
   })
 
   it('says which address is taken', async () => {
