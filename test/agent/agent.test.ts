@@ -61,7 +61,7 @@ describe('restore', () => {
     expect(next.status()).toMatchObject({
       ready: false,
       verdict: expect.stringMatching(
-        /^0 of 1 tunnels online; not connected for 0 s: auth\. Put an authtoken into /,
+        /^0 of 1 tunnels online; not connected for 0 s: auth\. Write an authtoken to /,
       ),
       link: { state: 'waiting', reason: 'auth' },
     })

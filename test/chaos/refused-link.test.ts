@@ -64,7 +64,9 @@ describe('the tunnels of a device', () => {
     on.proxy.cut()
     await isDown(on)
     await eventually(() => expect(on.gateway.parts.registry.size).toBe(0))
-    const elsewhere = await bind(await connectSdk(on), 'b.site.test')
+    // The gateway holds the name for this device for a while.
+    const other = await connectSdk(on)
+    const elsewhere = await eventually(() => bind(other, 'b.site.test'))
     // It may be a ghost of its own for a while.
     const shown: (string | undefined)[] = []
     const stop = on.agent.onChange(() => {

@@ -117,7 +117,7 @@ describe('a service behind a tunnel that is online', () => {
     expect(await on.visit('a')).toBe(504)
     await eventually(() => {
       const { remedy = '' } = on.agent.list()[0]?.status ?? {}
-      expect(remedy).toContain('give it more than 1 s with upstream.timeout')
+      expect(remedy).toContain('raise the timeout of 1 s with upstream.timeout')
     })
     open()
     expect(await patient).toBe('hello')
@@ -133,7 +133,7 @@ describe('a service behind a tunnel that is online', () => {
     await eventually(() => {
       const [status] = on.agent.list().map((tunnel) => tunnel.status)
       expect(status).toMatchObject({ state: 'online', upstream: 'down', reason: 'upstream' })
-      expect(status?.lastError).toContain('or answers /alive with an error')
+      expect(status?.lastError).toContain('or the health check /alive fails')
       expect(on.agent.status().verdict).toContain(`no healthy answer from localhost:${port}`)
     })
     await on.agent.replace(spec.domain, { ...spec, upstream: { health: 'tcp' } })
@@ -273,7 +273,7 @@ describe('the way to the device', () => {
     const { link, ready, verdict } = site.agent.status()
     if (tunnel === ALONE) {
       expect([link, ready]).toMatchObject([{ state: 'up', since }, true])
-      expect(verdict).toContain('unverified: this device does not reach agent.site.test itself')
+      expect(verdict).toContain('unverified: this device cannot reach agent.site.test itself')
     } else {
       expect(ready).toBe(false)
       expect(verdict).toMatch(/network/)
@@ -293,7 +293,7 @@ describe('the way to the device', () => {
     expect(await on.visit('a')).toBe('hello')
     const { link, ready, verdict } = on.agent.status()
     expect([link.state, ready]).toEqual(['up', true])
-    expect(verdict).toContain('unverified: this device does not reach agent.site.test itself (dns)')
+    expect(verdict).toContain('unverified: this device cannot reach agent.site.test itself (dns)')
   })
 
   it('a gateway that is frozen is no link, and one that has thawed is', async () => {

@@ -247,7 +247,7 @@ describe('a reload of the agent that fails', () => {
     [
       'cannot listen where it should, as it finds out late',
       `process.env.AGENT_LISTEN = '203.0.113.7:1'`,
-      /does not have that address/,
+      /does not have the address/,
     ],
     [
       'ends when it has the data folder',
