@@ -34,12 +34,14 @@ export function acquireFor(
 export function handBack(
   stream: ProxyStream,
   { fields }: DeviceRequest,
-  response: Pick<ResponseHead, 'fields'>,
+  response: Pick<ResponseHead, 'status' | 'fields'>,
   { logins }: StreamClient,
 ): boolean {
   const answered = loginOfResponse(response.fields)
   if (!stream.isOfOne && !answered && !loginOfRequest(fields)) return true
-  if (logins) logins.keep(stream, answered?.isContinued === true)
+  // With another status a token proves the service to the client: the login has ended (RFC 4559 5).
+  const isRefused = response.status === 401 || response.status === 407
+  if (logins) logins.keep(stream, isRefused && answered?.isContinued === true)
   else stream.retire()
   return false
 }

@@ -110,3 +110,30 @@ it('keeps a login with an HTTP/2 connection', async () => {
   const other = await connectHttp2(site)
   expect((await answerOf(openStream(other))).status).toBe(401)
 })
+
+it('keeps a login whose last answer proves the service, as Kerberos does', async () => {
+  const server = createServer((socket) => {
+    let isIn = false
+    socket.on('error', () => {})
+    socket.on('data', (chunk) => {
+      isIn ||= chunk.includes('Authorization: Negotiate YII')
+      const proof = chunk.includes('Authorization') ? 'WWW-Authenticate: Negotiate oRQwEg==' : 'X: y'
+      const status = isIn
+        ? `200 OK\r\n${proof}`
+        : '401 Unauthorized\r\nWWW-Authenticate: Negotiate'
+      socket.write(`HTTP/1.1 ${status}\r\nContent-Length: 0\r\n\r\n`)
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => void server.close())
+  const site = await startIngressSite({ service: (server.address() as { port: number }).port })
+  const client = RawClient.connect(site.addresses.http.port)
+  client.send(get('ann', 'Negotiate YIIabc'))
+  await client.receive('Negotiate oRQwEg==')
+  client.send(get('ann'))
+  await expect.poll(() => client.text.match(/^HTTP\/1.1 \d+/gm)).toEqual([
+    'HTTP/1.1 200',
+    'HTTP/1.1 200',
+  ])
+})
