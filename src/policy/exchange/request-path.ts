@@ -74,7 +74,9 @@ export function rawPathOf(target: string): string {
 
 /** Whether a service may take the path of a target for another one than a policy does. */
 export function isAmbiguousPath(target: string): boolean {
-  return MAY_BE_AMBIGUOUS.test(target) && AMBIGUOUS.test(rawPathOf(target))
+  if (!MAY_BE_AMBIGUOUS.test(target)) return false
+  // Decoded once: signs and digits of an escape may be escaped, as in `%25%32%65` for `%252e`.
+  return AMBIGUOUS.test(decode(rawPathOf(target), IN_PATH))
 }
 
 /** A target in its parts as decisions see them. */
