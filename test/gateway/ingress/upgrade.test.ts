@@ -131,6 +131,8 @@ describe('an upgrade', () => {
 
   it.each([
     ['to HTTP/2', 'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n'],
+    ['to HTTP under TLS', 'Connection: Upgrade\r\nUpgrade: TLS/1.2, HTTP/1.1\r\n'],
+    ['to HTTP by its name', 'Connection: Upgrade\r\nUpgrade: http/2.0\r\n'],
     ['that Connection does not name', 'Upgrade: raw\r\n'],
     ['to HTTP/2 behind a body', 'Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n'],
   ])('%s is not asked for', async (_what, fields) => {

@@ -116,7 +116,10 @@ export function acceptsTrailers(value: string | undefined): boolean {
   return value !== undefined && /(^|[, \t])trailers($|[,; \t])/i.test(value)
 }
 
-/** HTTP/2 is not spliced: its requests would pass unseen behind the first one. */
+/** Protocols in which further requests would pass unseen: HTTP/2, and HTTP by itself or under TLS (RFC 2817). */
+const CARRIES_HTTP = /(^|[, \t])(?:h2c?|(?:http|tls)(?:\/[\d.]*)?)($|[, \t])/i
+
+/** Such a protocol is not spliced: no policy would see its requests. */
 function spliceable(upgrade: string | undefined): string | undefined {
-  return upgrade !== undefined && /(^|[, \t])h2c?($|[, \t])/i.test(upgrade) ? undefined : upgrade
+  return upgrade !== undefined && CARRIES_HTTP.test(upgrade) ? undefined : upgrade
 }
