@@ -61,7 +61,13 @@ describe('isAmbiguousPath()', () => {
     ...['/;/admin', '/x/;a=b/admin', '/x%2F%3b/admin'],
     // Encoded twice or in overlong UTF-8, for services that decode too much.
     ...['/x/%252e%252e/admin', '/x%252f..%252fadmin', '/x/.%25252e/admin'],
-    ...['/x/%25%32%65%25%32e/admin', '/x%25%32%66../admin', '/x/%2%65%2%65/admin', '/%5%63', '/%0%30'],
+    ...[
+      '/x/%25%32%65%25%32e/admin',
+      '/x%25%32%66../admin',
+      '/x/%2%65%2%65/admin',
+      '/%5%63',
+      '/%0%30',
+    ],
     ...['/x/%c0%ae%C0%AE/admin', '/x%c0%afadmin', '/x/%e0%80%ae', '/x%C1%9cadmin', '/a%c0%80b'],
   ])('is true for %s', (path) => {
     expect(isAmbiguousPath(path)).toBe(true)

@@ -117,10 +117,10 @@ it('keeps a login whose last answer proves the service, as Kerberos does', async
     socket.on('error', () => {})
     socket.on('data', (chunk) => {
       isIn ||= chunk.includes('Authorization: Negotiate YII')
-      const proof = chunk.includes('Authorization') ? 'WWW-Authenticate: Negotiate oRQwEg==' : 'X: y'
-      const status = isIn
-        ? `200 OK\r\n${proof}`
-        : '401 Unauthorized\r\nWWW-Authenticate: Negotiate'
+      const proof = chunk.includes('Authorization')
+        ? 'WWW-Authenticate: Negotiate oRQwEg=='
+        : 'X: y'
+      const status = isIn ? `200 OK\r\n${proof}` : '401 Unauthorized\r\nWWW-Authenticate: Negotiate'
       socket.write(`HTTP/1.1 ${status}\r\nContent-Length: 0\r\n\r\n`)
     })
   })
@@ -132,8 +132,7 @@ it('keeps a login whose last answer proves the service, as Kerberos does', async
   client.send(get('ann', 'Negotiate YIIabc'))
   await client.receive('Negotiate oRQwEg==')
   client.send(get('ann'))
-  await expect.poll(() => client.text.match(/^HTTP\/1.1 \d+/gm)).toEqual([
-    'HTTP/1.1 200',
-    'HTTP/1.1 200',
-  ])
+  await expect
+    .poll(() => client.text.match(/^HTTP\/1.1 \d+/gm))
+    .toEqual(['HTTP/1.1 200', 'HTTP/1.1 200'])
 })
