@@ -60,6 +60,11 @@ export class RequestBody {
     return this.#bytes
   }
 
+  /** Chunks that have begun so far. */
+  get chunks(): number {
+    return this.#tracker.chunks
+  }
+
   /** Bytes that have come and wait. */
   get heldBytes(): number {
     return this.#heldBytes + this.#stuckBytes

@@ -14,6 +14,7 @@ import { VisitorHops } from '../hop/visitor-hops.ts'
 import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { parseRequestHead, type RequestHead } from '../http1/request-head.ts'
+import { TINY_BYTES } from '../http2/wire/flood-guard.ts'
 import type { IncomingRequest } from '../incoming-request.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener, RefusalReason } from '../ingress-listener.ts'
@@ -72,6 +73,10 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   /** Bytes of later requests, while a response is due. */
   #held: Buffer | undefined
   #isReading = false
+  /** Nothing is read until the next step asks for it. */
+  #isPaused = false
+  /** The client has sent more tiny chunks than its share: nothing is read for a while. */
+  #isResting = false
   /** Set with the last answer; what still comes is dropped. */
   #closing: LingeringClose | undefined
   /** When to close, monotonic; an exchange and an upgrade have deadlines of their own. */
@@ -175,11 +180,13 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   checkFlood(): void {}
 
   pause(): void {
+    this.#isPaused = true
     this.#socket.pause()
   }
 
   resume(): void {
-    this.#socket.resume()
+    this.#isPaused = false
+    if (!this.#isResting) this.#socket.resume()
   }
 
   get hops(): VisitorHops {
@@ -300,8 +307,35 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   /** Hands on what stands at `at`, and answers where the next thing begins. */
   #readFrom(chunk: Buffer, at: number): number {
     if (!this.#exchange) return this.#readHead(chunk, at)
+    const { body } = this.#exchange.request
+    const chunksBefore = body?.chunks ?? 0
     const end = this.#exchange.take(chunk, at)
+    if (body) this.#chargeChunks(body.chunks - chunksBefore, end - at)
     return end === at ? this.#hold(chunk, at) : end
+  }
+
+  /** Each chunk is work, here and at the device. Large ones pay with their bytes. */
+  #chargeChunks(chunks: number, bytes: number): void {
+    const cost = chunks - bytes / TINY_BYTES
+    if (cost <= 0) return
+    const { clock, pieceShares } = this.#context
+    const restMs = pieceShares.charge(this.network, cost, clock.monotonic())
+    if (restMs > 0 && !this.#isResting) this.#rest(restMs)
+  }
+
+  #rest(ms: number): void {
+    const { clock, pieceShares } = this.#context
+    this.#isResting = true
+    this.#socket.pause()
+    pieceShares.rest(this.network)
+    void clock.sleep(ms).then(() => {
+      pieceShares.wake(this.network)
+      this.#isResting = false
+      if (this.#socket.destroyed) return
+      const moreMs = this.#closing ? 0 : pieceShares.restMs(this.network, clock.monotonic())
+      if (moreMs > 0) this.#rest(moreMs)
+      else if (!this.#isPaused) this.#socket.resume()
+    })
   }
 
   #readHead(chunk: Buffer, at: number): number {
@@ -334,7 +368,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     const rest = chunk.subarray(from)
     this.#held = this.#held ? Buffer.concat([this.#held, rest]) : rest
     const { pipelinedBytes } = this.#context.limits
-    if (!this.#exchange || this.#held.length >= pipelinedBytes) this.#socket.pause()
+    if (!this.#exchange || this.#held.length >= pipelinedBytes) this.pause()
     return chunk.length
   }
 
@@ -342,7 +376,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     const held = this.#held
     if (!held || this.#isReading) return
     this.#held = undefined
-    this.#socket.resume()
+    this.resume()
     this.#read(held)
   }
 
@@ -358,6 +392,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   #closeGracefully(): void {
     this.#closing = new LingeringClose(this.#socket, this.#context.limits)
     this.#held = undefined
+    this.#isPaused = false
     this.end()
     this.#socket.resume()
   }

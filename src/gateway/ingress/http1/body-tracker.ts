@@ -17,6 +17,11 @@ export class BodyTracker {
     return this.#chunked ? this.#chunked.isDone : this.#remaining === 0
   }
 
+  /** Chunks that have begun so far; none in a body of another framing. */
+  get chunks(): number {
+    return this.#chunked?.chunks ?? 0
+  }
+
   /** What came behind a chunked body, name and value in turn. */
   get trailers(): readonly string[] {
     return this.#chunked?.trailers ?? []

@@ -54,6 +54,7 @@ export class ChunkedBody {
   #lineBytes = 0
   /** The line so far is the size alone, as the strict form has it. */
   #isPlainLine = true
+  #chunks = 0
   readonly #scanner: HeadScanner
   #trailers: readonly string[] = []
   readonly #strict = new StrictForm()
@@ -69,6 +70,11 @@ export class ChunkedBody {
   /** Name and value in turn; known when it is done. */
   get trailers(): readonly string[] {
     return this.#trailers
+  }
+
+  /** Chunks that have begun so far. */
+  get chunks(): number {
+    return this.#chunks
   }
 
   get isDone(): boolean {
@@ -173,6 +179,7 @@ export class ChunkedBody {
     if (this.#size > MAX_CHUNK_BYTES) throw new HttpSyntaxError('a chunk of 2 GiB or more')
     const isKept = this.#isPlainLine && this.#strict.keep()
     if (!isKept) this.#strict.replaceWith(Buffer.from(`${this.#size.toString(16)}\r\n`), at + 1)
+    this.#chunks += 1
     if (this.#size > 0) return IN_CONTENT
     this.#strict.holdBack(at + 1)
     return IN_TRAILERS

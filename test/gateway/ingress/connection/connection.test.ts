@@ -111,3 +111,50 @@ describe('a full listener', () => {
     await client.receive('ERR_NGROK_3200')
   })
 })
+
+/** Counts the rests of connections: nothing else waits for 10 ms, or for a part of a millisecond. */
+class RestClock extends ManualClock {
+  rests = 0
+
+  override sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    if (ms === 10 || !Number.isInteger(ms)) this.rests += 1
+    return super.sleep(ms, signal)
+  }
+}
+
+describe('a connection with tiny chunks', () => {
+  const UPLOAD = 'POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n'
+
+  async function startUploads() {
+    const clock = new RestClock()
+    const service = await startRawService((socket) => {
+      socket.on('data', (chunk) => {
+        if (chunk.toString('latin1').endsWith('0\r\n\r\n')) socket.write(OK)
+      })
+    })
+    const site = await startIngressSite({ service, clock })
+    const client = RawClient.connect(site.addresses.http.port)
+    client.send(UPLOAD)
+    return { clock, client }
+  }
+
+  it('is not read for a while when they exceed its share, and then gets its answer', async () => {
+    const { clock, client } = await startUploads()
+    client.send('1\r\nx\r\n'.repeat(20_000))
+    await eventually(() => expect(clock.rests).toBe(1))
+    client.send('0\r\n\r\n')
+    expect(client.ending).toBeUndefined()
+    expect(client.length).toBe(0)
+    for (let n = 0; n < 5; n += 1) await clock.advance(6_000)
+    await client.receive('ok')
+  })
+
+  it('is read on when its chunks are few, or large', async () => {
+    const { clock, client } = await startUploads()
+    client.send('1\r\nx\r\n'.repeat(1_000))
+    client.send(`400\r\n${'x'.repeat(1_024)}\r\n`.repeat(2_000))
+    client.send('0\r\n\r\n')
+    await client.receive('ok')
+    expect(clock.rests).toBe(0)
+  })
+})
