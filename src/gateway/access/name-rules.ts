@@ -76,7 +76,10 @@ export function reservationProblem(
 ): ReservationProblem | undefined {
   if (isGranted || ownerId === null) return undefined
   if (isPublicSuffix(domain.replace(/^\*\./, ''))) return 'public-suffix'
-  if (ownNames.some((own) => overlaps(own, domain))) return 'gateway-name'
+  // Names below the gateway's own would look like the gateway's to visitors.
+  if (ownNames.some((own) => overlaps(own, domain) || isBelow(domain, `*.${own}`))) {
+    return 'gateway-name'
+  }
   for (const other of related) {
     if (other.ownerId !== ownerId && overlaps(other.domain, domain)) return 'overlap'
   }

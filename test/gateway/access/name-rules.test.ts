@@ -111,7 +111,10 @@ describe('why an account cannot reserve a domain', () => {
     ['a *.gw.test', '', 'gateway-name'],
     ['a x.cname.gw.test', '', 'gateway-name'],
     ['a cname.gw.test', '', 'gateway-name'],
-    ['a other.gw.test', '', undefined],
+    ['a login.gw.test', '', 'gateway-name'],
+    ['a *.x.gw.test', '', 'gateway-name'],
+    ['a! login.gw.test', '', undefined],
+    ['a notgw.test', '', undefined],
     // The gateway's owner, for itself and for others.
     ['- *.v.test', 'v cam.v.test', undefined],
     ['- *.test', 'v cam.v.test', undefined],
