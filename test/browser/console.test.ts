@@ -135,7 +135,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await deviceLine(page, 'press-3').getByText('Offline').waitFor()
     await deviceLine(page, 'press-3').click()
     await page.getByText('No answer: no power, no network, or the agent hangs.').waitFor()
-    await page.getByText('It had https://press-3.site.test.').waitFor()
+    await page.getByText('Previously: https://press-3.site.test.').waitFor()
     expect(await policy.count()).toBe(0)
   })
 
@@ -343,7 +343,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await card.getByText('The receiver answered with 503.').waitFor()
     await expectGoodView(page, 'webhooks')
     await button(page, `New secret ${receiver.url}`).click()
-    await field(page, 'Keep the old secret valid for').selectOption('A week')
+    await field(page, 'Keep the old secret valid for').selectOption('One week')
     await expectGoodView(page, 'webhook-new-secret')
     await dialogButton(page, 'Create a new secret').click()
     const olderSecrets = () => newest()?.oldSecrets.map(({ secret }) => secret)
@@ -395,7 +395,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await signIn(page, key)
     await goTo(page, 'API keys')
     const card = page.getByRole('article').filter({ has: heading(page, 'viewer') })
-    await card.getByText('the oldest, and good for what belongs to it alone').waitFor()
+    await card.getByText('the oldest, only resources of this owner').waitFor()
   })
 
   it('shows a page once, however often somebody asks for more', async () => {

@@ -134,7 +134,7 @@ describe('a service behind a tunnel that is online', () => {
       const [status] = on.agent.list().map((tunnel) => tunnel.status)
       expect(status).toMatchObject({ state: 'online', upstream: 'down', reason: 'upstream' })
       expect(status?.lastError).toContain('or the health check /alive fails')
-      expect(on.agent.status().verdict).toContain(`no healthy answer from localhost:${port}`)
+      expect(on.agent.status().verdict).toContain(`health check failed for localhost:${port}`)
     })
     await on.agent.replace(spec.domain, { ...spec, upstream: { health: 'tcp' } })
     await eventually(() => expect(on.agent.list()[0]?.status.upstream).toBe('up'))

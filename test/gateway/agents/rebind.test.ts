@@ -81,8 +81,10 @@ describe('a name that is withdrawn from a session that has reconnected', () => {
         },
       ],
     })
-    const { body } = await call('GET', '/events')
-    expect(JSON.stringify(body)).toMatch(/device\.refused.*a\.site\.test/)
+    await eventually(async () => {
+      const { body } = await call('GET', '/events')
+      expect(JSON.stringify(body)).toMatch(/device\.refused.*a\.site\.test/)
+    })
     expect(await next.agent.rpc(2, { Id: bound[0]?.Id })).toEqual({})
   })
 

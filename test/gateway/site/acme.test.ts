@@ -209,7 +209,7 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
       "INSERT INTO site_secrets VALUES ('acme-account.key', '-----BEGIN PRIVATE KEY-----')",
     )
     const domain = await reserve()
-    await eventually(() => expect(jobOf(domain)?.error).toContain('by NTP'))
+    await eventually(() => expect(jobOf(domain)?.error).toContain('Use NTP'))
     node.clock.stepWall(-HOUR_MS)
     const sentence =
       'acme-account.key of the table site_secrets in PostgreSQL is not a valid private key: restore'
