@@ -75,7 +75,7 @@ describe('device-agent logs', () => {
     expect((await following.end()).code).toBe(0)
     await again.end()
     expect((await run('logs', '--data-dir', join(folder, 'data'))).stderr).toMatch(
-      /does not run|No agent runs/,
+      /is not running|No agent is running/,
     )
   })
 

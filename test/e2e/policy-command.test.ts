@@ -71,7 +71,7 @@ describe('policy check', () => {
 
   it('says when there is no such file', async () => {
     const { code, stderr } = await policy(LIMITED, 'check', 'other.yaml')
-    expect([code, stderr]).toEqual([1, 'device-agent: other.yaml: there is no such file.\n'])
+    expect([code, stderr]).toEqual([1, 'device-agent: other.yaml: file not found.\n'])
   })
 })
 
@@ -105,7 +105,7 @@ on_http_response:
     const { stdout } = await policy(story, 'explain', 'policy.yaml', ...request, ...answer)
     expect(stdout).toBe(`requests 1 to 2
   on_http_request[0] "settings": matches
-    set-vars: goes on, vars are {"tier":"gold"}
+    set-vars: continues, vars are {"tier":"gold"}
   on_http_request[1] "others": does not match, false: req.method == 'PUT'
   forwarded as /p
     host: h.example
@@ -139,7 +139,7 @@ on_http_response:
     expect(stderr).toMatch(
       /^policy\.yaml:4:28: algorithm must be sliding_window\. \(ERR_NGROK_2219\)$/m,
     )
-    expect(stderr).toMatch(/^device-agent: policy\.yaml cannot be used\.$/m)
+    expect(stderr).toMatch(/^device-agent: policy\.yaml is not a valid policy\.$/m)
   })
 
   it('shows a limit at work when the request is repeated', async () => {

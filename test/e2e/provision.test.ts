@@ -49,7 +49,7 @@ describe('device-agent provision', () => {
     const first = await provision(['--name', 'cam7', '--domain', '*.a.test'])
     expect([first.code, first.stderr]).toEqual([0, ''])
     expect(first.stdout).toMatch(
-      /^reserve +domain \*\.a\.test\ncreate +bot user cam7\ncreate +authtoken bind:cam7\.a\.test bind:\*\.cam7\.a\.test\nwrite +fleet-devices\.jsonl\nwrite +device cam7\nwrite +cam7\.env\n\nThese records .*\n\n {2}\*\.a\.test +CNAME .*\n {2}_acme-challenge\.a\.test +CNAME .*\n$/,
+      /^reserve +domain \*\.a\.test\ncreate +bot user cam7\ncreate +authtoken bind:cam7\.a\.test bind:\*\.cam7\.a\.test\nwrite +fleet-devices\.jsonl\nwrite +device cam7\nwrite +cam7\.env\n\nCreate these records .*\n\n {2}\*\.a\.test +CNAME .*\n {2}_acme-challenge\.a\.test +CNAME .*\n$/,
     )
     const second = await provision(['--name', 'cam7', '--domain', '*.a.test'])
     expect(second.stdout.match(/^\w+/gm)?.slice(0, 5)).toEqual(Array(5).fill('keep'))
@@ -77,9 +77,9 @@ describe('device-agent provision', () => {
     const without = await provision(args)
     expect([without.code, without.stderr]).toEqual([
       1,
-      expect.stringMatching(/^device-agent: An API key is needed/),
+      expect.stringMatching(/^device-agent: API key required\./),
     ])
-    expect((await provision([...args, '--key-stdin'])).stderr).toMatch(/input holds no API key/)
+    expect((await provision([...args, '--key-stdin'])).stderr).toMatch(/contains no API key/)
     expect((await provision([...args, '--key-file', api_key_file])).code).toBe(0)
     const fromSetting = await provision(args, { SVC_API_KEY: gateway.apiKey })
     expect([fromSetting.code, fromSetting.stderr]).toEqual([0, ''])

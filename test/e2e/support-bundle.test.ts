@@ -164,9 +164,9 @@ describe('device-agent support-bundle', () => {
     const wal = () => readFileSync(join(folder, 'data/agent.db-wal')).length
     const before = wal()
     const { parts, stdout } = await bundle('--log-file', 'agent.log')
-    expect(stdout).toMatch(/^Not included:\n {2}status\.json: The agent does not run/m)
+    expect(stdout).toMatch(/^Not included:\n {2}status\.json: The agent is not running/m)
     expect(Object.keys(parts)).not.toContain('status.json')
-    expect(parts['problems.txt']).toContain('status.json: The agent does not run')
+    expect(parts['problems.txt']).toContain('status.json: The agent is not running')
     expect(parts['doctor.txt']).toContain('✗ agent: ')
     expect(JSON.parse(parts['database.json'] ?? '').checks[0]).toMatchObject({
       result: 'ok',
@@ -190,6 +190,6 @@ describe('device-agent support-bundle', () => {
   it('leaves nothing behind where it cannot be written', async () => {
     const { run } = await startDevice()
     const { code, stderr } = await run('support-bundle', 'no-folder/b.tar.gz')
-    expect([code, stderr]).toEqual([1, expect.stringContaining('cannot be written: ENOENT')])
+    expect([code, stderr]).toEqual([1, expect.stringContaining('Cannot write no-folder/b.tar.gz: ENOENT')])
   })
 })

@@ -30,9 +30,9 @@ export const BotUserView = z.strictObject({
   uri: z.string(),
   name: z.string(),
   active: z.boolean(),
-  /** How much it may have, and has. */
-  quotas: forQuotas(z.int()),
-  usage: forQuotas(z.int()),
+  /** Its limits and their use; not in the answer to a creation (spec 2.5). */
+  quotas: forQuotas(z.int()).optional(),
+  usage: forQuotas(z.int()).optional(),
   created_at: Timestamp,
 })
 
@@ -76,7 +76,9 @@ export function botUsers(
     ownerOf: ({ id }) => renamed(id, 'bot'),
     create: async (body, baseUrl, caller) => {
       refuseOwnerOnly(caller, NOT_ITS_OWN)
-      return view(shown(await issuer.createBotUser(parseBody(BotUserCreate, body))), baseUrl)
+      const user = await issuer.createBotUser(parseBody(BotUserCreate, body))
+      const { quotas: _quotas, usage: _usage, ...made } = view(shown(user), baseUrl)
+      return made
     },
     update: async (user, body, caller) => {
       refuseOwnerOnly(caller, NOT_ITS_OWN)

@@ -59,7 +59,7 @@ describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () =
     })
     expect(await call('DELETE', `/nodes/${id}`)).toMatchObject({
       status: 409,
-      body: { error_code: 'ERR_NGROK_844', msg: expect.stringContaining('serves on') },
+      body: { error_code: 'ERR_NGROK_844', msg: expect.stringContaining('still serves') },
     })
     // The other one reaches it no more, and has a link from there still.
     way.refuse()
