@@ -190,6 +190,9 @@ describe('device-agent support-bundle', () => {
   it('leaves nothing behind where it cannot be written', async () => {
     const { run } = await startDevice()
     const { code, stderr } = await run('support-bundle', 'no-folder/b.tar.gz')
-    expect([code, stderr]).toEqual([1, expect.stringContaining('Cannot write no-folder/b.tar.gz: ENOENT')])
+    expect([code, stderr]).toEqual([
+      1,
+      expect.stringContaining('Cannot write no-folder/b.tar.gz: ENOENT'),
+    ])
   })
 })

@@ -75,6 +75,11 @@ export class ClientExchange implements ResponseOwner {
     return judgedBytes + forwardBytes + this.request.heldBytes + this.writer.heldBytes
   }
 
+  /** Chunks of the request's body that have begun so far. */
+  get receivedChunks(): number {
+    return this.request.body?.chunks ?? 0
+  }
+
   /** Bytes that have come from the client behind its head. */
   get receivedBytes(): number {
     const state = this.#state

@@ -307,10 +307,10 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   /** Hands on what stands at `at`, and answers where the next thing begins. */
   #readFrom(chunk: Buffer, at: number): number {
     if (!this.#exchange) return this.#readHead(chunk, at)
-    const { body } = this.#exchange.request
-    const chunksBefore = body?.chunks ?? 0
-    const end = this.#exchange.take(chunk, at)
-    if (body) this.#chargeChunks(body.chunks - chunksBefore, end - at)
+    const exchange = this.#exchange
+    const chunksBefore = exchange.receivedChunks
+    const end = exchange.take(chunk, at)
+    this.#chargeChunks(exchange.receivedChunks - chunksBefore, end - at)
     return end === at ? this.#hold(chunk, at) : end
   }
 
