@@ -1,4 +1,4 @@
-import type { Socket } from 'node:net'
+import { Socket } from 'node:net'
 import { TLSSocket, type TLSSocketOptions } from 'node:tls'
 import type { TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'
@@ -30,7 +30,9 @@ class SecuredSocket extends TLSSocket {
   }
 
   override resetAndDestroy(): this {
-    this.#transport.resetAndDestroy()
+    // Node resets a socket that has this mark when TLS destroys it. A reset of the transport itself
+    // would free its handle under TLS: the next `destroy` of both would end the process.
+    if (this.#transport instanceof Socket) Object.assign(this.#transport, { resetAndClosing: true })
     return this.destroy()
   }
 }
