@@ -102,9 +102,12 @@ describe('bot users', () => {
       uri: `${baseUrl}/bot_users/${body.id}`,
       name: 'site a',
       active: true,
+      created_at: MADE_AT,
+    })
+    expect((await call('GET', `/bot_users/${body.id}`)).body).toEqual({
+      ...body,
       quotas: DEFAULT_QUOTAS,
       usage: Object.fromEntries(QUOTA_NAMES.map((name) => [name, 0])),
-      created_at: MADE_AT,
     })
   })
 
