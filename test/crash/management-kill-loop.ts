@@ -239,7 +239,8 @@ async function startGateway(folder: string): Promise<readonly [Program, GatewayR
 
 /** An item without what its creation alone tells, what goes on by itself, and the ports of a life. */
 function fingerprint({ token, uri, certificate_management_status, ...rest }: Item): string {
-  const { last_used_at, ...item } = rest
+  // A bot user that was just made is answered without its quotas and their use.
+  const { last_used_at, quotas, usage, ...item } = rest
   const { domain, url, public_url, hostport, port, ...lasting } = item
   return JSON.stringify(port === undefined ? item : lasting)
 }

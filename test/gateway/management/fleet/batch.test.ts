@@ -28,7 +28,7 @@ describe('POST /batch', () => {
     ])
     expect([status, answers.map((it) => it.status)]).toEqual([200, [201, 201, 201]])
     const [bot, , credential] = answers.map(({ body }) => body)
-    expect((await call('GET', `/bot_users/${bot.id}`)).body).toEqual(bot)
+    expect((await call('GET', `/bot_users/${bot.id}`)).body).toMatchObject(bot)
     expect(authority.authenticate(credential.token).id).toBe(credential.id)
   })
 
