@@ -8,6 +8,8 @@ import {
 } from './agent/upstreams/upstream-options.ts'
 import { StartError } from './base/app-error.ts'
 import {
+  IPV6_SERVER,
+  isIPv6Address,
   isLoopback,
   type ListenAddress,
   type PortRange,
@@ -50,6 +52,7 @@ const servers = z
   .string()
   .transform((text) => text.split(',').map((address) => address.trim()))
   .refine((all) => all.length <= MAX_SERVERS && all.every(isServer), SERVERS)
+  .refine((all) => !all.some(isIPv6Address), IPV6_SERVER)
 const isServer = (text: string) => (parseListenAddress(text)?.port ?? 0) > 0
 
 const domain = z

@@ -22,9 +22,9 @@ describe('parseConfig', () => {
     const addresses = (text: string) => parseConfig({ SVC_SERVER_ADDR: text }).agent.serverAddrs
     expect(addresses('')).toEqual([])
     expect(addresses('a.lan:4443')).toEqual(['a.lan:4443'])
-    expect(addresses('b.lan:4443, [::1]:4443,b.lan:4443')).toEqual([
+    expect(addresses('b.lan:4443, 127.0.0.1:4443,b.lan:4443')).toEqual([
       'b.lan:4443',
-      '[::1]:4443',
+      '127.0.0.1:4443',
       'b.lan:4443',
     ])
   })
@@ -68,6 +68,8 @@ describe('parseConfig', () => {
     ['SVC_SERVER_ADDR', 'a:1;b:1', 'SVC_SERVER_ADDR must be host:port, or up to 5 addresses'],
     ['SVC_SERVER_ADDR', 'a:0', 'SVC_SERVER_ADDR must be host:port, or up to 5 addresses'],
     ['SVC_SERVER_ADDR', 'a:1,b:1,c:1,d:1,e:1,f:1', 'SVC_SERVER_ADDR must be host:port, or up to 5'],
+    ['SVC_SERVER_ADDR', '[::1]:4443', 'SVC_SERVER_ADDR cannot be an IPv6 address, because the SDK'],
+    ['SVC_SERVER_ADDR', 'a:1,[fd00::7]:4443', 'Write a host name of the gateway that resolves'],
     ['AGENT_DRAIN_SECONDS', '61', 'AGENT_DRAIN_SECONDS must be a whole number of seconds from 0'],
     ['AGENT_DRAIN_SECONDS', '10s', 'AGENT_DRAIN_SECONDS must be a whole number of seconds from 0'],
     ['AGENT_METERED', 'yes', 'AGENT_METERED must be true or false'],

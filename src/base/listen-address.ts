@@ -21,6 +21,15 @@ export function formatListenAddress({ host, port }: ListenAddress): string {
   return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
 }
 
+/** True for `[::1]:port` and its kind. */
+export function isIPv6Address(text: string): boolean {
+  return parseListenAddress(text)?.host.includes(':') === true
+}
+
+/** Why an agent takes no such address: the SDK refuses it, but dials the IPv6 addresses of a name. */
+export const IPV6_SERVER =
+  'cannot be an IPv6 address, because the SDK only dials names and IPv4 addresses. Write a host name of the gateway that resolves to it, such as gateway.lan:4443'
+
 /** Ports of one host; `first` is at most `last`. */
 export interface PortRange {
   /** An IPv6 host stands without brackets. */

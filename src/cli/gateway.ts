@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import { Command } from 'commander'
+import { isIPv6Address, parseListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { InheritedSockets } from '../base/net/inherited-sockets.ts'
 import { type Config, parseConfig } from '../config.ts'
@@ -120,6 +121,12 @@ function isReloadable(
   return Boolean(NOTIFY_SOCKET) || [agentListen, httpListen].some(({ fd }) => fd !== undefined)
 }
 
+/** What a device writes: the SDK dials no IPv6 address, so a name stands for it. */
+function serverAddr(agentListen: string): string {
+  const port = parseListenAddress(agentListen)?.port
+  return isIPv6Address(agentListen) ? `<host name of this gateway>:${port}` : agentListen
+}
+
 function describe(ready: GatewayReady): string {
   return `The gateway is up.
 
@@ -130,7 +137,7 @@ function describe(ready: GatewayReady): string {
 
 Set these on each device, and copy the two files to the device:
 
-  SVC_SERVER_ADDR=${ready.agent_listen}
+  SVC_SERVER_ADDR=${serverAddr(ready.agent_listen)}
   SVC_CA_CERT=${ready.ca_cert}
   SVC_AUTHTOKEN_FILE=${ready.authtoken_file}
 `

@@ -1,5 +1,5 @@
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { parseListenAddress } from '../base/listen-address.ts'
+import { IPV6_SERVER, isIPv6Address, parseListenAddress } from '../base/listen-address.ts'
 import type { CommandContext } from './command-context.ts'
 import { managementOptions } from './provision/management-access.ts'
 import type { ProvisionOptions } from './provision/provision.ts'
@@ -62,6 +62,7 @@ export function provisionCommand(context: CommandContext): Command {
 }
 
 function parseServer(text: string): string {
+  if (isIPv6Address(text)) throw new InvalidArgumentError(`It ${IPV6_SERVER}.`)
   if (parseListenAddress(text)) return text
   throw new InvalidArgumentError('Use host:port, such as gateway.lan:4443.')
 }

@@ -57,6 +57,25 @@ describe('the program', () => {
     expect(all.stdout.split('\n').length).toBeLessThan(75)
   })
 
+  it('prints a host name for SVC_SERVER_ADDR when the gateway listens on an IPv6 address', async () => {
+    const gateway = new Program({
+      args: ['gateway'],
+      env: {
+        GATEWAY_DATA_DIR: join(temporaryFolder(), 'gateway'),
+        GATEWAY_AGENT_LISTEN: '[::1]:0',
+      },
+    })
+    onTestFinished(async () => void (await gateway.end()))
+    let printed = ''
+    gateway.child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+      printed += text
+    })
+    await eventually(() => {
+      expect(printed).toMatch(/ devices {4}connect to \[::1\]:\d+$/m)
+      expect(printed).toMatch(/ SVC_SERVER_ADDR=<host name of this gateway>:\d+$/m)
+    })
+  })
+
   it('lists the settings with their defaults', async () => {
     const { code, stdout } = await runProgram({ args: ['help', 'settings'] })
     expect(code).toBe(0)

@@ -97,6 +97,7 @@ describe('device-agent provision', () => {
     [['--name', 'a', '--list', 'b'], /^error: option '--list <file>' cannot be used with/],
     [['--name', 'a', '--api-url', 'ftp://a.test'], /^error: .*Use a URL/],
     [['--name', 'a', '--server-addr', 'a'], /^error: .*Use host:port/],
+    [['--name', 'a', '--server-addr', '[::1]:4443'], /^error: .*Write a host name of the gateway/],
   ])('calls %j wrong usage', async (args, sentence) => {
     const { code, stdout, stderr } = await runProgram({ args: ['provision', ...args] })
     expect([code, stdout]).toEqual([2, ''])
