@@ -7,11 +7,14 @@ export interface AccessLogOptions {
   readonly log: Logger
   readonly clock: Clock
   readonly clientOf: (request: Request) => string
-  /** Paths that machines ask for all the time: logged as debug while all is well. */
+  /** Paths that are requested all the time: logged as debug unless the answer is a 5xx. */
   readonly quiet: (path: string) => boolean
 }
 
-/** One line for each request, when its answer is over. The query is left out, it is the caller's. */
+/**
+ * One line for each request, when its answer is over; without the query, which may hold secrets.
+ * A successful read is logged as debug: a monitor that polls each second would fill the log.
+ */
 export function accessLog({ log, clock, clientOf, quiet }: AccessLogOptions): RequestHandler {
   return (request, response, next) => {
     const startedAt = clock.monotonic()
@@ -28,9 +31,13 @@ export function accessLog({ log, clock, clientOf, quiet }: AccessLogOptions): Re
         ...(writableFinished ? {} : { aborted: true }),
       }
       if (status >= 500) log.warn(line, 'request')
-      else if (quiet(path)) log.debug(line, 'request')
+      else if (quiet(path) || (isRead(method) && status < 400 && writableFinished)) log.debug(line, 'request')
       else log.info(line, 'request')
     })
     next()
   }
+}
+
+function isRead(method: string): boolean {
+  return method === 'GET' || method === 'HEAD'
 }

@@ -6,28 +6,29 @@ import { eventually } from '../helpers/eventually.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
 
-async function logged(path: string) {
+async function logged(path: string, method = 'GET') {
   const { log, lines } = captureLog()
   const clock = new ManualClock()
   const access = accessLog({ log, clock, clientOf: () => 'me', quiet: (it) => it === '/quiet' })
   const app = appWith((it) => {
     it.use(access, securityHeaders)
-    it.get('/slow', (_request, response) => void clock.advance(70).then(() => response.end()))
+    it.post('/slow', (_request, response) => void clock.advance(70).then(() => response.end()))
+    it.get('/read', (_request, response) => void response.end())
     it.get('/quiet', (_request, response) => void response.end())
     it.get('/broken', (_request, response) => void response.status(503).end())
     it.get('/cut', (_request, response) => void response.destroy())
   })
   const { at } = await serveHttp(app)
-  const answer = await sendRequest(at, { path }).catch(() => undefined)
+  const answer = await sendRequest(at, { path, method }).catch(() => undefined)
   return { answer, line: await eventually(() => lines.at(-1) ?? expect.fail('no line')) }
 }
 
 describe('accessLog', () => {
   it('writes one line of facts, without the query', async () => {
-    const { answer, line } = await logged('/slow?token=canary')
+    const { answer, line } = await logged('/slow?token=canary', 'POST')
     expect(line).toMatchObject({
       level: 'info',
-      method: 'GET',
+      method: 'POST',
       path: '/slow',
       status: 200,
       ms: 70,
@@ -40,6 +41,7 @@ describe('accessLog', () => {
 
   it.each([
     ['/quiet', 'debug', 200],
+    ['/read', 'debug', 200],
     ['/nothing', 'info', 404],
     ['/broken', 'warn', 503],
   ])('logs %s as %s', async (path, level, status) => {
@@ -47,7 +49,7 @@ describe('accessLog', () => {
   })
 
   it('marks an answer that did not get through', async () => {
-    expect((await logged('/cut')).line).toMatchObject({ aborted: true })
+    expect((await logged('/cut')).line).toMatchObject({ level: 'info', aborted: true })
   })
 })
 
