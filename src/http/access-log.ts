@@ -31,7 +31,8 @@ export function accessLog({ log, clock, clientOf, quiet }: AccessLogOptions): Re
         ...(writableFinished ? {} : { aborted: true }),
       }
       if (status >= 500) log.warn(line, 'request')
-      else if (quiet(path) || (isRead(method) && status < 400 && writableFinished)) log.debug(line, 'request')
+      else if (quiet(path) || (isRead(method) && status < 400 && writableFinished))
+        log.debug(line, 'request')
       else log.info(line, 'request')
     })
     next()

@@ -11,6 +11,8 @@ const FULL = 2
  * as much room as the log has, and the reserve file must be enough for that.
  */
 const CHECKPOINT_PAGES = 64
+/** A log that grew while another process read the file goes back to this size at its next start. */
+const LOG_BYTES = CHECKPOINT_PAGES * 4096
 
 /** Opens or makes a database file, mode 0600. Nothing is written to it yet. */
 export function openFile(path: string): Connection {
@@ -33,6 +35,7 @@ export function makeDurable(connection: Connection): void {
   // when the power is cut.
   connection.pragma('synchronous = FULL')
   connection.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES}`)
+  connection.pragma(`journal_size_limit = ${LOG_BYTES}`)
   if (journal !== 'wal' || connection.pragma('synchronous', { simple: true }) !== FULL) {
     throw new StartError(
       `The file system of ${connection.name} does not support a durable database. Move the data directory to a local disk.`,

@@ -39,6 +39,21 @@ describe('openDatabase', () => {
     }
   })
 
+  it('gives the room of the log back after a long read by another process', () => {
+    const { path, add } = openNotes(temporaryFolder())
+    add('first')
+    const reader = new Sqlite(path, { readonly: true })
+    reader.exec('BEGIN')
+    reader.prepare('SELECT count(*) FROM sqlite_schema').get()
+    const logBytes = () => statSync(`${path}-wal`).size
+    for (let count = 0; count < 40; count += 1) add('x'.repeat(50_000))
+    expect(logBytes()).toBeGreaterThan(2_000_000)
+    reader.close()
+    // The first write folds the log in; the next one starts it anew.
+    for (let count = 0; count < 3; count += 1) add('x'.repeat(50_000))
+    expect(logBytes()).toBeLessThan(600_000)
+  })
+
   it('opens in memory for those who keep nothing', () => {
     const notes = openNotes('', { path: ':memory:' })
     notes.add('gone soon')
