@@ -31,13 +31,14 @@ export class ActivatedGateway {
     process.once('exit', this.#onExit)
   }
 
+  /** `hosts` are those of the listeners for agents, HTTP, HTTPS and the management API. */
   static async start(
     folder: string,
     env: Readonly<Record<string, string>> = {},
+    hosts: readonly string[] = Array<string>(4).fill('127.0.0.1'),
   ): Promise<ActivatedGateway> {
     const notify = join(folder, 'notify')
     const manager = openServiceManager(notify)
-    const hosts = Array<string>(4).fill('127.0.0.1')
     const keeper = await SocketKeeper.open(
       ['gateway', '--json'],
       hosts,
