@@ -40,11 +40,8 @@ try {
   const predecessor = Predecessor.meet(process)
   // Whose place this one takes had no way to name this process.
   const sockets = InheritedSockets.take(process.env, predecessor?.pid ?? process.pid)
-  // Before the secrets are taken out.
-  const inherited = { ...process.env }
   const program = createProgram({
     environment: readEnvironment(),
-    inherited,
     stdout: needsPrivateStdout(process.argv) ? openPrivateStdout() : process.stdout,
     stderr: process.stderr,
     sockets,

@@ -42,10 +42,6 @@ export interface AgentOptions {
   /** Where the public domain is really reached; unset: where its name leads. */
   readonly ingress?: ListenAddress | undefined
   readonly timings?: AgentTimings
-  /** Of the process whose place this one takes; unset: one of its own. */
-  readonly instance?: string | undefined
-  /** That process may still take the database back: what can wait is written at `begin()`. */
-  readonly isProvisional?: boolean | undefined
   /** Told to our gateway, which then sends no heartbeats of its own; unset: it sends them. */
   readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number } | undefined
   /** Keep a session ready at another address, where there are several; unset: yes. */

@@ -24,7 +24,6 @@ import { ServiceTime } from './probes/service-time.ts'
 import { timeSources } from './probes/time-sources.ts'
 import { PublicPort } from './public-port.ts'
 import { surroundings } from './shown-status.ts'
-import { Succession } from './succession.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import type { Precondition, SetOutcome, SetRequest } from './tunnel-set.ts'
@@ -62,8 +61,6 @@ export class Agent {
   readonly #tunnels: Tunnels
   /** What somebody looks into. */
   readonly inspections: Inspections
-  /** Of this process by another one. */
-  readonly succession: Succession
   readonly #startedAt: number
   readonly #identity: Identity
   #isAnnounced = false
@@ -96,7 +93,7 @@ export class Agent {
       service: letsServiceJudge ? 'hosted' : 'embedded',
       log: this.#log,
     })
-    this.#kept = new KeptValues(database, options)
+    this.#kept = new KeptValues(database)
     this.#publicPort = new PublicPort(this.#kept, this.#log)
     this.#authtoken = new AuthtokenSource({ ...authtoken, everyMs, ...this.#common })
     this.#defaultPolicy = new DefaultPolicy({
@@ -122,12 +119,6 @@ export class Agent {
       onNotice: (text) => this.#noticed(text),
       clock,
     })
-    this.succession = new Succession({
-      agent: this,
-      link: () => this.#link,
-      isHosted: serverAddrs.length === 0,
-      onResume: () => this.#sessionsChanged(),
-    })
     this.#link = this.#createLink()
     this.#own = options.own && this.#createOwnEndpoint(options.own)
     this.inspections = new Inspections({
@@ -149,17 +140,11 @@ export class Agent {
     if (this.#stopping.signal.aborted) return
     this.#authtoken.start(() => this.#link.authtokenChanged())
     this.#tunnels.restore()
-    if (!this.#options.isProvisional) this.begin()
+    this.#tunnels.deleteRemoved()
     this.#upstreams.start()
     this.#own?.start()
     this.#link.start()
     void this.#device.run()
-  }
-
-  /** Nobody takes the database back any more: what waited for that is written. */
-  begin(): void {
-    this.#tunnels.deleteRemoved()
-    this.#kept.begin(this.#log)
   }
 
   /**
@@ -172,11 +157,6 @@ export class Agent {
       (error) => this.#log.warn({ err: error }, 'stopped without closing the session'),
     )
     return this.#stopped
-  }
-
-  /** With it the next process of this device shows that it is the same. */
-  get instance(): string {
-    return this.#identity.instance
   }
 
   /** Throws AppError `starting` while what is stored is not read yet. */
@@ -259,8 +239,7 @@ export class Agent {
     this.#defaultPolicy.stop()
     this.#policyChecker.stop()
     const { drainMs } = this.#timings
-    const how = this.succession.hasToClose ? 'stop' : 'leave'
-    await Promise.all([this.#upstreams.stop(), this.#own?.[how](), this.#tunnels[how]()])
+    await Promise.all([this.#upstreams.stop(), this.#own?.leave(), this.#tunnels.leave()])
     await this.#link.stop({ drainMs })
     // Only now: what was under way needed the ways to the upstreams.
     await this.#tunnels.stop()
@@ -302,7 +281,6 @@ export class Agent {
     return new OwnEndpoint({
       ...own,
       session: () => this.#link.session,
-      isYielding: () => this.succession.isYielding,
       request,
       timings: this.#timings,
       onChange: () => this.#tunnelChanged(this.#own?.url),
@@ -321,7 +299,6 @@ export class Agent {
     return new Tunnels({
       store: new TunnelStore(database),
       session: () => this.#link.session,
-      isYielding: () => this.succession.isYielding,
       steady: this.#steady,
       surroundings: surroundings(() => ({
         link: this.#link.status,
@@ -359,8 +336,6 @@ export class Agent {
   }
 
   #probed(reach: Reach): void {
-    // The answers of the other process are not those to our questions.
-    if (this.succession.isYielding) return
     const problem = meaningOf(reach).isLinkFine ? undefined : reachProblem(reach)
     if (problem) this.#link.distrust(problem)
     else this.#link.trust()

@@ -9,13 +9,7 @@ import { DuplicateNotice } from './sessions/duplicate-notice.ts'
 import { LinkPauses } from './sessions/link-pauses.ts'
 import type { LinkSession, SessionEvents } from './sessions/link-session.ts'
 import { RetiredSessions } from './sessions/retired-sessions.ts'
-import {
-  AUTHTOKEN_CHANGED,
-  eventOf,
-  NOT_REPLACED,
-  RESTART_ASKED,
-  STOP_ASKED,
-} from './sessions/session-change.ts'
+import { AUTHTOKEN_CHANGED, eventOf, RESTART_ASKED, STOP_ASKED } from './sessions/session-change.ts'
 import { SessionOpener, type SessionOpenerOptions } from './sessions/session-opener.ts'
 import { Standby } from './sessions/standby.ts'
 import type { LinkTimings } from './timings.ts'
@@ -87,8 +81,6 @@ export class Link {
   /** No connect before that, monotonic. Infinity: no use in trying before something changes. */
   #tryAt = 0
   #isParked = false
-  /** Another process of the device is about to have what this one serves: nothing is connected. */
-  #isYielding = false
   #isPoisoned = false
 
   constructor(options: LinkOptions) {
@@ -146,26 +138,10 @@ export class Link {
     await Promise.all([this.#running, this.#standby?.stop()])
     const session = this.#current
     if (session && this.#opener.isOurs) await session.sdk.drain(drainMs)
-    // Nobody tells what is under way there; where another process serves, it has its time.
-    else if (session && this.#isYielding) await this.#options.clock.sleep(drainMs)
     this.#current = undefined
     if (session) this.#retired.close(session)
     await this.#retired.stop()
     this.#move('stop')
-  }
-
-  /** Leaves the service to another process until `resume()`: what is lost stays lost. */
-  yield(): void {
-    this.#isYielding = true
-  }
-
-  /** That one has gone. It may have had the names: our gateway gives them to a new session alone. */
-  resume(): void {
-    this.#isYielding = false
-    this.#tryAt = 0
-    if (this.#opener.isOurs) this.#renew(NOT_REPLACED, 0)
-    this.#standby?.changed()
-    this.#wakeUp.set()
   }
 
   /** Another session takes the place of the present one, although that looks alive. */
@@ -201,7 +177,7 @@ export class Link {
     const { clock } = this.#options
     while (!signal.aborted) {
       const isContent = this.#current !== undefined && this.#renewal === undefined
-      const waitMs = isContent || this.#isYielding ? Infinity : this.#tryAt - clock.monotonic()
+      const waitMs = isContent ? Infinity : this.#tryAt - clock.monotonic()
       if (waitMs > 0) await this.#wakeUp.wait(clock, Number.isFinite(waitMs) ? waitMs : undefined)
       else await this.#try(signal)
     }
@@ -275,7 +251,7 @@ export class Link {
     this.#retired.close(session)
     if (this.#stopping.signal.aborted) return
     const pauseMs = this.#pauses.afterLoss(problem, this.#options.clock.monotonic() - this.#upAt)
-    const next = this.#isYielding ? undefined : this.#standby?.take()
+    const next = this.#standby?.take()
     if (next) {
       this.#log.warn({ detail: problem.detail }, 'link down, the standby session takes over')
       this.#adopt(next)
@@ -375,7 +351,6 @@ export class Link {
       opener: this.#opener,
       events: this.#events,
       serving: () => this.#current?.place,
-      isYielding: () => this.#isYielding,
       timings,
       clock,
       log,

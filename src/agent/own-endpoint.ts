@@ -13,8 +13,6 @@ export interface OwnEndpointOptions {
   /** Absolute path of the unix socket that serves the API. */
   readonly socketPath: string
   readonly session: () => Session | undefined
-  /** See `TunnelSupervisorOptions`. */
-  readonly isYielding?: (() => boolean) | undefined
   readonly request: SelfProbeOptions['request']
   readonly timings: Pick<AgentTimings, 'probe' | 'tunnel'>
   readonly random?: () => number
@@ -36,14 +34,13 @@ export class OwnEndpoint {
   readonly probe: SelfProbe
 
   constructor(options: OwnEndpointOptions) {
-    const { domain, socketPath, session, isYielding, timings, clock, onProbe, onRebuild } = options
+    const { domain, socketPath, session, timings, clock, onProbe, onRebuild } = options
     const { request, watchLink, serviceTime, serviceDate } = options
     const log = options.log.child({ domain })
     const random = options.random && { random: options.random }
     this.#options = options
     this.#supervisor = new TunnelSupervisor({
       session,
-      isYielding,
       // No policy: one that answers or denies would lock everybody out of the API, the probe too.
       wanted: () =>
         Promise.resolve({
@@ -97,11 +94,6 @@ export class OwnEndpoint {
   start(): void {
     this.#supervisor.start()
     this.probe.start()
-  }
-
-  async stop(): Promise<void> {
-    await this.probe.stop()
-    await this.#supervisor.stop()
   }
 
   /** Stops with the endpoint left to the service. */

@@ -19,7 +19,7 @@ import type { Upstream } from './upstreams/upstream-state.ts'
 import type { VisitorReport } from './upstreams/visitor-report.ts'
 
 export interface SupervisedTunnelOptions
-  extends Pick<TunnelSupervisorOptions, 'session' | 'isYielding' | 'random' | 'log'> {
+  extends Pick<TunnelSupervisorOptions, 'session' | 'random' | 'log'> {
   readonly upstreams: TunnelUpstreams
   /** May lead it by way of somebody who looks on. */
   readonly inspections: Pick<Inspections, 'through'>
@@ -66,14 +66,13 @@ export class SupervisedTunnel {
   #view: { readonly facts: ViewFacts; readonly tunnel: Tunnel } | undefined
 
   constructor(stored: StoredTunnel, options: SupervisedTunnelOptions) {
-    const { session, isYielding, timings, random, steady, log, upstreams, onChange } = options
+    const { session, timings, random, steady, log, upstreams, onChange } = options
     this.#options = options
     this.#stored = stored
     this.lockKey = stored.spec.domain || stored.id
     this.#unwatch = upstreams.watch(stored.spec)
     this.#supervisor = new TunnelSupervisor({
       session,
-      isYielding,
       wanted: () => this.#wanted(),
       timings: timings.tunnel,
       clock: steady,

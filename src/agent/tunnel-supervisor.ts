@@ -22,8 +22,6 @@ export type WantedEndpoint = Omit<EndpointRequest, 'onDropped'>
 export interface TunnelSupervisorOptions {
   /** The session to open on; `linkChanged()` says that it is another one or gone. */
   readonly session: () => Session | undefined
-  /** Another process is about to have the endpoint: nothing is opened, and what is open stays. */
-  readonly isYielding?: (() => boolean) | undefined
   /** Asked before each opening. Throws a ProblemError when it must not be opened. */
   readonly wanted: () => Promise<WantedEndpoint>
   readonly timings: TunnelTimings
@@ -170,10 +168,6 @@ export class TunnelSupervisor {
 
   async #run(): Promise<void> {
     while (!this.#isStopping) {
-      if (this.#options.isYielding?.()) {
-        await this.#wakeUp.wait()
-        continue
-      }
       this.#leaveLost()
       const session = this.#options.session()
       if (this.#dropped) await this.#pause(this.#dropped)
@@ -215,10 +209,6 @@ export class TunnelSupervisor {
   /** Opens what is wanted, and then closes what was open. */
   async #replace(opening: Opening): Promise<void> {
     const listener = await this.#openBeside(opening)
-    if (!listener) {
-      this.#isOutdated = true
-      return
-    }
     const before = this.#open
     this.#openedAt = this.#options.clock.monotonic()
     this.#open = undefined
@@ -231,10 +221,7 @@ export class TunnelSupervisor {
     if (before?.session === opening.session) await before.listener.close()
   }
 
-  /** Undefined when it is left to another process: that may have begun while this one waited. */
-  async #openBeside(opening: Opening): Promise<Listener | undefined> {
-    const isYielding = () => this.#options.isYielding?.() ?? false
-    if (isYielding()) return undefined
+  async #openBeside(opening: Opening): Promise<Listener> {
     const { session, wanted } = opening
     const request = { ...wanted, onDropped: (problem: Problem) => this.#drop(opening, problem) }
     try {
@@ -242,12 +229,11 @@ export class TunnelSupervisor {
     } catch (error) {
       const before = this.#open
       if (!before || problemOf(error).reason !== 'conflict') throw error
-      if (isYielding()) return undefined
       // The hosted service lets nobody take over: the name has to be free first.
       this.#leave()
       this.#move('open')
       await before.listener.close()
-      return isYielding() ? undefined : await session.open(request)
+      return await session.open(request)
     }
   }
 

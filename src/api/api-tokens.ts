@@ -28,8 +28,6 @@ export interface ApiTokensOptions {
   readonly dataDir: string
   /** AGENT_API_TOKEN: while it is set, it is the owner's token. */
   readonly given: Secret | undefined
-  /** Another process may still take the database back: no use is written before `begin()`. */
-  readonly isProvisional?: boolean
   readonly log: Logger
   readonly clock: Clock
 }
@@ -82,24 +80,14 @@ export class ApiTokens {
   readonly #secrets = new Map<string, ApiTokenSecret>()
   readonly #usesWritten = new Map<string, number>()
   readonly #givenHash: string | undefined
-  /** What is to be written of them at `begin()`, by id; undefined from then on. */
-  #usesHeld: Map<string, number> | undefined
 
   constructor(options: ApiTokensOptions) {
     this.#options = options
-    if (options.isProvisional) this.#usesHeld = new Map()
     this.#store = new ApiTokenStore(options.database)
     this.#ownerFile = new OwnerTokenFile(join(options.dataDir, OWNER_FILE))
     this.#givenHash = options.given && hashToken(options.given.reveal())
     for (const token of this.#store.tokens()) this.#tokens.set(token.id, token)
     for (const secret of this.#store.secrets()) this.#secrets.set(secret.hash, secret)
-  }
-
-  /** Writes what was held back, and what comes from now on. */
-  begin(): void {
-    const held = this.#usesHeld
-    this.#usesHeld = undefined
-    for (const [id, at] of held ?? []) this.#writeUse(id, at)
   }
 
   /** Whose token it is; `ended` when it was good once. */
@@ -343,10 +331,6 @@ export class ApiTokens {
   }
 
   #writeUse(id: string, at: number): void {
-    if (this.#usesHeld) {
-      this.#usesHeld.set(id, at)
-      return
-    }
     const { clock, log } = this.#options
     const now = clock.monotonic()
     if (now - (this.#usesWritten.get(id) ?? Number.NEGATIVE_INFINITY) < USE_EVERY_MS) return

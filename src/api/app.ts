@@ -19,7 +19,6 @@ import { errorResponse, toAppError } from '../http/error-response.ts'
 import { hostGuard } from '../http/host-guard.ts'
 import { endJsonWithNewline } from '../http/json-lines.ts'
 import { noRoute } from '../http/no-route.ts'
-import type { RequestGate } from '../http/request-gate.ts'
 import { requestId } from '../http/request-id.ts'
 import { scopeGuard } from '../http/scope-guard.ts'
 import { securityHeaders } from '../http/security-headers.ts'
@@ -62,8 +61,6 @@ export interface ApiOptions {
   /** Of an installed program, which may be on trial. */
   readonly update?: OwnUpdate | undefined
   readonly logTail: LogTail
-  /** Closed while another process takes over what is changed here. */
-  readonly gate?: RequestGate | undefined
   readonly log: Logger
   readonly clock: Clock
 }
@@ -105,7 +102,7 @@ export function createPageApp(options: ApiOptions, listener: ApiListener, page: 
 }
 
 /** An app with what stands before everything else. */
-function createApp({ gate, log, clock }: ApiOptions, listener: ApiListener): Express {
+function createApp({ log, clock }: ApiOptions, listener: ApiListener): Express {
   const { serves, advice, clientOf } = listener
   const quiet = (path: string) =>
     path === '/healthz' || path === '/readyz' || path.startsWith(PROBE_PATH) || isQuietOnPage(path)
@@ -115,7 +112,6 @@ function createApp({ gate, log, clock }: ApiOptions, listener: ApiListener): Exp
   endJsonWithNewline(app)
   app.use(requestId, securityHeaders, accessLog({ log, clock, clientOf, quiet }))
   app.use(hostGuard(serves, advice))
-  if (gate) app.use(gate.handler)
   return app
 }
 

@@ -4,8 +4,6 @@ import type { Predecessor } from './reload/predecessor.ts'
 /** What a subcommand may touch of its process. */
 export interface CommandContext {
   readonly environment: Readonly<Record<string, string | undefined>>
-  /** What this process was started with, without the settings file, for who is started in its place. */
-  readonly inherited?: Readonly<Record<string, string | undefined>>
   readonly stdout: NodeJS.WritableStream
   readonly stderr: NodeJS.WritableStream
   /** What the service manager has opened for this process. */

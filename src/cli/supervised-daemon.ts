@@ -1,4 +1,3 @@
-import { hasSession } from '../agent/link-state.ts'
 import { statusView, verdictOf } from '../api/status-view.ts'
 import { tunnelStatusView } from '../api/tunnel-view.ts'
 import type { OwnUpdate } from '../api/update/update-view.ts'
@@ -11,15 +10,8 @@ import type { Logger } from '../base/logger.ts'
 import type { Config } from '../config.ts'
 import { type Daemon, type DaemonOptions, startDaemon } from '../daemon.ts'
 import type { Finding } from './doctor/finding.ts'
-import { HERITAGE } from './reload/handover-message.ts'
-import { type Heritage, readHeritage } from './reload/heritage.ts'
-import type { Predecessor } from './reload/predecessor.ts'
-import { ProcessReload } from './reload/process-reload.ts'
-import { connectSuccessor } from './reload/successor-link.ts'
-import { TakeOver } from './reload/take-over.ts'
 import type { Served } from './serve.ts'
 import { Supervision } from './service/supervision.ts'
-import { whyNotReloaded } from './update/why-not-reloaded.ts'
 
 export interface SupervisedDaemonOptions {
   readonly config: Config['agent']
@@ -29,18 +21,11 @@ export interface SupervisedDaemonOptions {
   readonly log: Logger
   readonly logTail: LogTail
   readonly update?: OwnUpdate
-  /** The process whose place this one takes. */
-  readonly predecessor?: Predecessor | undefined
-  /** Of a process that takes the place of this one. */
-  readonly inherited?: Readonly<Record<string, string | undefined>> | undefined
   readonly stop: AbortSignal
 }
 
 export interface SupervisedDaemon extends Served {
   readonly address: ListenAddress
-  readonly reload: ProcessReload
-  /** A successor takes changes from now on; another process has done so from its start. */
-  begin(): Promise<void>
   apiToken(): string | null
   /** Resolves when the agent's own endpoint is online; throws a StartError that says why not. */
   ownEndpointOnline(withinMs: number): Promise<void>
@@ -51,48 +36,21 @@ export async function startSupervisedDaemon(
   { environment, stop, ...options }: SupervisedDaemonOptions,
   closer: Closer,
 ): Promise<SupervisedDaemon> {
-  const { config, version, update, predecessor, inherited = {}, log } = options
+  const { log } = options
   const supervision = await Supervision.open({ environment, stop, log }, closer)
-  const heritage = readHeritage(predecessor?.heritage)
-  const successor =
-    heritage && (await connectSuccessor({ config, heritage, version, log, stop }, closer))
-  // What could fail before is done: the process before lets go of the data folder.
-  await predecessor?.released()
-  const takeOver = new TakeOver(systemClock)
   const examine: DaemonOptions['examine'] = (agent, database) =>
     examineFromInside(options, agent, database, stop)
-  const daemon = await startDaemon({ ...options, successor, examine, clock: systemClock }, closer)
+  const daemon = await startDaemon({ ...options, examine, clock: systemClock }, closer)
   const { agent, database } = daemon
-  if (heritage?.isLinked && predecessor) await takeOver.complete(agent, predecessor.gone, stop)
-  const reload = closer.own(
-    'reload',
-    new ProcessReload({
-      service: daemon,
-      api: 'API',
-      news: supervision,
-      refusal: () => whyNotReloaded(update),
-      environment: () => ({ ...inherited, [HERITAGE]: JSON.stringify(heritageOf(agent)) }),
-      log,
-    }),
-    (it) => it.stop(),
-  )
-  const sentence = () =>
-    [verdictOf(agent.status(), database.report()), reload.problem ?? []].flat().join('; ')
+  const sentence = () => verdictOf(agent.status(), database.report())
   const onChange = (listener: () => void) => agent.onChange(listener)
   supervision.ready({ database, sentence, onChange }, closer)
   return {
     address: daemon.address,
-    reload,
-    begin: () => daemon.begin(),
     broken: daemon.broken,
     apiToken: () => daemon.apiToken?.reveal() ?? null,
     ownEndpointOnline: (withinMs) => ownEndpointOnline(daemon, withinMs, stop),
   }
-}
-
-function heritageOf(agent: Daemon['agent']): Heritage {
-  const { state, serverAddr } = agent.status().link
-  return { instance: agent.instance, isLinked: hasSession(state), serverAddr }
 }
 
 function ownEndpointOnline({ agent }: Daemon, withinMs: number, stop: AbortSignal): Promise<void> {

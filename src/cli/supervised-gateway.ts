@@ -36,7 +36,6 @@ export async function startSupervisedGateway(
         leave: () => gateway.leave(),
         sockets: () => listens.map(inheritedSocket),
       },
-      api: 'management API',
       ...{ news: supervision, environment: () => process.env, log },
       // Two processes would be one node twice, and the others serve meanwhile.
       refusal: () => config.shared && ONE_OF_SEVERAL,

@@ -1,12 +1,11 @@
-import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { Command, InvalidArgumentError } from 'commander'
+import { Command } from 'commander'
 import { StartError } from '../base/app-error.ts'
 import type { Closer } from '../base/closer.ts'
 import { type ListenAddress, parseListenAddress } from '../base/listen-address.ts'
 import { LogTail } from '../base/log/log-tail.ts'
 import type { Logger } from '../base/logger.ts'
-import { Secret } from '../base/secret.ts'
+import type { Secret } from '../base/secret.ts'
 import { type Config, parseConfig } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
@@ -19,94 +18,49 @@ import { readVersion } from './version.ts'
 
 const OWN_ENDPOINT_WITHIN_MS = 20_000
 
-/** So many gateways may share a database. */
-const LEAST_NODES = 2
-const MOST_NODES = 8
-
 interface UpOptions {
   readonly json?: boolean
-  /** Gateways, a process each; one in this process unless given. */
-  readonly nodes?: number
-  readonly databaseUrl?: string
 }
 
 /** `device-agent up`: agent and gateway together on this machine, ready to be tried. */
 export function upCommand(context: CommandContext): Command {
-  const command = new Command('up')
+  return new Command('up')
     .description('run an agent and a gateway on this machine, ready to try')
     .option('--json', 'print one JSON line when ready')
-    .option(
-      '--nodes <count>',
-      'number of gateways sharing a PostgreSQL database, 2 to 8, one process each',
-      parseNodes,
-    )
-    .option(
-      '--database-url <url>',
-      'empty PostgreSQL database to share, postgres://user@host/database; default: GATEWAY_DATABASE_URL',
-    )
-    .addHelpText(
-      'after',
-      '\nOther users of this machine can see a password in --database-url. Use GATEWAY_DATABASE_URL or\nGATEWAY_DATABASE_PASSWORD_FILE instead.',
-    )
-  return command.action(async (options: UpOptions) => {
-    const { json = false, nodes } = options
-    if (nodes === undefined && options.databaseUrl !== undefined) {
-      command.error('error: --database-url requires --nodes')
-    }
-    const { environment } = context
-    const config = parseConfig(nodes === undefined ? environment : withoutSite(environment))
-    // Somebody who reads the walk wants no log around it, unless it is asked for: `logs` has it.
-    const isQuiet = !json && !environment.LOG_LEVEL
-    const logTail = new LogTail()
-    const { logLevel } = config
-    const shown = isQuiet ? 'warn' : logLevel
-    const log = openProcessLog(context, logLevel, { tail: logTail, shown })
-    await serve({
-      log,
-      stop: context.stop,
-      drainMs: config.agent.drainMs + config.gateway.drainMs,
-      start: async (closer) => {
-        const upOptions = { config, log, logTail, shown }
-        const service =
-          nodes === undefined
-            ? await startService(context, upOptions, closer)
-            : await startSite(context, { ...options, ...upOptions, nodes }, closer)
-        const { served, ready } = await startAgent(context, { ...upOptions, ...service }, closer)
-        if (json) context.stdout.write(`${JSON.stringify(ready)}\n`)
-        else context.stdout.write(describeUp(ready, await startSample(closer), config))
-        return served
-      },
+    .action(async ({ json = false }: UpOptions) => {
+      const { environment } = context
+      const config = parseConfig(environment)
+      // Somebody who reads the walk wants no log around it, unless it is asked for: `logs` has it.
+      const isQuiet = !json && !environment.LOG_LEVEL
+      const logTail = new LogTail()
+      const { logLevel } = config
+      const shown = isQuiet ? 'warn' : logLevel
+      const log = openProcessLog(context, logLevel, { tail: logTail, shown })
+      await serve({
+        log,
+        stop: context.stop,
+        drainMs: config.agent.drainMs + config.gateway.drainMs,
+        start: async (closer) => {
+          const upOptions = { config, log, logTail }
+          const service = await startService(context, upOptions, closer)
+          const { served, ready } = await startAgent(context, { ...upOptions, ...service }, closer)
+          if (json) context.stdout.write(`${JSON.stringify(ready)}\n`)
+          else context.stdout.write(describeUp(ready, await startSample(closer), config))
+          return served
+        },
+      })
     })
-  })
-}
-
-function parseNodes(text: string): number {
-  const count = Number(text)
-  if (Number.isInteger(count) && count >= LEAST_NODES && count <= MOST_NODES) return count
-  throw new InvalidArgumentError(
-    `Use a whole number from ${LEAST_NODES} to ${MOST_NODES}. For a single gateway, omit the option.`,
-  )
-}
-
-/** The settings of this process, which is no gateway. */
-function withoutSite(environment: CommandContext['environment']): CommandContext['environment'] {
-  const others = Object.entries(environment).filter(
-    ([name]) => !/^GATEWAY_(DATABASE|PEER|JOIN)_/.test(name),
-  )
-  return Object.fromEntries(others)
 }
 
 interface StartOptions {
   readonly config: Config
   readonly log: Logger
   readonly logTail: LogTail
-  /** Level of what is shown. */
-  readonly shown: string
 }
 
 /** What the agent connects to, and what people are told of it. */
 interface Service {
-  readonly agents: readonly string[]
+  readonly agent: string
   readonly neighbours: readonly ListenAddress[]
   readonly authtoken: Secret
   readonly broken: Promise<string>
@@ -114,7 +68,6 @@ interface Service {
   readonly config: Config
 }
 
-/** One gateway, in this process. */
 async function startService(
   { environment }: CommandContext,
   { config: wanted, log }: StartOptions,
@@ -130,7 +83,7 @@ async function startService(
   const { addresses, managementApi, authtoken, apiKey, broken } = gateway
   const { agent, http, https, api } = addresses
   return {
-    ...{ agents: [localAddress(agent)], authtoken, broken, config },
+    ...{ agent: localAddress(agent), authtoken, broken, config },
     neighbours: [agent, http, https, ...(api ? [api] : [])],
     ready: {
       ingress_http: `http://${localAddress(http)}`,
@@ -140,46 +93,6 @@ async function startService(
       authtoken: authtoken.reveal(),
       management_api: managementApi,
       api_key: apiKey.reveal(),
-    },
-  }
-}
-
-/** Several gateways, a process each; what is told is of the first, beside the list of all. */
-async function startSite(
-  { environment, stderr }: CommandContext,
-  options: StartOptions & { readonly nodes: number; readonly databaseUrl?: string },
-  closer: Closer,
-): Promise<Service> {
-  const { startTrialSite } = await import('./up/trial-site.ts')
-  const { nodes: count, databaseUrl = environment.GATEWAY_DATABASE_URL } = options
-  const { config, shown, log } = options
-  const site = await startTrialSite(
-    { count, databaseUrl, environment, usual: config.gateway, stderr, logLevel: shown, log },
-    closer,
-  )
-  const { gateways, broken } = site
-  const [{ ready: first }] = gateways
-  const read = (path: string) => readFileSync(path, 'utf8').trim()
-  const neighbours = gateways.flatMap(({ ready: it }) =>
-    [it.agent_listen, ...[it.ingress_http, it.ingress_https, it.management_api].map(hostOf)].map(
-      (address) => parseListenAddress(address) ?? [],
-    ),
-  )
-  const authtoken = new Secret(read(first.authtoken_file))
-  return {
-    agents: gateways.map(({ ready: it }) => it.agent_listen),
-    ...{ neighbours: neighbours.flat(), authtoken, broken },
-    config: await withFreePorts(config, environment, log, ['AGENT_LISTEN']),
-    ready: {
-      ...{ ingress_http: first.ingress_http, ingress_https: first.ingress_https },
-      ...{ ca_cert: first.ca_cert, reserved_domain: first.reserved_domain },
-      ...{ authtoken: authtoken.reveal(), management_api: first.management_api },
-      api_key: read(first.api_key_file),
-      nodes: gateways.map(({ number, pid, dataDir, ready: it }) => ({
-        ...{ number, pid, data_dir: dataDir, agent_listen: it.agent_listen },
-        ...{ ingress_http: it.ingress_http, ingress_https: it.ingress_https },
-        ...{ management_api: it.management_api, api_key_file: it.api_key_file },
-      })),
     },
   }
 }
@@ -198,13 +111,13 @@ async function startAgent(
       'ignoring SVC_AUTHTOKEN and SVC_SERVER_ADDR, because up runs its own gateway; use device-agent run',
     )
   }
-  const { ready, agents, neighbours } = service
+  const { ready, agent, neighbours } = service
   const agentConfig: Config['agent'] = {
     ...config.agent,
     domain,
     authtoken: service.authtoken,
     authtokenFile: undefined,
-    serverAddrs: agents,
+    serverAddrs: [agent],
     // Whatever the domain is and wherever DNS leads, up serves it here.
     ingressAddr: parseListenAddress(hostOf(ready.ingress_https)),
     caCertPath: ready.ca_cert,

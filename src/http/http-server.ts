@@ -120,14 +120,6 @@ export class HttpServer {
     else await this.#listen(target, formatListenAddress(target))
   }
 
-  /** Takes the path of its unix socket back when another process has put its own there. */
-  async reclaim(): Promise<void> {
-    const target = this.#target
-    if (!('socketPath' in target) || this.#stopped || this.#hasPath(target.socketPath)) return
-    this.#server.close()
-    await this.#listenAtPath(target)
-  }
-
   /**
    * Another process listens there now: takes no more connections, and ends those that there are with
    * their next answer. A client may be about to use one that is idle, which `stop()` closes at once.
@@ -146,10 +138,7 @@ export class HttpServer {
     return this.#stopped
   }
 
-  /**
-   * In the place of what lies there: the socket of a process that was killed, or of the one whose place
-   * this one takes. Who connects finds one of the two at any time.
-   */
+  /** In the place of what lies there: the socket of a process that was killed. */
   async #listenAtPath({ socketPath, mode = 0o600 }: SocketTarget): Promise<void> {
     refuseLongPath(socketPath)
     // Node removes the name that it was given when it closes, and that may be another's by then.
@@ -180,8 +169,7 @@ export class HttpServer {
     if (!this.#server.listening && !this.#left) return
     const closed = this.#left ?? once(this.#server, 'close')
     const target = this.#target
-    // Once it was left, what lies there is another's, which may have got the number of our file.
-    if ('socketPath' in target && !this.#left && this.#hasPath(target.socketPath)) {
+    if ('socketPath' in target && this.#hasPath(target.socketPath)) {
       rmSync(target.socketPath, { force: true })
     }
     if (!this.#left) this.#server.close()

@@ -7,29 +7,13 @@ const UNDER_WAY_MS = 5_000
 /** For connections that are broken off to have ended: it takes no client for that. */
 const CUT_OFF_MS = 2_000
 const RETRY_AFTER_S = 1
-/** RFC 9110, 9.2.1: they ask for no change. */
-const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
-
-export interface RequestGateOptions {
-  /** What asks for no change is always let in. */
-  readonly isOpenForReads?: boolean
-}
 
 /** Lets requests in, or refuses them with 503 while another process takes over what they change. */
 export class RequestGate {
-  readonly #isOpenForReads: boolean
   readonly #under = new DueResponses()
   #isClosed = false
 
-  constructor({ isOpenForReads = false }: RequestGateOptions = {}) {
-    this.#isOpenForReads = isOpenForReads
-  }
-
-  readonly handler: RequestHandler = (request, response, next) => {
-    if (this.#isOpenForReads && SAFE_METHODS.has(request.method)) {
-      next()
-      return
-    }
+  readonly handler: RequestHandler = (_request, response, next) => {
     if (this.#isClosed) {
       // The next one comes to the other process.
       response.setHeader('connection', 'close')

@@ -750,60 +750,6 @@ describe('Link', () => {
     expect(poisoned()).toBe(1)
   })
 
-  it('connects nothing while another process of the device takes over, whatever it loses', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: ['gateway.test:4443'] })
-    await start()
-    link.yield()
-    link.rebuild(DNS)
-    await clock.advance(60_000)
-    connector.last.lose('gone')
-    await clock.advance(600_000)
-    expect(connector.connects).toBe(1)
-    link.resume()
-    await clock.advance(0)
-    expect(link.session).toBe(connector.last)
-    expect(connector.connects).toBe(2)
-    // That one may have had the names: our gateway has to hear of it anew.
-    link.yield()
-    link.resume()
-    await clock.advance(0)
-    expect(connector.connects).toBe(3)
-  })
-
-  it('keeps its session when another process of the device could not take over at the hosted service', async () => {
-    const { link, connector, clock, start } = setUp()
-    await start()
-    link.yield()
-    link.resume()
-    await clock.advance(60_000)
-    expect([connector.connects, link.session]).toEqual([1, connector.last])
-  })
-
-  it('leaves its second session where it is when another process takes over', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: ['a.test:1', 'b.test:1'] })
-    await start()
-    await clock.advance(1_000)
-    const [first, second] = connector.sessions
-    link.yield()
-    first?.lose('gone')
-    await clock.advance(1_000)
-    expect(link.session).toBeUndefined()
-    expect(second?.isAlive).toBe(true)
-  })
-
-  it('gives what is under way at the hosted service its time when another process has taken over', async () => {
-    const { link, connector, clock, start } = setUp()
-    await start()
-    link.yield()
-    const stopped = link.stop({ drainMs: 10_000 })
-    await clock.advance(0)
-    await clock.advance(9_000)
-    expect(connector.last.isClosed).toBe(false)
-    await clock.advance(1_000)
-    await stopped
-    expect(connector.last.isClosed).toBe(true)
-  })
-
   it('drains the session of our gateway before it closes it', async () => {
     const { link, connector, clock, start } = setUp({ serverAddrs: ['a.test:1'] })
     await start()
@@ -941,35 +887,6 @@ describe('Link with two addresses', () => {
     await clock.advance(500)
     expect(link.status.standby?.state).toBe('ready')
     expect(connector.sessions[1]?.isClosed).toBe(true)
-  })
-
-  it('connects no second session while it yields, whatever becomes of that one', async () => {
-    const { link, connector, clock, start, setToken } = setUp({ serverAddrs: TWO })
-    await start()
-    link.yield()
-    connector.last.lose('the wire was cut')
-    setToken('better')
-    await clock.advance(60_000)
-    expect(connector.sessions.map(addressOf)).toEqual(TWO)
-    link.resume()
-    await clock.advance(0)
-    expect(connector.sessions).toHaveLength(4)
-    expect(link.status.standby?.state).toBe('ready')
-  })
-
-  it('has its second session again when it yields no more, also where its own cannot be renewed', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
-    await start()
-    link.yield()
-    connector.last.lose('the wire was cut')
-    await clock.advance(60_000)
-    expect(link.status.standby?.state).toBe('waiting')
-    connector.onConnect = ({ serverAddr }) => {
-      if (serverAddr === 'a.test:1') throw new ProblemError(networkProblem('refused'))
-    }
-    link.resume()
-    await clock.advance(0)
-    expect(link.status.standby).toMatchObject({ state: 'ready', serverAddr: 'b.test:1' })
   })
 
   it('keeps no second session with a token that changed while it was connected', async () => {

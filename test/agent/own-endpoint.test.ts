@@ -40,7 +40,7 @@ async function setUp() {
     onProbe: (reach) => probes.push(reach),
     onRebuild: () => {},
   })
-  onTestFinished(() => own.stop())
+  onTestFinished(() => own.leave())
   const connect = async () => {
     await connector.connect({
       authtoken: new Secret('good'),
@@ -144,7 +144,7 @@ describe('OwnEndpoint', () => {
     const { own, connector, clock, connect } = await setUp()
     own.start()
     await connect()
-    await own.stop()
+    await own.leave()
     expect(connector.journal).toEqual([`open ${DOMAIN}`, `close ${DOMAIN}`])
     expect(clock.sleeping).toBe(0)
   })

@@ -10,12 +10,7 @@ import { ManualClock } from '../helpers/manual-clock.ts'
 
 const TIMINGS = DEFAULT_TIMINGS.tunnel
 
-async function setUp({
-  isUp = true,
-  random = (): number => 0,
-  lookUp = async () => {},
-  isYielding = (): boolean => false,
-} = {}) {
+async function setUp({ isUp = true, random = (): number => 0, lookUp = async () => {} } = {}) {
   const captured = captureLog()
   const connector = new FakeConnector()
   const clock = new ManualClock()
@@ -24,7 +19,6 @@ async function setUp({
   const states: string[] = []
   const supervisor = new TunnelSupervisor({
     session: () => session,
-    isYielding,
     wanted: async () => {
       const target = forwardsTo
       await lookUp()
@@ -582,59 +576,5 @@ describe('TunnelSupervisor', () => {
       { level: 'info', url: 'https://a.test:8443', msg: 'tunnel online' },
     ])
     expect(lines.filter(({ level }) => level === 'debug')).toHaveLength(23)
-  })
-})
-
-describe('TunnelSupervisor of a process that yields', () => {
-  it('opens nothing when that begins while it looks up what is wanted, but when it is over', async () => {
-    let isYielding = false
-    let isFirst = true
-    const lookUp = async () => {
-      isYielding = isFirst
-      isFirst = false
-    }
-    const { connector, supervisor, start, clock } = await setUp({
-      lookUp,
-      isYielding: () => isYielding,
-    })
-    await start()
-    expect(connector.journal).not.toContain('open a.test')
-    isYielding = false
-    supervisor.linkChanged()
-    await clock.advance(0)
-    expect(connector.journal).toContain('open a.test')
-    expect(supervisor.status.state).toBe('online')
-  })
-
-  it.each([
-    ['the service refuses it a second endpoint', 'open'],
-    ['what was open is being closed for that', 'close'],
-  ])('opens nothing else when that begins while %s', async (_, when) => {
-    let isYielding = false
-    const { connector, supervisor, start, want, clock } = await setUp({
-      isYielding: () => isYielding,
-    })
-    await start()
-    let begins: string | undefined = when
-    const beginIn = (step: string) => {
-      if (step === begins) isYielding = true
-    }
-    connector.onOpen = () => {
-      beginIn('open')
-      if (connector.online.length > 0) throw refusal(334)
-    }
-    connector.onClose = () => beginIn('close')
-    const before = connector.journal.length
-    want('localhost:2')
-    await clock.advance(0)
-    const isFree = when === 'close'
-    expect(connector.journal.slice(before)).toEqual(isFree ? ['close a.test'] : [])
-    // The other process has ended: it is opened after all, as it is wanted now.
-    isYielding = false
-    begins = undefined
-    supervisor.linkChanged()
-    await clock.advance(0)
-    expect(connector.last.endpoints.get('a.test')?.forwardsTo).toBe('localhost:2')
-    expect(supervisor.status.state).toBe('online')
   })
 })

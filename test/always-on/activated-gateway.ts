@@ -1,5 +1,5 @@
 import { join } from 'node:path'
-import { hasEnded } from '../helpers/reloadable-program.ts'
+import { hasEnded } from '../helpers/has-ended.ts'
 import { openServiceManager } from '../helpers/service-manager-socket.ts'
 import type { GatewayReady } from '../helpers/site.ts'
 import { SocketKeeper } from '../helpers/socket-keeper.ts'

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -8,7 +8,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { StatusView } from '../../src/api/status-view.ts'
 import { FREE_PORTS, Program, type ProgramOptions } from '../helpers/program.ts'
 import { publicRequest } from '../helpers/public-request.ts'
-import { ReloadableProgram } from '../helpers/reloadable-program.ts'
 import { type GatewayReady, type RunReady, SITE_API_TOKEN } from '../helpers/site.ts'
 import { ActivatedGateway } from './activated-gateway.ts'
 import { until } from './until.ts'
@@ -44,14 +43,14 @@ export class AlwaysOnSite {
   readonly #options: AlwaysOnOptions
   readonly gateway: ActivatedGateway
   readonly #service: Server
-  #agent: ReloadableProgram
+  #agent: Program
   #api: RunReady
 
   private constructor(
     options: AlwaysOnOptions,
     gateway: ActivatedGateway,
     service: Server,
-    agent: readonly [ReloadableProgram, RunReady],
+    agent: readonly [Program, RunReady],
   ) {
     this.#options = options
     this.gateway = gateway
@@ -67,8 +66,8 @@ export class AlwaysOnSite {
     const gateway = await ActivatedGateway.start(folder, gatewayEnv)
     const token = readFileSync(gateway.ready.authtoken_file, 'utf8')
     writeFileSync(join(folder, 'authtoken'), token, { mode: 0o600 })
-    const agent = startReloadable(folder, gateway.ready, agentEnv)
-    return new AlwaysOnSite(options, gateway, service, [agent, await agent.program.ready()])
+    const agent = startAgent(folder, gateway.ready, agentEnv)
+    return new AlwaysOnSite(options, gateway, service, [agent, await agent.ready()])
   }
 
   get folder(): string {
@@ -160,15 +159,10 @@ export class AlwaysOnSite {
   }
 
   async restartAgent(signal: NodeJS.Signals): Promise<void> {
-    await this.#agent.stop(signal)
+    await this.#agent.end(signal)
     const { folder, agentEnv } = this.#options
-    this.#agent = startReloadable(folder, this.ready, agentEnv)
-    this.#api = await this.#agent.program.ready<RunReady>()
-  }
-
-  /** Resolves when another process serves and the one before has ended. */
-  reloadAgent(): Promise<void> {
-    return this.#agent.reload()
+    this.#agent = startAgent(folder, this.ready, agentEnv)
+    this.#api = await this.#agent.ready<RunReady>()
   }
 
   async restartGateway(): Promise<void> {
@@ -231,7 +225,7 @@ export class AlwaysOnSite {
   }
 
   async stop(): Promise<void> {
-    await this.#agent.stop()
+    await this.#agent.end('SIGKILL')
     await this.gateway.end('SIGKILL')
     await this.gateway.stop()
     this.#service.closeAllConnections()
@@ -284,16 +278,6 @@ export function startAgent(
   env: Readonly<Record<string, string>> = {},
 ): Program {
   return new Program(agentIn(folder, ready, env))
-}
-
-/** The same, for who is to reload it. */
-function startReloadable(
-  folder: string,
-  ready: GatewayReady,
-  env?: Readonly<Record<string, string>>,
-): ReloadableProgram {
-  const notify = join(mkdtempSync(join(folder, 'agent-')), 'notify')
-  return new ReloadableProgram(notify, agentIn(folder, ready, env))
 }
 
 function agentIn(

@@ -34,13 +34,6 @@ export const PLANNED_CHANGES: readonly PlannedChange[] = [
     act: (site) => site.restartAgent('SIGTERM'),
   },
   {
-    name: 'agent-reload',
-    what: 'the agent is reloaded',
-    worstMs: 1_000,
-    tunnels: 1,
-    act: (site) => site.reloadAgent(),
-  },
-  {
     name: 'gateway',
     what: 'the gateway is restarted',
     worstMs: 10_000,

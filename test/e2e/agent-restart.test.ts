@@ -109,6 +109,16 @@ describe('an agent as a process', () => {
     expect(await end()).toEqual([])
   })
 
+  it('goes on after a SIGHUP as a service, and says what to do instead', async () => {
+    const on = await agentProcess()
+    const { program } = on
+    program.child.kill('SIGHUP')
+    const said = 'SIGHUP ignored, the agent has no reload; use systemctl restart device-agent'
+    await eventually(() => expect(program.stderr).toContain(said))
+    expect(await on.visit()).toBe('hello')
+    expect(await program.end('SIGTERM')).toMatchObject({ code: 0 })
+  })
+
   it('ends at once at a second signal', async () => {
     const on = await agentProcess()
     const slow = on.visit('/slow').catch(() => 'cut')

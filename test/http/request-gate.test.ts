@@ -4,19 +4,18 @@ import { Socket } from 'node:net'
 import type { Request, Response } from 'express'
 import { describe, expect, it } from 'vitest'
 import { createDeferred } from '../../src/base/deferred.ts'
-import { RequestGate, type RequestGateOptions } from '../../src/http/request-gate.ts'
+import { RequestGate } from '../../src/http/request-gate.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { appWith, sendPipelined, sendRequest, serveHttp } from '../helpers/serve-http.ts'
 
-async function start(options?: RequestGateOptions) {
-  const gate = new RequestGate(options)
+async function start() {
+  const gate = new RequestGate()
   const arrived = createDeferred<Response>()
   let posts = 0
   const app = appWith((routes) => {
     routes.use(gate.handler)
     routes.get('/slow', (_request, response) => arrived.resolve(response))
     routes.get('/', (_request, response) => void response.json('served'))
-    routes.post('/', (_request, response) => void response.json('changed'))
     routes.post('/slow', () => {
       posts += 1
     })
@@ -50,20 +49,6 @@ describe('RequestGate', () => {
     expect((await ask()).status).toBe(503)
     gate.open()
     expect((await ask()).json).toBe('served')
-  })
-
-  it('lets in what changes nothing, and waits for none of that, where it is open for reads', async () => {
-    const { gate, arrived, ask } = await start({ isOpenForReads: true })
-    const slow = ask('/slow')
-    const response = await arrived
-    await gate.close()
-    expect((await ask()).json).toBe('served')
-    expect((await ask('/', 'POST')).status).toBe(503)
-    expect((await ask('/', 'HEAD')).status).toBe(200)
-    gate.open()
-    expect((await ask('/', 'POST')).json).toBe('changed')
-    response.json('late')
-    expect((await slow).json).toBe('late')
   })
 
   it('breaks off what does not end', async () => {

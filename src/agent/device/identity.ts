@@ -3,24 +3,18 @@ import type { Logger } from '../../base/logger.ts'
 import { loadDeviceId } from './device-id.ts'
 
 export interface IdentityOptions {
-  /** Of the process whose place this one takes; unset: one of its own. */
-  readonly instance?: string | undefined
   /** Told to our gateway, which then sends no heartbeats of its own; unset: it sends them. */
   readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number } | undefined
 }
 
 /** Which device this is to the service, and which process of it. */
 export class Identity {
-  /**
-   * With it our gateway tells another session of this process from another device. A process that is
-   * started to take the place of this one goes by the same: the two take each other's names over.
-   */
-  readonly instance: string
+  /** With it our gateway tells another session of this process from another device. */
+  readonly #instance = randomUUID()
   readonly #heartbeat: IdentityOptions['heartbeat']
   #deviceId = ''
 
-  constructor({ instance = randomUUID(), heartbeat }: IdentityOptions) {
-    this.instance = instance
+  constructor({ heartbeat }: IdentityOptions) {
     this.#heartbeat = heartbeat
   }
 
@@ -38,7 +32,7 @@ export class Identity {
     const heartbeat = this.#heartbeat
     return JSON.stringify({
       device_id: this.#deviceId,
-      instance: this.instance,
+      instance: this.#instance,
       ...(heartbeat && {
         heartbeat: { interval_s: heartbeat.intervalS, tolerance_s: heartbeat.toleranceS },
       }),

@@ -16,13 +16,6 @@ export const RESTART_ASKED: Problem = {
   permanent: false,
 }
 
-export const NOT_REPLACED: Problem = {
-  reason: 'network',
-  detail: 'the new process did not start during the reload',
-  remedy: 'No action needed. The agent opens its tunnels again in a new session.',
-  permanent: false,
-}
-
 /** `auth`: the account's owner says who may be connected, as with a credential that was revoked. */
 export const STOP_ASKED: Problem = {
   reason: 'auth',

@@ -21,8 +21,6 @@ export interface StandbyOptions {
   readonly events: SessionEvents
   /** Which place serves; undefined while the link is down: it comes first. */
   readonly serving: () => number | undefined
-  /** Another process is about to serve: nothing is connected until `changed()`. */
-  readonly isYielding: () => boolean
   readonly timings: LinkTimings
   readonly random?: () => number
   readonly clock: Clock
@@ -104,7 +102,7 @@ export class Standby {
     return this.#ready === session
   }
 
-  /** The link has come up, its session leads elsewhere, or it yields no more. */
+  /** The link has come up, or its session leads elsewhere. */
   changed(): void {
     this.#wakeUp.set()
   }
@@ -127,11 +125,11 @@ export class Standby {
   }
 
   async #run(signal: AbortSignal): Promise<void> {
-    const { clock, serving, isYielding } = this.#options
+    const { clock, serving } = this.#options
     while (!signal.aborted) {
       const isWanted = serving() !== undefined
       if (!isWanted) await this.#release()
-      const isMissing = isWanted && !this.#ready && !isYielding()
+      const isMissing = isWanted && !this.#ready
       const waitMs = isMissing ? this.#tryAt - clock.monotonic() : Infinity
       if (waitMs > 0) await this.#wakeUp.wait(clock, Number.isFinite(waitMs) ? waitMs : undefined)
       else await this.#try(signal)

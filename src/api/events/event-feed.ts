@@ -36,8 +36,6 @@ export class EventFeed {
   #changes: StatusChanges | undefined
   #unfollow: (() => void) | undefined
   #isLooking = false
-  /** Another process is about to tell what there is to tell. */
-  #isHeld = false
   /** No look before this, monotonic. */
   #restsUntil = Number.NEGATIVE_INFINITY
   readonly #counts = new Map<string, number>()
@@ -54,18 +52,6 @@ export class EventFeed {
     this.#tell('agent.started', { version })
     this.#unfollow = agent.onChange(() => this.#lookSoon())
     void this.#watchStorage()
-  }
-
-  /** What changes is told after `resume()`, or never. */
-  hold(): void {
-    this.#look()
-    this.#log.flush()
-    this.#isHeld = true
-  }
-
-  resume(): void {
-    this.#isHeld = false
-    this.#lookSoon()
   }
 
   stop(): void {
@@ -111,7 +97,7 @@ export class EventFeed {
   }
 
   #look(): void {
-    if (!this.#changes || this.#isHeld || this.#stopping.signal.aborted) return
+    if (!this.#changes || this.#stopping.signal.aborted) return
     const { clock, log } = this.#options
     const begunAt = clock.monotonic()
     try {

@@ -40,12 +40,6 @@ export class PageServer {
     if (!(await this.#try())) this.#running = this.#keepTrying()
   }
 
-  /** Another process serves it now; see `HttpServer.leave`. */
-  leave(): void {
-    this.#stopping.abort()
-    this.#server.leave()
-  }
-
   async stop(): Promise<void> {
     this.#stopping.abort()
     await this.#running

@@ -1,4 +1,4 @@
-import { closeSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { closeSync, readFileSync, readlinkSync } from 'node:fs'
 import { isIPv4 } from 'node:net'
 import { formatListenAddress, type ListenAddress } from '../listen-address.ts'
 
@@ -45,38 +45,12 @@ export class InheritedSockets {
     return { ...address, fd }
   }
 
-  /** The same for a port that the system had chosen: any that listens on this host. */
-  claimAnyPort(address: ListenAddress): ListenAddress {
-    if (address.port !== 0) return this.claim(address)
-    const ofHost = keyOf(address).slice(0, -1)
-    const key = [...this.#byAddress.keys()].find((it) => it.replace(/\d+$/, '') === ofHost)
-    const fd = key === undefined ? undefined : this.#byAddress.get(key)
-    if (key === undefined || fd === undefined) return address
-    this.#byAddress.delete(key)
-    return { ...address, fd }
-  }
-
   /** Closes those that nobody has claimed, and says where they listen. */
   closeRest(): string[] {
     const rest = [...this.#byAddress]
     this.#byAddress.clear()
     for (const [, fd] of rest) closeSync(fd)
     return rest.map(([address]) => address)
-  }
-}
-
-/** The descriptor by which this process listens there; undefined where the system does not tell. */
-export function listeningDescriptor(address: ListenAddress): number | undefined {
-  const key = keyOf(address)
-  const addresses = listeningAddresses()
-  return openDescriptors().find((fd) => addresses.get(inodeOf(fd)) === key)
-}
-
-function openDescriptors(): number[] {
-  try {
-    return readdirSync('/proc/self/fd').map(Number)
-  } catch {
-    return []
   }
 }
 

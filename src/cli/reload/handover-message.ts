@@ -4,11 +4,5 @@
  */
 export type HandoverMessage = 'prepared' | 'released' | 'serving'
 
-/**
- * In the environment of the new process: the pid of the old one, whose child it is. Both may be of
- * different versions, which is why an agent goes by this name, too.
- */
+/** In the environment of the new process: the pid of the old one, whose child it is. */
 export const PREDECESSOR = 'DEVICE_GATEWAY_PREDECESSOR'
-
-/** In the same place: what a new process of an agent has to know before it says anything. */
-export const HERITAGE = 'DEVICE_AGENT_HERITAGE'

@@ -1,18 +1,15 @@
-import { type HandoverMessage, HERITAGE, PREDECESSOR } from './handover-message.ts'
+import { type HandoverMessage, PREDECESSOR } from './handover-message.ts'
 
 /** The process that started this one to take its place. */
 export class Predecessor {
   readonly pid: number
-  /** See `Heritage`. */
-  readonly heritage: string | undefined
   /** Resolves when it has ended, or has said goodbye. */
   readonly gone: Promise<void>
   readonly #process: NodeJS.Process
 
-  private constructor(process: NodeJS.Process, pid: number, heritage: string | undefined) {
+  private constructor(process: NodeJS.Process, pid: number) {
     this.#process = process
     this.pid = pid
-    this.heritage = heritage
     this.gone = new Promise((resolve) => {
       process.once('disconnect', resolve)
       if (!process.connected) resolve()
@@ -22,10 +19,9 @@ export class Predecessor {
   /** Undefined for a process that takes nobody's place; no child takes the mark for its own. */
   static meet(process: NodeJS.Process): Predecessor | undefined {
     const pid = Number(process.env[PREDECESSOR])
-    const heritage = process.env[HERITAGE]
-    for (const name of [PREDECESSOR, HERITAGE]) delete process.env[name]
+    delete process.env[PREDECESSOR]
     const isOurs = process.send !== undefined && pid === process.ppid
-    return isOurs ? new Predecessor(process, pid, heritage) : undefined
+    return isOurs ? new Predecessor(process, pid) : undefined
   }
 
   /**

@@ -8,7 +8,7 @@ import { ownPlace, type ProcessPlace, whyIrreplaceable } from './why-irreplaceab
 /** Requests under way end or are broken off within 7 s; together with `successor.ts` less than 60 s. */
 const RELEASED_WITHIN_MS = 10_000
 
-/** What of a service a reload works with; see `Gateway` and `Daemon`. */
+/** What of a service a reload works with; see `Gateway`. */
 export interface ReloadableService {
   /** Lets go of what only one process may have. When it throws, all is as before. */
   release(): Promise<void>
@@ -31,8 +31,6 @@ export interface ReloadNews {
 
 export interface ProcessReloadOptions {
   readonly service: ReloadableService
-  /** What refuses changes when they cannot be taken back, as messages name it: `management API`. */
-  readonly api: string
   readonly news: ReloadNews
   /** Why it is not reloaded now, and what to do instead. */
   readonly refusal?: (() => string | undefined) | undefined
@@ -194,7 +192,7 @@ export class ProcessReload {
   }
 
   async #release(): Promise<void> {
-    const { service, api, releasedWithinMs = RELEASED_WITHIN_MS } = this.#options
+    const { service, releasedWithinMs = RELEASED_WITHIN_MS } = this.#options
     const released = service.release()
     try {
       await withDeadline(released, releasedWithinMs, 'releasing the data directory')
@@ -202,7 +200,7 @@ export class ProcessReload {
       if (!(error instanceof DeadlineError)) throw error
       this.#move('hung')
       void this.#takeBackAfter(released, error.message)
-      const still = `visitors are served, the ${api} refuses changes until this ends or the service is restarted`
+      const still = `visitors are served, the management API refuses changes until this ends or the service is restarted`
       throw new Error(`${error.message}: ${still}`, { cause: error })
     }
   }
@@ -226,13 +224,13 @@ export class ProcessReload {
   }
 
   async #reclaim(): Promise<void> {
-    const { service, api } = this.#options
+    const { service } = this.#options
     try {
       await service.reclaim()
     } catch (error) {
       const { message } = error as Error
       throw new Error(
-        `the new process did not start, and ${message}: visitors are served, the ${api} refuses changes until a restart`,
+        `the new process did not start, and ${message}: visitors are served, the management API refuses changes until a restart`,
         { cause: error },
       )
     }

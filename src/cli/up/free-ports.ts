@@ -6,17 +6,14 @@ import type { CommandContext } from '../command-context.ts'
 
 /**
  * The configuration with a free port for each listener whose usual one another program has. What
- * somebody has set stays: there the start says what is in the way. `only` names the settings that are
- * looked at, all unless given.
+ * somebody has set stays: there the start says what is in the way.
  */
 export async function withFreePorts(
   config: Config,
   environment: CommandContext['environment'],
   log: Logger,
-  only?: readonly string[],
 ): Promise<Config> {
   const free = async (setting: string, listen: ListenAddress): Promise<ListenAddress> => {
-    if (only && !only.includes(setting)) return listen
     if (environment[setting] !== undefined || !(await isTaken(listen))) return listen
     const address = formatListenAddress(listen)
     log.warn({ setting }, `${address} is already in use, using a free port instead`)

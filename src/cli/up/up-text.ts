@@ -15,20 +15,6 @@ export interface UpReady {
   readonly authtoken: string
   readonly management_api: string
   readonly api_key: string
-  /** The gateways of `--nodes`; left out where there is one. */
-  readonly nodes?: readonly UpNode[]
-}
-
-/** One gateway of several; what is told beside the list is of the first. */
-export interface UpNode {
-  readonly number: number
-  readonly pid: number
-  readonly data_dir: string
-  readonly agent_listen: string
-  readonly ingress_http: string
-  readonly ingress_https: string
-  readonly management_api: string
-  readonly api_key_file: string
 }
 
 const UNREADABLE = 'cannot read its file: delete the file and start again'
@@ -46,17 +32,15 @@ export function describeUp(ready: UpReady, samplePort: number, config: Config): 
     forwards_to: `localhost:${samplePort}`,
     domain: host,
   })
-  const { nodes = [] } = ready
-  const apiKeyFile = nodes[0]?.api_key_file ?? apiKeyPath(config.gateway)
-  return `Agent and ${nodes.length > 0 ? `${nodes.length} gateways` : 'gateway'} are up.
+  return `Agent and gateway are up.
 
   agent API    ${ready.agent_api}  and  https://${ready.agent_domain}:${new URL(ready.ingress_https).port}
   API token    ${isInFile ? tokenFile : agent.apiToken ? 'AGENT_API_TOKEN' : UNREADABLE}
   public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})
   domain       ${ready.reserved_domain}
-  console      ${ready.management_api}/console/ (API key: ${shown(apiKeyFile)})
+  console      ${ready.management_api}/console/ (API key: ${shown(apiKeyPath(config.gateway))})
   sample       http://127.0.0.1:${samplePort}, a service to test with
-${nodes.map(describeNode).join('')}
+
 Paste these into another terminal, in this folder:
 
   # create a tunnel to the sample service (or to another port)
@@ -67,7 +51,7 @@ Paste these into another terminal, in this folder:
 
   # visit the tunnel
   ${visitOf(host, ready.ingress_http)}
-${nodes[1] ? describeKill(host, nodes[1]) : ''}
+
 Tunnels are stored: after Ctrl-C, the next start brings them back.
 `
 }
@@ -76,17 +60,6 @@ const visitOf = (host: string, ingress: string) => {
   const { port, hostname } = new URL(ingress)
   return `curl -sS --resolve ${host}:${port}:${hostname} http://${host}:${port}/`
 }
-
-const describeNode = ({ number, pid, ingress_http, management_api }: UpNode) =>
-  `  gateway ${number}    ${ingress_http}, console ${management_api}/console/, process ${pid}\n`
-
-const describeKill = (host: string, { pid, ingress_http }: UpNode) => `
-  # visit the tunnel through another gateway
-  ${visitOf(host, ingress_http)}
-
-  # kill that gateway, then visit the tunnel through the others
-  kill -9 ${pid}
-`
 
 /** A path as one would type it in the current folder. */
 function shown(path: string): string {

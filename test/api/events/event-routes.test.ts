@@ -180,18 +180,6 @@ describe('the stream of events', () => {
     expect(read.text).toContain('event: tunnel.created')
   })
 
-  it('tells nothing while another process is about to, and what is left of it afterwards', async () => {
-    const { listen, feed, change, clock } = await startFeed()
-    const read = readAll(await listen())
-    feed.hold()
-    await change([tunnel('between')])
-    await change([tunnel('kept')])
-    feed.resume()
-    await clock.advance(LOOK_MS)
-    await eventually(() => expect(read.text).toContain('"id":"kept"'))
-    expect(read.text).not.toContain('between')
-  })
-
   it('tells of a default policy that has become bad', async () => {
     const { listen, status, change } = await startFeed()
     const read = readAll(await listen())

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { InheritedSockets, listeningDescriptor } from '../../../src/base/net/inherited-sockets.ts'
+import { InheritedSockets } from '../../../src/base/net/inherited-sockets.ts'
 
 it('gives each socket once, to whoever means where it listens', () => {
   const sockets = new InheritedSockets(
@@ -52,22 +52,6 @@ describe('what a service manager passes', () => {
     const [port = 0] = ports
     expect(sockets.claim({ host, port })).toEqual({ host, port, fd: fds[0] })
     expect(sockets.claim({ host, port })).toEqual({ host, port })
-  })
-
-  it('is found by its host alone where the system has chosen the port', async () => {
-    const { sockets, fds, ports } = await passed(['127.0.0.1', '127.0.0.2'])
-    const [port = 0] = ports
-    expect(sockets.claimAnyPort({ host: '127.0.0.2', port: 0 }).fd).toBe(fds[1])
-    expect(sockets.claimAnyPort({ host: '127.0.0.2', port: 0 }).fd).toBeUndefined()
-    expect(sockets.claimAnyPort({ host: '127.0.0.1', port: 1 }).fd).toBeUndefined()
-    expect(sockets.claimAnyPort({ host: 'localhost', port }).fd).toBe(fds[0])
-  })
-
-  it.each(['127.0.0.1', '::1', '::'])('can be passed on by who listens at %s', async (host) => {
-    const { fds, ports } = await passed([host])
-    const [port = 0] = ports
-    expect(listeningDescriptor({ host, port })).toBe(fds[0])
-    expect(listeningDescriptor({ host: '127.0.0.3', port })).toBeUndefined()
   })
 
   it('is told apart, and one that listens everywhere is known by both names', async () => {

@@ -6,7 +6,7 @@ import { createDeferred } from '../../../src/base/deferred.ts'
 import { ProcessReload, type ProcessReloadOptions } from '../../../src/cli/reload/process-reload.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { hasEnded } from '../../helpers/reloadable-program.ts'
+import { hasEnded } from '../../helpers/has-ended.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 type Service = ProcessReloadOptions['service']
@@ -29,7 +29,6 @@ function openReload({
       },
       ...service,
     },
-    api: 'API',
     news: {
       reloading: tell('reloading'),
       reloadFailed: tell('failed'),
@@ -201,7 +200,7 @@ describe('a service that does not let go', () => {
     })
     await reload.request()
     expect(reload.problem).toMatch(
-      /^the reload failed: releasing the data directory took longer than 50 ms: visitors are served, the API refuses changes/,
+      /^the reload failed: releasing the data directory took longer than 50 ms: visitors are served, the management API refuses changes/,
     )
     // Nothing is let go of twice, and whoever asks for that hears why.
     await reload.request()

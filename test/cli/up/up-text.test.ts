@@ -34,22 +34,3 @@ it.each([
   for (const line of lines) expect(line).toContain(`Bearer ${pasted}"`)
   expect(text).not.toContain('shown-nowhere')
 })
-
-it('shows each of several gateways, and how to see one go', () => {
-  const node = (number: number) => ({
-    ...{ number, pid: 4_710 + number, data_dir: `data/gateway-${number}` },
-    ...{ agent_listen: '127.0.0.1:1', ingress_http: `http://127.0.0.${number}:8080` },
-    ...{ ingress_https: '', management_api: `http://127.0.0.1:807${number}` },
-    api_key_file: `data/gateway-${number}/api-key`,
-  })
-  const ready = { ...READY, nodes: [node(1), node(2), node(3)] }
-  const text = describeUp(ready, 7041, parseConfig(GIVEN))
-  expect(text).toMatch(/^Agent and 3 gateways are up\.\n/)
-  expect(text).toContain(
-    '  gateway 3    http://127.0.0.3:8080, console http://127.0.0.1:8073/console/, process 4713\n',
-  )
-  expect(text).toContain('(API key: data/gateway-1/api-key)')
-  expect(text).toContain('--resolve hello.site.localhost:8080:127.0.0.2 ')
-  expect(text).toContain('\n  kill -9 4712\n')
-  expect(describeUp(READY, 7041, parseConfig(GIVEN))).not.toMatch(/kill|gateways/)
-})

@@ -3,7 +3,6 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { OwnTrial } from '../../../src/cli/update/own-trial.ts'
 import { refuseOnTrial } from '../../../src/cli/update/refuse-on-trial.ts'
 import { TRIAL_MS } from '../../../src/cli/update/trial.ts'
-import { whyNotReloaded } from '../../../src/cli/update/why-not-reloaded.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 import { updateFolder } from './update-folder.ts'
@@ -43,16 +42,6 @@ describe('OwnTrial', () => {
     const now = () => clock.now
     const elsewhere = { home, programRoot: '/usr', now, clock: new ManualClock(), log }
     expect(new OwnTrial(elsewhere).isOnTrial()).toBe(false)
-  })
-
-  it('is not reloaded: the update makes the start that it is', () => {
-    const { own, trial } = started()
-    expect(whyNotReloaded(own)).toBe(
-      'Version 1.1.0 is on trial. Without a link in time, 1.0.0 is restored. The update restarts the agent. Reload it after the update.',
-    )
-    trial.confirm()
-    expect(whyNotReloaded(own)).toBeUndefined()
-    expect(whyNotReloaded(undefined)).toBeUndefined()
   })
 
   it('tells of an update where the program is one that updates are for', () => {
