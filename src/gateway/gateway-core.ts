@@ -10,7 +10,7 @@ import { type AllowEntry, mayDial } from '../policy/outbound/outbound-allow.ts'
 import { preparePolicies } from '../policy/policy-language.ts'
 import { lockFolder } from '../store/folder-lock.ts'
 import { AccountSecrets } from './access/account-secrets.ts'
-import { Authority } from './access/authority.ts'
+import { Authority, type BoundName } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
 import { watchCredentials } from './access/credential-watch.ts'
 import { ALONE, type NameClaims } from './access/name-claims.ts'
@@ -247,6 +247,7 @@ export async function openGatewayCore(
   const places = {
     ...{ registry, owners, sessionOf: (id: string) => sessions.find(id), buffers, ids },
     sessionIds: () => Array.from(sessions.all(), ({ id }) => id),
+    mayReturn: (name: BoundName) => authority.mayBind(name),
     policies: {
       last: (place: PolicyPlace) => policies.last(place),
       remember: (place: PolicyPlace, last: Pick<PlacedStates, 'states'>) =>

@@ -175,16 +175,22 @@ export class ClaimTable {
 
   /**
    * Whether another account has a public name at another node, or had it there when that node went, within
-   * the hour: of HTTP, HTTPS and TLS one account has all. `now` in milliseconds since the epoch.
+   * the hour and may have it back: of HTTP, HTTPS and TLS one account has all. `now` in milliseconds since
+   * 1970.
    */
-  isForeign({ scope, entrance, host }: ClaimKey, ownerId: string | null, now: number): boolean {
+  isForeign(
+    { scope, entrance, host }: ClaimKey,
+    ownerId: string | null,
+    now: number,
+    mayReturn: (row: ClaimRow) => boolean,
+  ): boolean {
     if (scope !== PUBLIC_SCOPE) return false
     const entrances = entrance === 'tcp' ? [entrance] : (['http', 'https'] as const)
     const rows = entrances.flatMap((each) => this.#rows.get(placeOf(scope, each, host)) ?? [])
     return rows.some((row) => {
       if (row.node === this.#options.nodeId || row.facts.ownerId === ownerId) return false
       const since = this.#options.nodes.find(row.node ?? '')?.since ?? 0
-      return this.#isValid(row) || now - since < KEPT_MS
+      return this.#isValid(row) || (now - since < KEPT_MS && mayReturn(row))
     })
   }
 

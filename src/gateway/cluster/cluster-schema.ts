@@ -9,15 +9,20 @@ export const JOIN_LOCK = 0x64_61_67_6e
 /** Readers that are further behind than that many changes begin anew. */
 const KEPT_CHANGES = 1_000
 
-/** So long the claims of a node that was given up stay: it may have lost PostgreSQL alone, and serve on. */
+/**
+ * So long the claims of a node stay after its epoch is over: it may have lost PostgreSQL alone, and serve
+ * on, and its names are for their accounts alone.
+ */
 const SPARED_MS = 3_600_000
 
 /**
  * What changes claims, as a function of the database. Now and then it clears up: claims of an older epoch
- * are given up then, `unless` a further condition on them says otherwise.
+ * are given up then, `unless` a further condition on them says otherwise. `orHeld` looks for further claims
+ * that keep a name from its asker, where no claim of the same name does.
  */
 const changeClaims = (
   unless: string,
+  orHeld = '',
 ) => `FUNCTION change_claims(by_node text, in_epoch bigint, with_mark text, changes jsonb)
 RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
@@ -54,7 +59,7 @@ BEGIN
          AND (c.facts->>'clientId' = change->'facts'->>'clientId'
            OR (c.facts->>'deviceId' = change->'facts'->>'deviceId'
              AND c.facts->>'instance' = change->'facts'->>'instance')), false)
-     LIMIT 1;
+     LIMIT 1;${orHeld}
     IF FOUND THEN
       answers := answers || jsonb_build_object(
         'nodeId', holder.node, 'epoch', holder.epoch, 'facts', holder.facts);
@@ -78,6 +83,17 @@ BEGIN
   RETURN to_jsonb(answers);
 END $$`
 
+/** A name is one account's across HTTP, HTTPS and TLS: a claim of another account holds all of them. */
+const HELD_BY_ANOTHER_ACCOUNT = `
+    IF NOT FOUND AND change->>'scope' = '' AND change->>'entrance' <> 'tcp' THEN
+      SELECT c.node, c.epoch, c.facts INTO holder
+        FROM claims c JOIN nodes n ON n.id = c.node
+       WHERE c.scope = '' AND c.entrance <> 'tcp' AND c.host = change->>'host'
+         AND c.node <> by_node AND NOT n.epoch > c.epoch
+         AND c.facts->>'ownerId' IS DISTINCT FROM change->'facts'->>'ownerId'
+       LIMIT 1;
+    END IF;`
+
 /**
  * Nodes, and who has which name.
  *
@@ -90,6 +106,7 @@ END $$`
  *   that serves, and says by its newer session which one that is.
  * - A claim that is given up stays for a while as a row without a node, for readers to see; where that was
  *   for another node, it says for which.
+ * - Of HTTP, HTTPS and TLS a name is one account's at all nodes.
  * - A node that was forgotten is never one again: whoever has its folder joins as another.
  */
 export const CLUSTER_STEPS: readonly SchemaStep[] = [
@@ -166,5 +183,21 @@ END $$`,
     sql: `CREATE OR REPLACE ${changeClaims(`
         AND NOT (n.standing = 'lost'
           AND n.since > (extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${SPARED_MS})`)}`,
+  },
+  {
+    // A node that came back at once, or said goodbye, keeps its names for the hour, too.
+    id: 'cluster-5',
+    sql: `CREATE OR REPLACE ${changeClaims(
+      `
+        AND n.since <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${SPARED_MS}`,
+      HELD_BY_ANOTHER_ACCOUNT,
+    )};
+CREATE OR REPLACE FUNCTION note_standing() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.standing <> OLD.standing OR NEW.epoch <> OLD.epoch THEN
+    NEW.since := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+  END IF;
+  RETURN NEW;
+END $$`,
   },
 ]

@@ -33,7 +33,7 @@ export const NodeRowSchema = z.object({
   epoch: z.number().int(),
   beat: z.number().int(),
   standing: z.enum(STANDINGS),
-  /** Of the standing: milliseconds since the epoch, by the clock of the database. */
+  /** Of the standing and the epoch: milliseconds since 1970, by the clock of the database. */
   since: z.number(),
   facts: NodeFactsSchema,
 })

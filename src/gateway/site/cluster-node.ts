@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Stream } from '../../muxado/stream.ts'
+import type { BoundName } from '../access/authority.ts'
 import type { NameOwners } from '../access/name-owners.ts'
 import { type Claim, type ClaimRow, claimKey } from '../cluster/claim.ts'
 import { Cluster, type ClusterOptions } from '../cluster/cluster.ts'
@@ -42,6 +43,8 @@ export interface ClusterNodeOptions {
   readonly ports: PublicPorts
   readonly registry: EndpointRegistry
   readonly owners: Pick<NameOwners, 'mayAnswer'>
+  /** Whether the account of a name that a device left may still have it. */
+  readonly mayReturn: (name: BoundName) => boolean
   readonly sessionOf: (id: string) => MovingSession | undefined
   /** Ids of all sessions of agents. */
   readonly sessionIds: () => Iterable<string>
@@ -135,7 +138,8 @@ export class ClusterNode {
     this.names = new NodeNames({
       ...{ claims: this.cluster.claims, registry, ids, limits, log },
       lastHome: (key) => this.cluster.table.lastHome(key),
-      isForeign: (key, ownerId) => this.cluster.table.isForeign(key, ownerId, clock.now()),
+      isForeign: (key, ownerId) =>
+        this.cluster.table.isForeign(key, ownerId, clock.now(), (row) => this.#mayReturn(row)),
       mayOpen: () => !isDraining(),
       isDraining: (id) => this.cluster.nodes.find(id)?.standing === 'draining',
       onOpened: (host) => this.routes.onHomeChange(host),
@@ -276,6 +280,12 @@ export class ClusterNode {
 
   #isListed(nodeId: string): boolean {
     return this.cluster.nodes.find(nodeId) !== undefined
+  }
+
+  /** A cloud endpoint is adopted by another node at once; a device comes back as long as it may. */
+  #mayReturn({ host, facts: { credentialId, protocol, ownerId } }: ClaimRow): boolean {
+    if (credentialId === null) return false
+    return this.#options.mayReturn({ host, protocol, ownerId, credentialId, drawn: {} })
   }
 
   #others(): NodeRow[] {

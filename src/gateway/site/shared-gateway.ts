@@ -64,7 +64,14 @@ export function openNode(
   site: Site | undefined,
   places: Pick<
     ClusterNodeOptions,
-    'registry' | 'owners' | 'sessionOf' | 'sessionIds' | 'policies' | 'buffers' | 'ids'
+    | 'registry'
+    | 'owners'
+    | 'mayReturn'
+    | 'sessionOf'
+    | 'sessionIds'
+    | 'policies'
+    | 'buffers'
+    | 'ids'
   >,
   closer: Closer,
 ): ClusterNode | undefined {

@@ -228,4 +228,23 @@ describe('readGiveRequest', () => {
     expect(sessions({ clientId: 'ts_c.example' })).toBe(1)
     expect(sessions({ clientId: 'ts_c.example', deviceId: 'cam' })).toBe(1)
   })
+
+  it('keeps a name for its account for an hour after its node went, while that may have it', () => {
+    const { table, observe } = tableOf()
+    table.apply([row('a.example', 'one')])
+    const key = (protocol: 'http' | 'https' | 'tls') => claimOf('a.example', { protocol }).key
+    const isForeign = (ownerId: string, now: number, mayReturn = true) =>
+      [key('http'), key('https'), key('tls')].map((it) =>
+        table.isForeign(it, ownerId, now, () => mayReturn),
+      )
+    const [all, none] = [
+      [true, true, true],
+      [false, false, false],
+    ]
+    expect([isForeign('bot_2', 1e9, false), isForeign('bot_1', 0)]).toEqual([all, none])
+    // Another process of it, which came at 0.
+    observe({ here: 1, one: 2 })
+    expect([isForeign('bot_2', 3_599_999), isForeign('bot_1', 0)]).toEqual([all, none])
+    expect([isForeign('bot_2', 3_600_000), isForeign('bot_2', 0, false)]).toEqual([none, none])
+  })
 })

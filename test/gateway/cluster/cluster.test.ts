@@ -498,13 +498,19 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     await eventually(() => expect(two.cluster.table.size).toBe(2))
   })
 
-  it('keeps the names of one that was given up for an hour when it clears up', async () => {
+  it.each([
+    ['was given up', "standing = 'lost'"],
+    ['said goodbye', "standing = 'left'"],
+    ['came back at once as another process', "standing = 'serving'"],
+  ])('keeps the names of one that %s for an hour when it clears up', async (_what, standing) => {
     const { one, two } = await startTwo()
+    // It was there for longer than that.
+    await postgresOf(one, 'UPDATE nodes SET since = since - 7200000')
     const left = claimOf('left.example')
     await one.cluster.claims.claim(left)
     await two.cluster.claims.claim(claimOf('cam.example'))
-    await postgresOf(one, "UPDATE nodes SET epoch = epoch + 1, standing = 'lost' WHERE id = 'two'")
     two.kill()
+    await postgresOf(one, `UPDATE nodes SET epoch = epoch + 1, ${standing} WHERE id = 'two'`)
     const nodeOfCam = async (number: number) => {
       await postgresOf(one, `UPDATE claim_head SET number = ${number}`)
       await one.cluster.claims.claim(claimOf(`n${number}.example`))
