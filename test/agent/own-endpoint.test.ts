@@ -140,12 +140,12 @@ describe('OwnEndpoint', () => {
     expect(asked).toHaveLength(2)
   })
 
-  it('closes its endpoint when it stops', async () => {
+  it('leaves its endpoint to the service when it stops', async () => {
     const { own, connector, clock, connect } = await setUp()
     own.start()
     await connect()
     await own.leave()
-    expect(connector.journal).toEqual([`open ${DOMAIN}`, `close ${DOMAIN}`])
+    expect(connector.journal).toEqual([`open ${DOMAIN}`])
     expect(clock.sleeping).toBe(0)
   })
 })
