@@ -322,6 +322,8 @@ export async function openGatewayCore(
     urls,
     ids,
     coverHost: (host) => certificates.coverHost(host),
+    tcpAddresses,
+    openAddress: (address) => ingress.openAddress(address),
     clock,
     log,
   })

@@ -75,6 +75,11 @@ export class CompiledPolicy {
     return this.#phases[phase].has(action)
   }
 
+  /** The URLs that rules of a phase hand on to, as far as they are the same for all. */
+  forwardUrls(phase: Phase): string[] {
+    return this.#phases[phase].forwardUrls
+  }
+
   /** Its rate limits as they are now. */
   get limiters(): RateLimiter[] {
     return [...this.states.values()].filter((state) => state instanceof RateLimiter)

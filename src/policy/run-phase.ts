@@ -82,6 +82,11 @@ export class PhaseRules {
     return this.#rules.some(({ actions }) => actions.some((action) => action.type === type))
   }
 
+  /** The URLs that actions hand exchanges on to, as far as they are the same for all. */
+  get forwardUrls(): string[] {
+    return this.#rules.flatMap(({ actions }) => actions.flatMap(({ run }) => run.forwardsTo ?? []))
+  }
+
   /** True when a rule that always matches lets nothing go on. */
   get alwaysEnds(): boolean {
     return this.#rules.some(

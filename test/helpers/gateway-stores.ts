@@ -112,6 +112,8 @@ export function openGatewayStores(
     coverHost: async (host) => {
       coveredHosts.push(host)
     },
+    tcpAddresses: undefined,
+    openAddress: async () => {},
     clock,
     log,
   })

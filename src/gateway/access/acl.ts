@@ -123,7 +123,8 @@ function parseRule(text: string): Rule | undefined {
   const [, verb, value = ''] = VERB.exec(text) ?? []
   if (verb === undefined || text.length > MAX_RULE) return undefined
   const isShared = verb === 'share'
-  if (isShared && !isInternal(value.toLowerCase())) return undefined
+  // A name is shared with all its ports.
+  if (isShared && (value.includes(':') || !isInternal(value.toLowerCase()))) return undefined
   if (value === '*') return { kind: 'all' }
   if (value.includes('=')) return LABEL.test(value) ? { kind: 'label' } : undefined
   const [, name = value, port] = isIP(value) ? [] : (ADDRESS.exec(value) ?? [])

@@ -6,6 +6,7 @@ import type { Database } from '../../store/database.ts'
 import type { ApiKey, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
+import { isInternal } from '../records/domain-name.ts'
 import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
 import type { ReservedAddrStore } from '../records/reserved-addr-store.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
@@ -178,9 +179,13 @@ export class Authority {
     const { ownerId } = credential
     const acl = this.#aclOf(credential.acl)
     // The rules come first: a device learns nothing about names that are not its own.
-    const isAddress = protocol === 'tcp'
+    const isInternalAddress = protocol === 'tcp' && isInternal(host)
+    const isAddress = protocol === 'tcp' && !isInternalAddress
+    const name = isInternalAddress ? host.replace(/:\d+$/, '') : host
     const isDrawnName = isDrawn && !isAddress && this.#drawsFrom(credential, host) !== undefined
-    if (!isDrawnName && (isAddress ? !acl.allowsAddress(host) : !acl.allows(host))) {
+    // Behind an internal name nobody listens: a rule for the name is one for its ports.
+    const isAllowed = protocol === 'tcp' && acl.allowsAddress(host)
+    if (!isDrawnName && !isAllowed && (isAddress || !acl.allows(name))) {
       throw new ServiceError(
         316,
         `The ACL rules of the authtoken ${credentialId} do not allow ${host}.`,
@@ -194,7 +199,7 @@ export class Authority {
     }
     const isGranted = isDrawnName || this.#isGranted(credential, host)
     this.checkReserved(host, { ownerId, isGranted })
-    return { ownerId, isShared: acl.shares(host) }
+    return { ownerId, isShared: acl.shares(name) }
   }
 
   /** Whether a credential may still bind a host that it has bound before, for the same account. */
@@ -212,6 +217,19 @@ export class Authority {
   addressesOf(credentialId: string): (address: string) => boolean {
     const acl = this.#aclOf(this.#current(credentialId).acl)
     return (address) => acl.allowsAddress(address)
+  }
+
+  /** The account that an address is reserved for, internal ones aside; null also when it is for nobody. */
+  accountFor({ protocol, host }: EndpointAddress): string | null {
+    const reserved =
+      protocol === 'tcp' ? this.#reservedAddrs.find(host) : this.owners.reservationOf(host)
+    return reserved?.ownerId ?? null
+  }
+
+  /** Checks the address of an endpoint that no credential binds; see `checkReserved`. */
+  checkUse({ protocol, host }: EndpointAddress, use: NameUse): void {
+    if (protocol === 'tcp' && !isInternal(host)) this.#checkAddress(host, use)
+    else this.checkReserved(host, use)
   }
 
   /**

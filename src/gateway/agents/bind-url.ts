@@ -1,8 +1,7 @@
 import type { EndpointUrls } from '../endpoints/endpoint-urls.ts'
-import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
+import { type EndpointProtocol, PROTOCOLS } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
 
-const SCHEMES: readonly EndpointProtocol[] = ['http', 'https', 'tcp', 'tls']
 const SCHEME = /^([a-z][a-z0-9+.-]*):\/\/(.*)$/is
 const PLACE = /^(\[[0-9a-f:.]+\]|[^[\]:\s]*)(?::(\d*))?$/i
 const MAX_PORT = 65_535
@@ -60,7 +59,7 @@ export function readBindUrl(text: string, proto: string, urls: EndpointUrls): As
 
 function protocolOf(scheme: string | undefined, proto: string): EndpointProtocol {
   const asked = scheme ?? (proto || 'https')
-  const protocol = SCHEMES.find((known) => known === asked)
+  const protocol = PROTOCOLS.find((known) => known === asked)
   if (!protocol) {
     throw new ServiceError(
       scheme === undefined ? 332 : 9036,

@@ -6,7 +6,7 @@ import type { CompiledPolicy } from '../../policy/policy.ts'
 import type { AccountSecrets } from '../access/account-secrets.ts'
 import type { Authority, BindRight } from '../access/authority.ts'
 import type { AppProtocol } from '../endpoints/endpoint.ts'
-import { checkBindings, checkEndpointHost } from '../endpoints/endpoint-host.ts'
+import { checkBindings, checkEndpointHost, internalAddress } from '../endpoints/endpoint-host.ts'
 import { type EndpointPolicies, problemsText } from '../endpoints/endpoint-policies.ts'
 import { isPooled } from '../endpoints/endpoint-pool.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
@@ -26,7 +26,6 @@ const MAX_NAME = 255
 const FIELDS: ReadonlySet<string> = new Set([
   ...['Id', 'Proto', 'ForwardsTo', 'ForwardsProto', 'Opts', 'Extra'],
 ])
-const NO_INTERNAL_TLS = 'A TLS endpoint cannot be internal. Internal endpoints only support HTTP.'
 const RANDOM_ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
 const RANDOM_LENGTH = 10
 const RANDOM_LABEL = new RegExp(`^[${RANDOM_ALPHABET}]{${RANDOM_LENGTH}}$`)
@@ -110,10 +109,9 @@ export class Binder {
         : this.#hostOf(request, who, protocol, isPooled)
     const appProtocol = appProtocolOf(request, carries)
     checkBindings(request.Extra?.Bindings ?? [], host, 301)
-    if (protocol === 'tls' && isInternal(host)) throw new ServiceError(301, NO_INTERNAL_TLS)
     const isChosen = isDrawn(request, protocol)
     const right = this.#deps.authority.checkBind(credentialId, host, protocol, isChosen)
-    if (protocol === 'tcp') {
+    if (protocol === 'tcp' && !isInternal(host)) {
       this.#checkKept(host, right.ownerId)
       this.#deps.tcpAddresses?.requireShare(right.ownerId, host)
     }
@@ -166,22 +164,27 @@ export class Binder {
 
   #protocolOf({ Proto: protocol }: BindRequest): EndpointProtocol {
     if (protocol === 'http' || protocol === 'https' || protocol === 'tls') return protocol
-    if (protocol !== 'tcp') {
-      throw new ServiceError(
-        332,
-        `The protocol ${protocol} is not supported. Use http, https, tcp or tls.`,
-      )
-    }
-    if (this.#deps.tcpAddresses) return protocol
+    if (protocol === 'tcp') return protocol
     throw new ServiceError(
       332,
-      'TCP endpoints are off at this gateway. To enable them, set GATEWAY_TCP_LISTEN, such as 0.0.0.0:20000-20100.',
+      `The protocol ${protocol} is not supported. Use http, https, tcp or tls.`,
     )
   }
 
   #addressOf({ Id, Opts, ForwardsTo }: BindRequest, { ownerId, ...device }: BinderOf) {
-    const { authority } = this.#deps
-    const addresses = this.#deps.tcpAddresses as TcpAddresses
+    const { authority, tcpAddresses: addresses } = this.#deps
+    const asked = Opts.Addr.toLowerCase()
+    if (isInternal(asked)) {
+      const [host = '', port] = asked.split(':')
+      if (port !== undefined) return internalAddress(host, Number(port))
+      throw new ServiceError(301, `The address ${asked} needs a port, such as ${asked}:22.`)
+    }
+    if (!addresses) {
+      throw new ServiceError(
+        332,
+        'TCP endpoints are off at this gateway. To enable them, set GATEWAY_TCP_LISTEN, such as 0.0.0.0:20000-20100.',
+      )
+    }
     if (Opts.Addr !== '') return addresses.read(Opts.Addr, 301)
     return addresses.draw({
       ...device,

@@ -203,14 +203,10 @@ export class ClaimTable {
   }
 
   /** The same for policies of an account: an internal name of its own, else one that is shared. */
-  findInternal(
-    protocol: 'http' | 'https',
-    host: string,
-    ownerId: string | null,
-  ): RemoteClaim | undefined {
+  findInternal(entrance: Entrance, host: string, ownerId: string | null): RemoteClaim | undefined {
     const rows =
-      this.#at(scopeOf(ownerId), protocol, host) ?? this.#at(SHARED_SCOPE, protocol, host)
-    return rows ? this.#elsewhere(rows) : this.#leftAt(scopeOf(ownerId), protocol, host)
+      this.#at(scopeOf(ownerId), entrance, host) ?? this.#at(SHARED_SCOPE, entrance, host)
+    return rows ? this.#elsewhere(rows) : this.#leftAt(scopeOf(ownerId), entrance, host)
   }
 
   /** The claims of a node that hold. */

@@ -48,6 +48,11 @@ export class AddressTable {
     yield* this.#hosts.tcp.all()
   }
 
+  /** At one entrance. */
+  allAt(entrance: Entrance): Iterable<NameState> {
+    return this.#hosts[entrance].all()
+  }
+
   #at(protocol: EndpointProtocol): HostTable {
     return this.#hosts[entranceOf(protocol)]
   }

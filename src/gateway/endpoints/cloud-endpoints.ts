@@ -11,6 +11,7 @@ import type { NameUse } from '../access/name-rules.ts'
 import type { AccountQuotas } from '../records/account-quotas.ts'
 import type { CloudEndpointStore, StoredCloudEndpoint } from '../records/cloud-endpoint-store.ts'
 import { isInternal } from '../records/domain-name.ts'
+import type { EndpointAddress } from '../records/endpoint-protocol.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import type { ItemChange } from '../records/resource-table.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
@@ -18,7 +19,8 @@ import { type CloudEndpoint, EndpointTraffic } from './endpoint.ts'
 import { checkAddressFree, checkBindings } from './endpoint-host.ts'
 import { type EndpointPolicies, type PolicyPlace, problemsText } from './endpoint-policies.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
-import type { EndpointUrls, HttpPlace } from './endpoint-urls.ts'
+import type { EndpointUrls } from './endpoint-urls.ts'
+import type { TcpAddresses } from './tcp-addresses.ts'
 
 const MAX_DESCRIPTION = 255
 const MAX_METADATA = 4_096
@@ -36,6 +38,10 @@ export interface CloudEndpointsDeps {
   readonly ids: IdSource
   /** Sees to it that HTTPS clients of a host find a certificate. */
   readonly coverHost: (host: string) => Promise<void>
+  /** Without them there are no public TCP endpoints. */
+  readonly tcpAddresses: TcpAddresses | undefined
+  /** Listens on a TCP address. Throws ServiceError 334 when it cannot be had. */
+  readonly openAddress: (address: string) => Promise<void>
   readonly log: Logger
   readonly clock: Clock
 }
@@ -52,7 +58,7 @@ export interface CloudEndpointSettings {
 }
 
 export interface CloudEndpointRequest extends CloudEndpointSettings {
-  /** `https://host` or `http://host`, with or without the port of the scheme or the ingress. */
+  /** With or without the port of the scheme or the ingress; one of TCP has its own. */
   readonly url: string
   readonly trafficPolicy: string
   /** The bot user that it is for; unless given, the owner of its domain. */
@@ -103,7 +109,7 @@ export class CloudEndpoints {
   async restore(): Promise<void> {
     const { cloudEndpointStore, registry, coverHost } = this.#deps
     for (const stored of cloudEndpointStore.all()) {
-      await coverHost(stored.host)
+      if (stored.protocol !== 'tcp') await coverHost(stored.host)
       if (!registry.find(stored.id)) this.#putOnline(stored, this.#restorePolicy(stored))
     }
   }
@@ -113,18 +119,19 @@ export class CloudEndpoints {
     const { cloudEndpointStore, registry, quotas, ids, clock } = this.#deps
     const { trafficPolicy, description = '', metadata = '' } = request
     const { isShared = false, isPooled = false } = request
-    const place = this.#deps.urls.read(request.url)
+    const place = this.#placeOf(request.url)
     const ownerId = this.#ownerOf(place, request.ownerId)
     const claim = { ...author, ownerId }
     await this.#prepare(place, claim)
     const check = () => {
-      this.#checkSettings(request, place.host, claim)
+      this.#checkSettings(request, place, claim)
       checkAddressFree({ ...place, ownerId, isShared, isPooled }, registry)
     }
     check()
     const id = ids.next('ep')
     const poolMember = poolMemberOf({ id, isPooled })
     const policy = await this.#compile(trafficPolicy, { ...place, ownerId, poolMember })
+    await this.#listen(place)
     const now = clock.now()
     const stored = {
       ...place,
@@ -164,7 +171,7 @@ export class CloudEndpoints {
     change: CloudEndpointChange,
     author: CloudEndpointAuthor,
   ): Promise<CloudEndpoint | undefined> {
-    const wanted = change.url === undefined ? undefined : this.#deps.urls.read(change.url)
+    const wanted = change.url === undefined ? undefined : this.#placeOf(change.url)
     const { cloudEndpointStore, registry, clock } = this.#deps
     const ownerId = cloudEndpointStore.get(id)?.ownerId ?? null
     const claim = { ...author, ownerId }
@@ -186,7 +193,7 @@ export class CloudEndpoints {
     }
     const { isShared = stored.isShared, isPooled = stored.isPooled } = change
     const check = () => {
-      this.#checkSettings({ ...change, isShared }, place.host, claim)
+      this.#checkSettings({ ...change, isShared }, place, claim)
       checkAddressFree({ ...place, ownerId, isShared, isPooled }, registry, before)
     }
     check()
@@ -196,6 +203,7 @@ export class CloudEndpoints {
     const policy = isSamePolicy
       ? before.policy
       : await this.#compile(trafficPolicy, { ...place, ownerId }, () => before.policy)
+    await this.#listen(place)
     const updated = {
       ...stored,
       ...place,
@@ -292,8 +300,8 @@ export class CloudEndpoints {
   /** Brings online what somebody else has changed. */
   async #catchUp(id: string): Promise<void> {
     const { cloudEndpointStore, coverHost } = this.#deps
-    const host = cloudEndpointStore.get(id)?.host
-    if (host !== undefined) await coverHost(host)
+    const { host, protocol } = cloudEndpointStore.get(id) ?? {}
+    if (host !== undefined && protocol !== 'tcp') await coverHost(host)
     const stored = cloudEndpointStore.get(id)
     if (stored) this.#putOnline(stored, this.#restorePolicy(stored, this.#online(id)?.policy))
   }
@@ -313,9 +321,20 @@ export class CloudEndpoints {
     registry.setShared(endpoint, isShared)
   }
 
-  #ownerOf({ host }: HttpPlace, asked: string | null | undefined): string | null {
-    if (asked !== undefined || isInternal(host)) return asked ?? null
-    return this.#deps.authority.owners.reservationOf(host)?.ownerId ?? null
+  #placeOf(url: string): EndpointAddress {
+    const { urls, tcpAddresses } = this.#deps
+    const place = urls.read(url)
+    if (place.protocol !== 'tcp' || isInternal(place.host)) return place
+    if (tcpAddresses) return { ...place, host: tcpAddresses.read(place.host, 18003) }
+    throw new ServiceError(
+      18022,
+      'TCP endpoints are off at this gateway. To enable them, set GATEWAY_TCP_LISTEN, such as 0.0.0.0:20000-20100.',
+    )
+  }
+
+  #ownerOf(place: EndpointAddress, asked: string | null | undefined): string | null {
+    if (asked !== undefined || isInternal(place.host)) return asked ?? null
+    return this.#deps.authority.accountFor(place)
   }
 
   #open(
@@ -338,22 +357,33 @@ export class CloudEndpoints {
     }
   }
 
-  /** Only a host that may be used is worth a certificate. */
-  async #prepare({ host }: HttpPlace, claim: NameUse): Promise<void> {
-    this.#deps.authority.checkReserved(host, claim)
-    await this.#deps.coverHost(host)
+  /** Only an address that may be used is worth a certificate, or a port. */
+  async #prepare(place: EndpointAddress, claim: NameUse): Promise<void> {
+    this.#checkUse(place, claim)
+    if (place.protocol !== 'tcp') await this.#deps.coverHost(place.host)
   }
 
-  #checkSettings(settings: CloudEndpointSettings, host: string, claim: NameUse): void {
+  #checkUse(place: EndpointAddress, claim: NameUse): void {
+    this.#deps.authority.checkUse(place, claim)
+    if (place.protocol === 'tcp') this.#deps.tcpAddresses?.requireShare(claim.ownerId, place.host)
+  }
+
+  #checkSettings(settings: CloudEndpointSettings, place: EndpointAddress, claim: NameUse): void {
     const { description = '', metadata = '', bindings = [], isShared } = settings
+    const { host } = place
     // Its domain may have been given up a moment ago.
-    this.#deps.authority.checkReserved(host, claim)
+    this.#checkUse(place, claim)
     checkBindings(bindings, host, 18014)
     checkLength(description, MAX_DESCRIPTION, 18012, 'description')
     checkLength(metadata, MAX_METADATA, 18013, 'metadata')
     if (isShared && !isInternal(host)) {
       throw new ServiceError(18014, 'The field shared is only for hosts below .internal.')
     }
+  }
+
+  /** Last: a port is listened on for as long as the registry has its address. */
+  async #listen({ protocol, host }: EndpointAddress): Promise<void> {
+    if (protocol === 'tcp') await this.#deps.openAddress(host)
   }
 
   /** Throws ServiceError with the code of the policy's first problem, or 2235. */
@@ -372,7 +402,9 @@ export class CloudEndpoints {
     if (policy.alwaysEnds) return policy
     throw new ServiceError(
       2235,
-      'The traffic policy of a cloud endpoint must handle every request. End it with a rule without expressions that answers or forwards, such as custom-response, deny or forward-internal.',
+      place.protocol === 'tcp' || place.protocol === 'tls'
+        ? 'The traffic policy of a cloud endpoint must handle every connection. End on_tcp_connect with a rule without expressions that forwards or closes it: forward-internal or deny.'
+        : 'The traffic policy of a cloud endpoint must handle every request. End it with a rule without expressions that answers or forwards, such as custom-response, deny or forward-internal.',
     )
   }
 

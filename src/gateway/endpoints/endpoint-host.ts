@@ -40,6 +40,21 @@ export function checkEndpointHost(host: string): void {
   )
 }
 
+const MAX_PORT = 65_535
+
+/**
+ * The address of an internal TCP endpoint: any port will do, because nobody listens there. Throws the
+ * ServiceErrors of `checkEndpointHost`, 326 for a wildcard, and 9030 for a port out of range.
+ */
+export function internalAddress(host: string, port: number): string {
+  checkEndpointHost(host)
+  if (host.startsWith('*.')) {
+    throw new ServiceError(326, `The host ${host} cannot have a TCP address: it is a wildcard.`)
+  }
+  if (port >= 1 && port <= MAX_PORT) return `${host}:${port}`
+  throw new ServiceError(9030, `The port ${port} is out of range: a port is from 1 to ${MAX_PORT}.`)
+}
+
 /**
  * An endpoint that was meant for the inside must not come up in public, nor the other way round.
  * Throws ServiceError 9029 for that, and `unknownCode` for a binding that is not known here.

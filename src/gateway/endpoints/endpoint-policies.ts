@@ -10,7 +10,7 @@ import {
 } from '../../policy/policy.ts'
 import { BodyRewriter } from '../../policy/rewriting/body-rewriter.ts'
 import { isInternal } from '../records/domain-name.ts'
-import { type EndpointAddress, entranceOf } from '../records/endpoint-protocol.ts'
+import { carriesRequests, type EndpointAddress, entranceOf } from '../records/endpoint-protocol.ts'
 
 /** Counters and the like of last policies that are remembered; 5 KB each, and the keys that they count. */
 const MAX_REMEMBERED = 4_096
@@ -22,7 +22,7 @@ const NO_CONNECTIONS = new ProblemList()
 NO_CONNECTIONS.add(
   'noConnections',
   '/on_tcp_connect',
-  'An internal endpoint has no visitor connections. Move these rules to on_http_request, or to the endpoint that forwards to it.',
+  'An internal HTTP endpoint has no visitor connections. Move these rules to on_http_request, or to the endpoint that forwards to it.',
 )
 
 const NO_TLS = new ProblemList()
@@ -34,8 +34,6 @@ NO_TLS.add(
 
 const NO_REQUESTS =
   'A TCP or TLS endpoint has no HTTP requests. Move these rules to on_tcp_connect, or remove them.'
-const NO_FORWARD =
-  'forward-internal cannot be used by a TCP or TLS endpoint. Internal endpoints only support HTTP.'
 
 export interface EndpointPoliciesOptions
   extends Pick<PolicyOptions, 'clock' | 'log' | 'limits' | 'lane'> {
@@ -191,11 +189,30 @@ function keyOf({ protocol, host, poolMember = '' }: PolicyPlace): string {
 }
 
 function checked(policy: CompiledPolicy, { protocol, host }: PolicyPlace): CompiledPolicy {
-  if (isInternal(host) && policy.hasConnectRules) throw new PolicyError(NO_CONNECTIONS.all)
-  if (protocol === 'tcp' || protocol === 'tls') checkConnections(policy)
+  const isOfRequests = carriesRequests(protocol)
+  if (isOfRequests && isInternal(host) && policy.hasConnectRules) {
+    throw new PolicyError(NO_CONNECTIONS.all)
+  }
+  if (!isOfRequests) checkConnections(policy)
+  checkForwards(policy, isOfRequests)
   const hasTls = protocol === 'https' || protocol === 'tls'
   if (!hasTls && policy.has('on_tcp_connect', 'terminate-tls')) throw new PolicyError(NO_TLS.all)
   return policy
+}
+
+/** Requests are handed on to what takes requests, and bytes to what takes bytes. */
+function checkForwards(policy: CompiledPolicy, isOfRequests: boolean): void {
+  const problems = new ProblemList()
+  for (const url of policy.forwardUrls('on_tcp_connect')) {
+    if (/^https?:/i.test(url) !== isOfRequests) {
+      const [own, targets] = isOfRequests
+        ? ['An HTTP endpoint', 'http:// and https://']
+        : ['A TCP or TLS endpoint', 'tcp:// and tls://']
+      const message = `${own} can forward only to ${targets}, not to ${url}.`
+      problems.add('actionNotForProtocol', '/on_tcp_connect', message)
+    }
+  }
+  if (problems.hasErrors) throw new PolicyError(problems.all)
 }
 
 /** Of a connection whose bytes pass by as they are, nobody sees requests. */
@@ -207,9 +224,6 @@ function checkConnections(policy: CompiledPolicy): void {
   }
   for (const [phase, hasRules] of Object.entries(phases)) {
     if (hasRules) problems.add('phaseNotForProtocol', `/${phase}`, NO_REQUESTS)
-  }
-  if (policy.has('on_tcp_connect', 'forward-internal')) {
-    problems.add('actionNotForProtocol', '/on_tcp_connect', NO_FORWARD)
   }
   if (problems.hasErrors) throw new PolicyError(problems.all)
 }

@@ -2,7 +2,11 @@ import { type Clock, systemClock } from '../../base/clock.ts'
 import type { NameOwners } from '../access/name-owners.ts'
 import type { OnlineUsage } from '../records/account-quotas.ts'
 import { isInternal } from '../records/domain-name.ts'
-import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
+import {
+  type EndpointAddress,
+  type EndpointProtocol,
+  internalAddressOf,
+} from '../records/endpoint-protocol.ts'
 import { AddressTable } from './address-table.ts'
 import {
   AwayName,
@@ -365,10 +369,9 @@ export class EndpointRegistry {
     return this.#choose(this.#findInternal(url, ownerId), network)
   }
 
-  #findInternal({ protocol, hostname, port }: URL, ownerId: string | null): NameHolder | undefined {
-    // The URL parser drops a port that is the scheme's own; no internal endpoint has another.
-    if ((protocol !== 'http:' && protocol !== 'https:') || port !== '') return undefined
-    const address = { protocol: protocol === 'http:' ? 'http' : 'https', host: hostname } as const
+  #findInternal(url: URL, ownerId: string | null): NameHolder | undefined {
+    const address = internalAddressOf(url)
+    if (!address) return undefined
     const holder =
       this.#nearestOf(this.#internal.get(ownerId)?.holdersFor(address, this.#now)) ??
       this.#nearestOf(this.#shared.holdersFor(address, this.#now))
@@ -398,6 +401,11 @@ export class EndpointRegistry {
       if (member.poolMember === poolMember && member !== endpoint) return member
     }
     return this.#choose(holder, network, endpoint)
+  }
+
+  /** The public TCP addresses that somebody has, online or away. */
+  tcpAddresses(): Iterable<NameState> {
+    return this.#public.allAt('tcp')
   }
 
   /** The names whose devices are away. */

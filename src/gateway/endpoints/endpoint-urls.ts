@@ -1,21 +1,18 @@
 import { isInternal } from '../records/domain-name.ts'
 import {
+  type EndpointAddress,
   type EndpointProtocol,
   entranceOf,
   type HttpProtocol,
+  PROTOCOLS,
 } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
-import { checkEndpointHost } from './endpoint-host.ts'
+import { checkEndpointHost, internalAddress } from './endpoint-host.ts'
 
 const URL_FORM = /^([a-z][a-z0-9+.-]*):\/\/([^/?#@:]+)(?::(\d{1,5}))?\/?$/i
 const SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i
+const URL_ADVICE = 'Write https://host, http://host, tls://host or tcp://host:port.'
 const DEFAULT_PORTS: Readonly<Record<HttpProtocol, number>> = { http: 80, https: 443 }
-
-/** Where an HTTP endpoint is found. */
-export interface HttpPlace {
-  readonly protocol: HttpProtocol
-  readonly host: string
-}
 
 /** The URLs of endpoints: they name the port of the ingress, unless it is the scheme's own. */
 export class EndpointUrls {
@@ -46,20 +43,23 @@ export class EndpointUrls {
     return port === DEFAULT_PORTS[entrance] || (!isInternal(host) && port === this.#ports[entrance])
   }
 
-  /** Throws ServiceError 18001, 18003, 18022 or that of a host that cannot be. */
-  read(url: string): HttpPlace {
-    if (!SCHEME.test(url)) {
-      throw new ServiceError(18022, 'The URL has no scheme. Write https://host or http://host.')
-    }
+  /** Throws ServiceError 18001, 18003, 18022 or that of a host that cannot be. The port of a TCP address is not checked. */
+  read(url: string): EndpointAddress {
+    if (!SCHEME.test(url)) throw new ServiceError(18022, `The URL has no scheme. ${URL_ADVICE}`)
     const [, scheme = '', name = '', port] = URL_FORM.exec(url) ?? []
-    if (name === '') {
-      throw new ServiceError(18001, 'The URL is not valid. Write https://host or http://host.')
-    }
-    const protocol = scheme.toLowerCase()
-    if (protocol !== 'https' && protocol !== 'http') {
-      throw new ServiceError(18022, `The scheme ${protocol} is not supported. Use https or http.`)
+    if (name === '') throw new ServiceError(18001, `The URL is not valid. ${URL_ADVICE}`)
+    const protocol = PROTOCOLS.find((known) => known === scheme.toLowerCase())
+    if (!protocol) {
+      throw new ServiceError(18022, `The scheme ${scheme} is not supported. ${URL_ADVICE}`)
     }
     const host = name.toLowerCase()
+    if (protocol === 'tcp') {
+      if (port === undefined) throw new ServiceError(18001, `A TCP URL needs a port. ${URL_ADVICE}`)
+      return {
+        protocol,
+        host: isInternal(host) ? internalAddress(host, Number(port)) : `${host}:${Number(port)}`,
+      }
+    }
     checkEndpointHost(host)
     if (port !== undefined && !this.mayName(protocol, host, Number(port))) {
       throw new ServiceError(18003, `The port ${port} is not served by this gateway. Leave it out.`)

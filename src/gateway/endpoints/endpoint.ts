@@ -1,5 +1,5 @@
 import type { CompiledPolicy } from '../../policy/policy.ts'
-import type { EndpointAddress, HttpProtocol } from '../records/endpoint-protocol.ts'
+import type { EndpointAddress } from '../records/endpoint-protocol.ts'
 import type { StreamPool } from '../streams/stream-pool.ts'
 import { VisitorOutcomes } from './visitor-outcomes.ts'
 
@@ -81,7 +81,6 @@ export interface AgentEndpoint extends EndpointBase {
 /** An address that lasts until it is deleted. Nobody serves it: its policy ends all traffic. */
 export interface CloudEndpoint extends EndpointBase {
   readonly type: 'cloud'
-  readonly protocol: HttpProtocol
   readonly trafficPolicy: string
   readonly description: string
   readonly updatedAt: number

@@ -6,6 +6,7 @@ import {
   type PortRange,
   parseListenAddress,
 } from '../../base/listen-address.ts'
+import { isInternal } from '../records/domain-name.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { type DeviceMark, isSameDevice } from './away-name.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
@@ -68,7 +69,7 @@ export class TcpAddresses {
    * others would be gone. The gateway's own may have all, and whoever has an address keeps it.
    */
   requireShare(ownerId: string | null, address: string): void {
-    if (ownerId === null || this.#isReserved(address)) return
+    if (ownerId === null || isInternal(address) || this.#isReserved(address)) return
     if (this.#registry.match(address, 'tcp')?.ownerId === ownerId) return
     const { first, last } = this.range
     const most = Math.max(1, Math.floor((last - first + 1) / OWNER_PART))
@@ -76,7 +77,8 @@ export class TcpAddresses {
     const held = new Set<string>()
     for (const names of [this.#registry.all(), this.#registry.awayOf(ownerId)]) {
       for (const name of names) {
-        const isCounted = name.protocol === 'tcp' && name.ownerId === ownerId
+        const isCounted =
+          name.protocol === 'tcp' && name.ownerId === ownerId && !isInternal(name.host)
         if (isCounted && !this.#isReserved(name.host)) held.add(name.host)
       }
     }

@@ -55,6 +55,16 @@ const EntrySchema = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('tls'), server_name: host }),
   /** The bytes of a connection to a TCP endpoint, by the address of that. */
   z.strictObject({ kind: z.literal('tcp'), address: host }),
+  /** The bytes of a connection that a policy has handed on to an internal endpoint of TCP or TLS. */
+  z.strictObject({
+    kind: z.literal('handed'),
+    url: z.url({ protocol: /^(?:tcp|tls)$/ }).max(300),
+    /** The account whose internal endpoints it finds. */
+    owner_id: z.string().max(64).nullable(),
+    hops: z.number().int().min(1).max(MAX_HOPS),
+    /** TLS that has ended before it was handed on. */
+    tls: TlsFactsSchema.optional(),
+  }),
 ])
 export type VisitorEntry = z.infer<typeof EntrySchema>
 export type HttpEntry = Extract<VisitorEntry, { readonly kind: 'http' }>

@@ -1,6 +1,6 @@
 import type { Database, Statement } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
-import type { HttpProtocol } from './endpoint-protocol.ts'
+import type { EndpointProtocol } from './endpoint-protocol.ts'
 import { ResourceTable } from './resource-table.ts'
 
 export const CLOUD_ENDPOINT_MIGRATIONS: readonly Migration[] = [
@@ -60,6 +60,35 @@ export const CLOUD_ENDPOINT_MIGRATIONS: readonly Migration[] = [
       protocol, host, (CASE WHEN host LIKE '%.internal' THEN coalesce(owner_id, '') ELSE '' END)
     ) WHERE pooled = 0`,
   },
+  {
+    // Endpoints of TCP and TLS; a server name belongs to an HTTPS endpoint, or to a TLS one.
+    id: 'cloud-endpoints-5',
+    sql: `CREATE TABLE cloud_endpoints_5 (
+      id TEXT PRIMARY KEY,
+      owner_id TEXT REFERENCES bot_users (id) ON DELETE CASCADE,
+      protocol TEXT NOT NULL CHECK (protocol IN ('http', 'https', 'tcp', 'tls')),
+      host TEXT NOT NULL,
+      shared INTEGER NOT NULL CHECK (shared IN (0, 1)),
+      traffic_policy TEXT NOT NULL,
+      description TEXT NOT NULL,
+      metadata TEXT NOT NULL,
+      created_at INTEGER NOT NULL,
+      updated_at INTEGER NOT NULL,
+      pooled INTEGER NOT NULL DEFAULT 0 CHECK (pooled IN (0, 1))
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO cloud_endpoints_5
+      SELECT id, owner_id, protocol, host, shared, traffic_policy, description, metadata,
+        created_at, updated_at, pooled
+      FROM cloud_endpoints;
+    DROP TABLE cloud_endpoints;
+    ALTER TABLE cloud_endpoints_5 RENAME TO cloud_endpoints;
+    CREATE UNIQUE INDEX cloud_endpoints_address ON cloud_endpoints (
+      (CASE protocol WHEN 'tls' THEN 'https' ELSE protocol END),
+      host,
+      (CASE WHEN host LIKE '%.internal' OR host LIKE '%.internal:%'
+        THEN coalesce(owner_id, '') ELSE '' END)
+    ) WHERE pooled = 0`,
+  },
 ]
 
 /** A cloud endpoint as it is kept; the port in its URL is that of the ingress at the time. */
@@ -67,8 +96,8 @@ export interface StoredCloudEndpoint {
   readonly id: string
   /** The bot user that it belongs to; null for one that belongs to the gateway's owner. */
   readonly ownerId: string | null
-  readonly protocol: HttpProtocol
-  /** Lower case; a wildcard starts with `*.`. */
+  readonly protocol: EndpointProtocol
+  /** Lower case; a wildcard starts with `*.`, and the host of a TCP address has its port. */
   readonly host: string
   /** Whether policies of all accounts find it; an internal one only. */
   readonly isShared: boolean
@@ -85,7 +114,7 @@ export interface StoredCloudEndpoint {
 interface CloudEndpointRow {
   id: string
   owner_id: string | null
-  protocol: HttpProtocol
+  protocol: EndpointProtocol
   host: string
   shared: number
   pooled: number
@@ -144,9 +173,12 @@ export class CloudEndpointStore extends ResourceTable<StoredCloudEndpoint, Cloud
       .pluck()
     this.#rivals = database
       .prepare<[Pick<StoredCloudEndpoint, 'id' | 'protocol' | 'host' | 'ownerId'>], number>(
-        `SELECT pooled FROM cloud_endpoints
-         WHERE host = @host AND protocol = @protocol AND id <> @id
-           AND (host NOT LIKE '%.internal' OR owner_id IS @ownerId)`,
+        `SELECT pooled AND protocol = @protocol FROM cloud_endpoints
+         WHERE host = @host AND id <> @id
+           AND (CASE protocol WHEN 'tls' THEN 'https' ELSE protocol END)
+             = (CASE @protocol WHEN 'tls' THEN 'https' ELSE @protocol END)
+           AND ((host NOT LIKE '%.internal' AND host NOT LIKE '%.internal:%')
+             OR owner_id IS @ownerId)`,
       )
       .pluck()
   }

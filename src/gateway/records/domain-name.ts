@@ -96,7 +96,12 @@ export function* wildcardsAbove(name: string): Generator<string> {
   }
 }
 
-/** True for names that only policies reach: they need no reservation and no certificate. */
-export function isInternal(name: string): boolean {
-  return name.endsWith('.internal')
+const INTERNAL = /\.internal(?::\d+)?$/
+
+/**
+ * True for names, and TCP addresses, that only policies reach: they need no reservation, no certificate
+ * and no port.
+ */
+export function isInternal(host: string): boolean {
+  return INTERNAL.test(host)
 }

@@ -53,6 +53,8 @@ export interface RunningAction {
    * clients to send them; it ends the phase for them.
    */
   readonly isFor?: ((exchange: PolicyExchange) => boolean) | undefined
+  /** The URL that it hands exchanges on to, where that is the same for all. */
+  readonly forwardsTo?: string | undefined
 }
 
 export interface ActionDefinition {

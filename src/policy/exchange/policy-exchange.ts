@@ -50,6 +50,8 @@ export interface Connection {
   /** Milliseconds since the epoch. */
   readonly startedAt: number
   readonly tls?: TlsSession | undefined
+  /** The name in the hello of TLS that has not ended here, or not yet. */
+  readonly serverName?: string | undefined
   /** Bytes received from and sent to the client so far. */
   readonly bytesIn: number
   readonly bytesOut: number

@@ -61,7 +61,10 @@ const CONNECTION: Record<string, ExchangeVariable> = {
 
   'conn.tls.version': onTls('string', ({ version }) => version.replace(/^TLSv/, '')),
   'conn.tls.cipher_suite': onTls('string', ({ cipherSuite }) => cipherSuite),
-  'conn.tls.sni': onTls('string', ({ serverName }) => plainHost(serverName)),
+  'conn.tls.sni': anytime('string', ({ connection: { tls, serverName } }) => {
+    const name = tls?.serverName ?? serverName
+    return name === undefined ? undefined : plainHost(name)
+  }),
   'conn.tls.negotiated_alpn': onTls('string', ({ alpn }) => alpn),
   'conn.tls.session_resumed': onTls('bool', () => false),
   ...certificate('conn.tls.client', ({ clientCertificate }) => clientCertificate),

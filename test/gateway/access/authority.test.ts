@@ -177,6 +177,23 @@ describe('what belongs to an account', () => {
     expect(serviceCode(() => authority.wildcardFor(credential.id))).toBe(15013)
   })
 
+  it('is given with all its ports, or with one of them', async () => {
+    const { authority, issuer, owners } = await openAccounts()
+    const acl = ['bind:ssh.internal', 'share:vnc.internal', 'bind:plc.internal:502']
+    const { credential } = await issuer.createCredential({ ownerId: owners.a, acl })
+    const codeOf = (address: string) =>
+      serviceCode(() => authority.checkBind(credential.id, address, 'tcp'))
+    expect(['ssh.internal:22', 'vnc.internal:5900', 'plc.internal:502'].map(codeOf)).toEqual([
+      undefined,
+      undefined,
+      undefined,
+    ])
+    expect(['plc.internal:503', 'cam.internal:502'].map(codeOf)).toEqual([316, 316])
+    const isShared = (address: string) =>
+      authority.checkBind(credential.id, address, 'tcp').isShared
+    expect(['ssh.internal:22', 'vnc.internal:5900'].map(isShared)).toEqual([false, true])
+  })
+
   it('is told with the leave to bind, and whether it is shared', async () => {
     const { authority, issuer, owners } = await openAccounts()
     const acl = ['bind:*.internal', 'share:cam.internal']

@@ -104,7 +104,7 @@ describe('a policy that counts nothing', () => {
 describe('the policy of an internal endpoint', () => {
   it('has no rules for connections, which it never gets', () => {
     const text = compile('cam.internal', { on_tcp_connect: RULES })
-    expect(text).toContain('/on_tcp_connect: An internal endpoint has no visitor connections')
+    expect(text).toContain('/on_tcp_connect: An internal HTTP endpoint has no visitor connections')
     expect(text).toContain('(ERR_NGROK_2262)')
   })
 

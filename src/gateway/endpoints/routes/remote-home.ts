@@ -21,9 +21,5 @@ export interface Homes {
   /** A name that this node is about to open: whoever comes sooner waits for that. */
   coming?(entrance: Entrance, host: string, ownerId: string | null): RemoteHome | undefined
   /** The same as `find` for policies of an account: an internal name of its own, else one that is shared. */
-  findInternal(
-    protocol: 'http' | 'https',
-    host: string,
-    ownerId: string | null,
-  ): RemoteHome | undefined
+  findInternal(entrance: Entrance, host: string, ownerId: string | null): RemoteHome | undefined
 }

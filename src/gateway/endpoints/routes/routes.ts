@@ -1,7 +1,11 @@
 import type { Clock } from '../../../base/clock.ts'
 import type { NameOwners } from '../../access/name-owners.ts'
 import { isInternal } from '../../records/domain-name.ts'
-import { type EndpointProtocol, entranceOf } from '../../records/endpoint-protocol.ts'
+import {
+  type EndpointProtocol,
+  entranceOf,
+  internalAddressOf,
+} from '../../records/endpoint-protocol.ts'
 import type { AwayName, HeldRequest } from '../away-name.ts'
 import type { Endpoint } from '../endpoint.ts'
 import { type EndpointRegistry, isNearer } from '../endpoint-registry.ts'
@@ -42,6 +46,7 @@ export interface Routes {
 /** Where only what is served here counts. */
 export interface OwnRoutes extends Routes {
   match(host: string, protocol?: EndpointProtocol, network?: string): NameState | undefined
+  matchInternal(url: URL, ownerId: string | null, network?: string): NameState | undefined
 }
 
 export interface ClusterRoutesOptions {
@@ -136,8 +141,7 @@ export class ClusterRoutes implements Routes {
     if (own && own.type !== 'away') return this.#lead(own)
     const { protocol, host, ownerId } = endpoint
     if (isInternal(host)) {
-      const isHttp = protocol === 'http' || protocol === 'https'
-      return (isHttp ? this.#homes.findInternal(protocol, host, ownerId) : undefined) ?? own
+      return this.#homes.findInternal(entranceOf(protocol), host, ownerId) ?? own
     }
     const elsewhere = this.#homes.find(entranceOf(protocol), host)
     return elsewhere?.host === host && elsewhere.ownerId === ownerId ? elsewhere : own
@@ -197,9 +201,10 @@ export class ClusterRoutes implements Routes {
     return home && this.holdHome(home)
   }
 
-  #awaitInternal({ protocol, hostname }: URL, ownerId: string | null): AwayName | undefined {
-    const scheme = protocol === 'https:' ? 'https' : 'http'
-    const home = this.#homes.coming?.(scheme, hostname, ownerId)
+  #awaitInternal(url: URL, ownerId: string | null): AwayName | undefined {
+    const address = internalAddressOf(url)
+    if (!address) return undefined
+    const home = this.#homes.coming?.(entranceOf(address.protocol), address.host, ownerId)
     return home && this.holdHome(home)
   }
 
@@ -224,19 +229,20 @@ export class ClusterRoutes implements Routes {
   }
 
   #homeOf({ protocol, host, ownerId }: Endpoint): RemoteHome | undefined {
-    const isHttp = protocol === 'http' || protocol === 'https'
+    const entrance = entranceOf(protocol)
     const home = isInternal(host)
-      ? isHttp
-        ? this.#homes.findInternal(protocol, host, ownerId)
-        : undefined
-      : this.#homes.find(entranceOf(protocol), host)
+      ? this.#homes.findInternal(entrance, host, ownerId)
+      : this.#homes.find(entrance, host)
     return home?.host === host && home.ownerId === ownerId ? home : undefined
   }
 
-  #findInternal({ protocol, hostname, port }: URL, ownerId: string | null): RemoteHome | undefined {
-    if ((protocol !== 'http:' && protocol !== 'https:') || port !== '') return undefined
-    const scheme = protocol === 'http:' ? 'http' : 'https'
-    return this.#homes.findInternal(scheme, hostname, ownerId)
+  #findInternal(url: URL, ownerId: string | null): RemoteHome | undefined {
+    const address = internalAddressOf(url)
+    if (!address) return undefined
+    const { protocol, host } = address
+    const home = this.#homes.findInternal(entranceOf(protocol), host, ownerId)
+    // At the entrance of HTTPS there may be an endpoint of TLS.
+    return home?.protocol === protocol ? home : undefined
   }
 }
 

@@ -18,10 +18,17 @@ export class ConnectionFacts implements Connection {
   readonly serverPort: number
   readonly startedAt: number
   readonly tables: AddressTables | undefined
+  readonly serverName: string | undefined
   #tls: TlsSession | undefined
   #socket: ClientSocket
 
-  constructor(socket: ClientSocket, startedAt: number, tables?: AddressTables) {
+  /** `tls`: that has ended before; `serverName`: what the client has said of TLS that goes on. */
+  constructor(
+    socket: ClientSocket,
+    startedAt: number,
+    tables?: AddressTables,
+    before: Pick<Connection, 'tls' | 'serverName'> = {},
+  ) {
     this.tables = tables
     this.#socket = socket
     this.clientIp = plainAddress(socket.remoteAddress ?? '')
@@ -29,7 +36,8 @@ export class ConnectionFacts implements Connection {
     this.serverIp = plainAddress(socket.localAddress ?? '')
     this.serverPort = socket.localPort ?? 0
     this.startedAt = startedAt
-    this.#tls = socket instanceof TLSSocket ? tlsSessionOf(socket) : undefined
+    this.serverName = before.serverName
+    this.#tls = socket instanceof TLSSocket ? tlsSessionOf(socket) : before.tls
   }
 
   get tls(): TlsSession | undefined {

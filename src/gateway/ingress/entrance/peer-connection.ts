@@ -35,7 +35,7 @@ export class PeerConnection implements Connection {
     this.startedAt = facts.started_at
     this.tables = tables
     const { entry } = facts
-    this.tls = entry.kind === 'http' && entry.tls ? new PeerTlsSession(entry.tls) : undefined
+    this.tls = 'tls' in entry && entry.tls ? new PeerTlsSession(entry.tls) : undefined
   }
 
   get bytesIn(): number {

@@ -82,7 +82,7 @@ export class PeerEntrance {
     const { entry } = facts
     if (entry.kind !== 'http') {
       if (rest.length > 0) socket.onData(rest)
-      this.#splice(socket, entry)
+      this.#splice(socket, entry, visitor)
       return
     }
     const connection = new ClientConnection({
@@ -98,31 +98,53 @@ export class PeerEntrance {
   }
 
   /** Its bytes come when the other node has heard that this one is the home. */
-  #splice(socket: PeerSocket, entry: Exclude<VisitorEntry, { kind: 'http' }>): void {
+  #splice(
+    socket: PeerSocket,
+    entry: Exclude<VisitorEntry, { kind: 'http' }>,
+    visitor: PeerConnection,
+  ): void {
     const { context, certificate, onConnection, onClose } = this.#options
-    const [host, entrance] =
-      entry.kind === 'tls'
-        ? ([entry.server_name, 'tls'] as const)
-        : ([entry.address, 'tcp'] as const)
-    const find = (network: string) => context.ownRoutes.match(host, entrance, network)
+    const find = this.#finderOf(entry)
     const found = find(networkOf(socket.remoteAddress))
     if (!found || found.type === 'away') {
       socket.refuse(HopReset.notMine)
       return
     }
     socket.write(HOME_BYTE)
-    if (entry.kind === 'tls') {
+    const isHanded = entry.kind === 'handed'
+    const goesOnInTls = isHanded && entry.url.startsWith('tls:') && !visitor.tls
+    if (entry.kind === 'tls' || goesOnInTls) {
       const listener: IngressListener = {
         scheme: 'https',
         redirectsToHttps: false,
         staysHere: true,
       }
-      onConnection(new SecureConnection({ socket, certificate, listener, context, onClose }))
+      onConnection(
+        new SecureConnection({
+          ...{ socket, certificate, listener, context, onClose },
+          handed: isHanded ? { find, hops: entry.hops } : undefined,
+        }),
+      )
       return
     }
-    const connection = new TcpConnection({ socket, context, find, onClose })
+    const handed = isHanded ? { hops: entry.hops, tls: visitor.tls } : undefined
+    const connection = new TcpConnection({ socket, context, find, handed, onClose })
     onConnection(connection)
     connection.start()
+  }
+
+  #finderOf(entry: Exclude<VisitorEntry, { kind: 'http' }>) {
+    const { ownRoutes } = this.#options.context
+    return (network: string) => {
+      switch (entry.kind) {
+        case 'tls':
+          return ownRoutes.match(entry.server_name, 'tls', network)
+        case 'tcp':
+          return ownRoutes.match(entry.address, 'tcp', network)
+        case 'handed':
+          return ownRoutes.matchInternal(new URL(entry.url), entry.owner_id, network)
+      }
+    }
   }
 
   #visitorOf(facts: VisitorFacts, origin: PeerOrigin): PeerConnection {
@@ -140,7 +162,7 @@ export class PeerEntrance {
  * another connection, so that what they say of the one is not taken for the other.
  */
 function keyOf({ connection, entry }: VisitorFacts): string {
-  return entry.kind === 'http' && entry.tls ? `${connection} tls` : `${connection}`
+  return 'tls' in entry && entry.tls ? `${connection} tls` : `${connection}`
 }
 
 function listenerOf(

@@ -45,6 +45,12 @@ export interface RelayedConnectionOptions {
   readonly waitingBytes?: number
   /** Where its endpoint is now. */
   readonly find: (network: string) => Route | undefined
+  /** Whose connection it was until a policy has handed it on: that one still hears of its socket. */
+  readonly taken?: {
+    readonly visitor: SplicedVisitor
+    readonly facts: ConnectionFacts
+    readonly traffic: ExchangeTraffic
+  }
   onClose(connection: RelayedConnection): void
 }
 
@@ -62,34 +68,39 @@ export class RelayedConnection
   readonly #options: RelayedConnectionOptions
   readonly #visitor: SplicedVisitor
   readonly #hops: VisitorHops
+  /** It is counted at its home; here it is by who has handed it on. */
+  readonly #traffic: ExchangeTraffic
   #state = ROUTING
   #disownedBy: string | undefined
   #home: RemoteHome | undefined
   #losses = 0
 
   constructor(options: RelayedConnectionOptions) {
-    const { socket, context, waitingBytes = 0, onClose } = options
+    const { socket, context, waitingBytes = 0, taken, onClose } = options
     this.#options = options
     this.bytes = WAITING_BYTES + waitingBytes
-    this.facts = new ConnectionFacts(socket, context.clock.now())
+    this.facts = taken?.facts ?? new ConnectionFacts(socket, context.clock.now())
     const { clientIp: host, clientPort: port } = this.facts
     this.address = formatListenAddress({ host, port })
     this.network = networkOf(host)
     this.#hops = new VisitorHops(this)
-    this.#visitor = new SplicedVisitor({
-      socket,
-      context,
-      onOverBudget: () => this.evict(),
-      onClose: () => {
-        onClose(this)
-        this.#onSocketClose()
-      },
-    })
+    this.#traffic = taken?.traffic ?? new ExchangeTraffic()
+    this.#visitor =
+      taken?.visitor ??
+      new SplicedVisitor({
+        socket,
+        context,
+        onOverBudget: () => this.evict(),
+        onClose: () => {
+          onClose(this)
+          this.onSocketClose()
+        },
+      })
   }
 
   /** Finds its home; without a place it only closes. */
   start(hasPlace = true): void {
-    this.#visitor.listen()
+    if (!this.#options.taken) this.#visitor.listen()
     if (hasPlace) this.#visitor.guard(() => this.#route())
     else this.#refuse()
   }
@@ -213,14 +224,14 @@ export class RelayedConnection
     this.#become({ name: 'open' })
     return this.#visitor.splice({
       stream,
-      // It is counted at its home.
-      traffic: new ExchangeTraffic(),
+      traffic: this.#traffic,
       onOver: () => this.#finish(),
     })
   }
 
   #refuse(): void {
     if (this.#state.name === 'asking') this.#state.stream.retire()
+    this.#traffic.refuse(undefined)
     this.#finish()
     this.#visitor.abort()
   }
@@ -229,7 +240,8 @@ export class RelayedConnection
     if (this.#state.name !== 'over') this.#become(OVER)
   }
 
-  #onSocketClose(): void {
+  /** For whom it was taken from; see `RelayedConnectionOptions`. */
+  onSocketClose(): void {
     const state = this.#state
     if (state.name === 'parked') this.#options.context.routes.cancel(state.away, this)
     if (state.name === 'dialling') state.streams.cancel(this)

@@ -1,5 +1,6 @@
 import type { AwayName } from '../../endpoints/away-name.ts'
-import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
+import type { AgentEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
+import type { RelayedConnection } from './relayed-connection.ts'
 
 /** Where a connection of a visitor is. Before `open` nothing is read of it. */
 export type TcpConnectionState =
@@ -8,22 +9,26 @@ export type TcpConnectionState =
   /** The device is away: it waits until it is back, or the time is up. */
   | { readonly name: 'parked'; readonly away: AwayName }
   /** `on_tcp_connect` decides about it. */
-  | { readonly name: 'judging'; readonly endpoint: AgentEndpoint }
+  | { readonly name: 'judging'; readonly endpoint: Endpoint }
   /** It has asked for a stream to the device. */
   | { readonly name: 'dialling'; readonly endpoint: AgentEndpoint }
   /** Bytes pass by, both ways. */
   | { readonly name: 'open' }
+  /** A policy has handed it on to an endpoint at another node: what becomes of it is decided there. */
+  | { readonly name: 'relayed'; readonly relay: RelayedConnection }
   | { readonly name: 'over' }
 
 type Name = TcpConnectionState['name']
 
 const NEXT: Record<Name, readonly Name[]> = {
-  routing: ['parked', 'judging', 'over'],
+  routing: ['parked', 'judging', 'relayed', 'over'],
   parked: ['routing', 'over'],
-  judging: ['dialling', 'over'],
+  // It is handed on.
+  judging: ['dialling', 'routing', 'over'],
   // Its session was lost before there was a stream.
   dialling: ['open', 'routing', 'over'],
   open: ['over'],
+  relayed: ['over'],
   over: [],
 }
 

@@ -3,18 +3,22 @@ import type { ConnectionStage, SharedConnection } from '../../../base/limit/conn
 import { networkOf } from '../../../base/limit/network.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { Outcome } from '../../../policy/exchange/outcome.ts'
+import type { TlsSession } from '../../../policy/exchange/policy-exchange.ts'
 import type { EndTls, TlsTerms } from '../../../policy/exchange/tls-terms.ts'
+import { Account } from '../../../policy/expression/cost/account.ts'
 import type { HeldRequest } from '../../endpoints/away-name.ts'
-import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
+import type { Endpoint } from '../../endpoints/endpoint.ts'
 import type { NameState } from '../../endpoints/host-table.ts'
-import { ofSameAccount, type RouteAccount } from '../../endpoints/routes/routes.ts'
+import { ofSameAccount, type Route, type RouteAccount } from '../../endpoints/routes/routes.ts'
 import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
 import type { TransportSocket } from '../connection/client-socket.ts'
 import { connectVerdict } from '../connection/connect-verdict.ts'
 import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts'
 import { type EdgeErrorCode, TOO_SLOW } from '../edge-error.ts'
 import { ExchangeTraffic } from '../exchange-traffic.ts'
+import { CertificateTooLargeError, tlsFacts } from '../hop/entry-facts.ts'
 import type { IngressContext } from '../ingress-context.ts'
+import { RelayedConnection } from './relayed-connection.ts'
 import { SplicedVisitor } from './spliced-visitor.ts'
 import { nextTcpConnectionState, type TcpConnectionState } from './tcp-connection-state.ts'
 
@@ -34,6 +38,10 @@ export interface TcpConnectionOptions {
   readonly context: IngressContext
   /** Who has the address that the visitor came to; `network` is the visitor's. */
   readonly find: (network: string) => NameState | undefined
+  /** How many endpoints have handed it on, and the TLS that has ended on the way. */
+  readonly handed?: { readonly hops: number; readonly tls: TlsSession | undefined } | undefined
+  /** The name that the visitor has said in the clear, at the begin of its TLS. */
+  readonly serverName?: string | undefined
   /** Begins to end TLS on the socket; absent where visitors speak none. */
   readonly endTls?: (terms: TlsTerms) => TlsBegun
   onClose(connection: TcpConnection): void
@@ -62,15 +70,26 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
   /** See `StreamClient`. */
   readonly facts: ConnectionFacts
   readonly #context: IngressContext
-  readonly #find: TcpConnectionOptions['find']
+  #find: (network: string) => Route | undefined
   readonly #onClose: (connection: TcpConnection) => void
   readonly #openedAt: number
   readonly #visitor: SplicedVisitor
   readonly #beginTls: TcpConnectionOptions['endTls']
   readonly #traffic = new ExchangeTraffic()
+  readonly #socket: TransportSocket
+  /** How many endpoints have handed it on. */
+  #hops: number
+  /** Set when the endpoint that is judged next comes after the one that has handed it on. */
+  #isHandedOn = false
+  /** TLS has ended for an endpoint that has handed it on: what follows gets what was in it. */
+  #hasTlsEndedBefore: boolean
+  /** Where a policy has handed it on to, and whose internal endpoints that may be. */
+  #handed: { readonly url: string; readonly ownerId: string | null } | undefined
+  /** What the policies on its way may cost together. */
+  #budget = new Account()
   #account: RouteAccount | undefined
-  #endpoint: AgentEndpoint | undefined
-  #tlsEndedFor: AgentEndpoint | undefined
+  #endpoint: Endpoint | undefined
+  #tlsEndedFor: Endpoint | undefined
   #state: TcpConnectionState = ROUTING
   #losses = 0
   #hasAnswered = false
@@ -84,7 +103,14 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
     const ip = plainAddress(socket.remoteAddress ?? '')
     this.address = formatListenAddress({ host: ip, port: socket.remotePort ?? 0 })
     this.network = networkOf(ip)
-    this.facts = new ConnectionFacts(socket, this.#openedAt, context.addresses)
+    const { handed, serverName } = options
+    this.facts = new ConnectionFacts(socket, this.#openedAt, context.addresses, {
+      serverName,
+      tls: handed?.tls,
+    })
+    this.#socket = socket
+    this.#hops = handed?.hops ?? 0
+    this.#hasTlsEndedBefore = handed?.tls !== undefined
     this.#beginTls = options.endTls
     this.#visitor = new SplicedVisitor({
       socket,
@@ -134,7 +160,8 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
   sweep(now: number): void {
     this.#visitor.guard(() => {
       if (this.#state.name === 'parked') this.#leave(this.#state)
-      this.#visitor.sweep(now, this.#state.name === 'over')
+      if (this.#state.name === 'relayed') this.#state.relay.sweep(now)
+      else this.#visitor.sweep(now, this.#state.name === 'over')
     })
   }
 
@@ -194,13 +221,15 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
     if (this.#state.name !== 'routing') return
     const found = ofSameAccount(this.#find(this.network), this.#account)
     this.#account = found
-    if (found?.type === 'agent') {
+    if (found?.type === 'agent' || found?.type === 'cloud') {
       this.#judge(found)
+    } else if (found?.type === 'remote') {
+      this.#relay()
     } else if (found?.type === 'away' && this.#context.routes.wait(found, this)) {
       this.#become({ name: 'parked', away: found })
     } else {
-      this.#finish()
-      this.abort()
+      // What it was handed on to has gone: who has handed it on counts that.
+      this.#drop()
     }
   }
 
@@ -211,13 +240,24 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
     this.#route()
   }
 
-  #judge(endpoint: AgentEndpoint): void {
+  #judge(endpoint: Endpoint): void {
     this.#endpoint = endpoint
-    this.#traffic.move(endpoint.traffic)
-    this.#visitor.claim.moveTo(endpoint.streams.buffers, this.#context.now)
+    if (this.#isHandedOn) this.#traffic.enter(endpoint.traffic)
+    else {
+      this.#traffic.move(endpoint.traffic)
+      this.#budget = new Account()
+    }
+    this.#isHandedOn = false
+    if (endpoint.type === 'agent') {
+      this.#visitor.claim.moveTo(endpoint.streams.buffers, this.#context.now)
+    }
     const state: TcpConnectionState = { name: 'judging', endpoint }
     this.#become(state)
-    const outcome = connectVerdict(endpoint, this.facts, this.#endTls)
+    const outcome = connectVerdict(endpoint, this.facts, {
+      endTls: this.#endTls,
+      hops: this.#hops,
+      account: this.#budget,
+    })
     if (!(outcome instanceof Promise)) {
       this.#follow(outcome, endpoint)
       return
@@ -249,17 +289,69 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
     return 'ended'
   }
 
-  #follow({ kind }: Outcome, endpoint: AgentEndpoint): void {
+  #follow(outcome: Outcome, endpoint: Endpoint): void {
     // One that was lost may have a successor to which TLS is to be passed on: it is too late for that.
-    const isAsAsked = !this.facts.tls || this.#tlsEndedFor === endpoint
-    if (kind !== 'continue' || !isAsAsked) {
-      this.#traffic.refuse(undefined)
-      this.#finish()
-      this.abort()
+    const isTlsAsAsked = this.#hasTlsEndedBefore || this.#tlsEndedFor === endpoint
+    const isAsAsked = !this.facts.tls || isTlsAsAsked
+    if (outcome.kind === 'forward' && isAsAsked) {
+      this.#handOn(outcome.url, endpoint)
+    } else if (outcome.kind === 'continue' && isAsAsked && endpoint.type === 'agent') {
+      this.#become({ name: 'dialling', endpoint })
+      endpoint.streams.acquireFresh(this, this)
+    } else {
+      this.#drop()
+    }
+  }
+
+  /** Goes on to an internal endpoint that `from` reaches; its policy runs in its turn. */
+  #handOn(url: string, { ownerId }: Endpoint): void {
+    const { routes } = this.#context
+    const target = new URL(url)
+    this.#find = (network) => routes.matchInternal(target, ownerId, network)
+    this.#handed = { url, ownerId }
+    this.#hops += 1
+    this.#isHandedOn = true
+    this.#hasTlsEndedBefore = this.facts.tls !== undefined
+    this.#account = undefined
+    this.#become(ROUTING)
+    this.#route()
+  }
+
+  /** What it was handed on to is at another node. */
+  #relay(): void {
+    const { facts } = this
+    const handed = this.#handed
+    if (!handed) throw new Error('a connection can go to another node only when it is handed on')
+    let tls: ReturnType<typeof tlsFacts> | undefined
+    try {
+      tls = facts.tls && tlsFacts(facts.tls)
+    } catch (error) {
+      if (!(error instanceof CertificateTooLargeError)) throw error
+      this.#drop()
       return
     }
-    this.#become({ name: 'dialling', endpoint })
-    endpoint.streams.acquireFresh(this, this)
+    const relay = new RelayedConnection({
+      socket: this.#socket,
+      context: this.#context,
+      entry: {
+        kind: 'handed',
+        url: handed.url,
+        owner_id: handed.ownerId,
+        hops: this.#hops,
+        ...(tls && { tls }),
+      },
+      find: (network) => this.#find(network),
+      taken: { visitor: this.#visitor, facts, traffic: this.#traffic },
+      onClose: () => {},
+    })
+    this.#become({ name: 'relayed', relay })
+    relay.start()
+  }
+
+  #drop(): void {
+    this.#traffic.refuse(undefined)
+    this.#finish()
+    this.abort()
   }
 
   #write(chunk: Buffer): boolean {
@@ -304,6 +396,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
     this.#onClose(this)
     if (state.name === 'parked') this.#context.routes.cancel(state.away, this)
     else if (state.name === 'dialling') state.endpoint.streams.cancel(this)
+    else if (state.name === 'relayed') state.relay.onSocketClose()
     if (state.name !== 'open') this.#finish()
   }
 

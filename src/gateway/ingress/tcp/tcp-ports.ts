@@ -2,6 +2,7 @@ import { createServer, type Server, type Socket } from 'node:net'
 import { ConnectionShares } from '../../../base/limit/connection-shares.ts'
 import { listenProblem } from '../../../base/listen-address.ts'
 import { listenOn } from '../../../base/net/listen-on.ts'
+import { bindingOf } from '../../endpoints/endpoint-host.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { TcpAddresses } from '../../endpoints/tcp-addresses.ts'
 import type { IngressContext } from '../ingress-context.ts'
@@ -44,11 +45,9 @@ export class TcpPorts {
     return this.#servers.size
   }
 
-  /** Listens for those who wait for devices that are away: those of the process before. */
+  /** Listens for cloud endpoints, and for those who wait for devices that are away. */
   async start(): Promise<void> {
-    for (const { protocol, host } of this.#registry.allAway()) {
-      if (protocol === 'tcp') await this.#tryToOpen(host)
-    }
+    for (const { host } of this.#registry.tcpAddresses()) await this.#tryToOpen(host)
   }
 
   /** The process before may still listen there; it is tried again with each sweep. */
@@ -60,6 +59,8 @@ export class TcpPorts {
   /** Listens; the address has to be in the registry when the caller's turn is over. */
   async open(address: string): Promise<void> {
     const { addresses, listenHost, context } = this.#options
+    // Nobody but policies comes there.
+    if (bindingOf(address) === 'internal') return
     if (this.#isStopped || this.#servers.has(address)) return
     const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) =>
       this.#accept(socket, address),
@@ -89,8 +90,8 @@ export class TcpPorts {
       this.#servers.delete(address)
       server.close()
     }
-    for (const { protocol, host } of this.#registry.allAway()) {
-      if (protocol === 'tcp' && !this.#servers.has(host)) void this.#tryToOpen(host)
+    for (const { host } of this.#registry.tcpAddresses()) {
+      if (!this.#servers.has(host)) void this.#tryToOpen(host)
     }
   }
 

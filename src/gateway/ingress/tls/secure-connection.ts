@@ -4,6 +4,7 @@ import type { MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
 import type { EndTls, TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
+import type { NameState } from '../../endpoints/host-table.ts'
 import type { Route } from '../../endpoints/routes/routes.ts'
 import type { Admitted } from '../connection/admitted.ts'
 import type { TransportSocket } from '../connection/client-socket.ts'
@@ -23,12 +24,21 @@ import { nextSecureConnectionState, type SecureConnectionState } from './secure-
 /** In the order of preference (RFC 7301); without ALPN it is HTTP/1.1. */
 const PROTOCOLS = ['h2', 'http/1.1', 'http/1.0']
 
+export interface HandedConnection {
+  /** Who has the internal endpoint. */
+  readonly find: (network: string) => NameState | undefined
+  /** How many endpoints have handed it on. */
+  readonly hops: number
+}
+
 export interface SecureConnectionOptions {
   readonly socket: TransportSocket
   /** The certificate for a server name; undefined when the client named none. */
   readonly certificate: (serverName: string | undefined) => ServedCertificate
   readonly listener: IngressListener
   readonly context: IngressContext
+  /** A policy at another node has handed it on. */
+  readonly handed?: HandedConnection | undefined
   onClose(connection: SecureConnection): void
 }
 
@@ -137,9 +147,10 @@ export class SecureConnection implements IngressConnection {
   /** Who has the name here, or had it a moment ago. */
   #find(): Route | undefined {
     const name = this.#serverName
-    if (name === undefined) return undefined
-    const { context, listener } = this.#options
+    const { context, listener, handed } = this.#options
     const network = networkOf(plainAddress(this.#socket.remoteAddress ?? ''))
+    if (handed) return handed.find(network)
+    if (name === undefined) return undefined
     const routes = listener.staysHere ? context.ownRoutes : context.routes
     return routes.match(name, 'tls', network)
   }
@@ -160,10 +171,12 @@ export class SecureConnection implements IngressConnection {
   }
 
   #passOn(helloBytes: number): void {
-    const { context } = this.#options
+    const { context, handed } = this.#options
     const connection = new TcpConnection({
       socket: this.#socket,
       context,
+      serverName: this.#serverName,
+      ...(handed && { handed: { hops: handed.hops, tls: undefined } }),
       waitingBytes: helloBytes + this.#socket.readableHighWaterMark,
       find: () => {
         const found = this.#find()
@@ -180,7 +193,9 @@ export class SecureConnection implements IngressConnection {
     const state: SecureConnectionState = { name: 'judging', endpoint }
     this.#become(state)
     const { clock, addresses } = this.#options.context
-    const facts = new ConnectionFacts(this.#socket, clock.now(), addresses)
+    const facts = new ConnectionFacts(this.#socket, clock.now(), addresses, {
+      serverName: this.#serverName,
+    })
     const endTls: EndTls = async (terms) => {
       const { tls } = facts
       if (tls) return tls.terms === terms.id ? 'ended' : 'otherwise'
@@ -195,7 +210,7 @@ export class SecureConnection implements IngressConnection {
         if (isRefused(outcome)) this.#refuse(endpoint)
         else if (this.#state === state) this.#follow(outcome, endpoint, facts)
       })
-    const outcome: MaybePromise<Outcome> = connectVerdict(endpoint, facts, endTls)
+    const outcome: MaybePromise<Outcome> = connectVerdict(endpoint, facts, { endTls })
     if (outcome instanceof Promise) {
       outcome.then(follow, (err) => {
         this.#options.context.log.error({ err, endpoint: endpoint.id }, 'policy failed')

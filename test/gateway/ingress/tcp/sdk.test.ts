@@ -281,7 +281,7 @@ describe('on_tcp_connect of a TCP endpoint', () => {
           { actions: [{ type: 'forward-internal', config: { url: 'https://a.internal' } }] },
         ],
       },
-      /forward-internal cannot be used/,
+      /can forward only to tcp:\/\/ and tls:\/\//,
     ],
   ])('is refused for what nobody can do to a connection: %j', async (policy, message) => {
     const session = await connectSdk(await startGateway({ tcpListen: somePorts() }))

@@ -185,7 +185,6 @@ describe('a TLS endpoint of the SDK', () => {
     const session = await connectSdk(await startGateway())
     const policy = { on_http_request: [{ actions: [{ type: 'deny' }] }] }
     expect(await sdkCode(bindTls(session, { domain: HOST, policy }))).toBe('ERR_NGROK_9026')
-    expect(await sdkCode(bindTls(session, { domain: 'cam.internal' }))).toBe('ERR_NGROK_301')
     expect(await sdkCode(bindTls(session, { domain: 'cam.elsewhere.test' }))).toBe('ERR_NGROK_316')
   })
 
