@@ -13,6 +13,7 @@ import { AccountSecrets } from './access/account-secrets.ts'
 import { Authority, type BoundName } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
 import { watchCredentials } from './access/credential-watch.ts'
+import { tellOfLostNames } from './access/lost-names.ts'
 import { ALONE, type NameClaims } from './access/name-claims.ts'
 import { tellOfOverlaps } from './access/name-owners.ts'
 import { IssuedIds } from './agents/issued-ids.ts'
@@ -167,6 +168,7 @@ export async function openGatewayCore(
   const authority = new Authority({ ...stores, ownNames, clock })
   const { owners } = authority
   tellOfOverlaps(stores.domains, log)
+  tellOfLostNames(stores, owners, log)
   const registry = new EndpointRegistry({ clock, holdMs, affinity, owners })
   const ids = new IdSource(clock)
   const nodes = site && {

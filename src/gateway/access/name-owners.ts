@@ -42,6 +42,12 @@ export class NameOwners {
     return undefined
   }
 
+  /** Whether an ACL rule gives an account any name. */
+  givesNames(ruleHost: string, use: rules.NameUse): boolean {
+    const related = this.#domains.related(ruleHost)
+    return rules.givesNames(ruleHost, use, this.#find, this.#ownNames, related)
+  }
+
   useProblem(host: string, use: rules.NameUse): rules.UseProblem | undefined {
     return rules.useProblem(host, use, this.#find, this.#ownNames)
   }
@@ -70,8 +76,8 @@ export class NameOwners {
   }
 }
 
-/** Pairs that are told one by one; of more, how many there are. */
-const MOST_TOLD = 20
+/** Of each kind, as many are told one by one; of more, how many there are. */
+export const MOST_TOLD = 20
 
 /** Tells the gateway's owner of domains that overlapped before overlaps were refused. */
 export function tellOfOverlaps(domains: Pick<ReservedDomainStore, 'all'>, log: Logger): void {

@@ -80,8 +80,17 @@ export function reservationProblem(
   if (ownNames.some((own) => overlaps(own, domain) || isBelow(domain, `*.${own}`))) {
     return 'gateway-name'
   }
+  return overlapping({ domain, ownerId, isGranted }, related) ? 'overlap' : undefined
+}
+
+/** The first reservation of another account that overlaps with one, where the gateway's owner did not allow that. */
+function overlapping<R extends Reservation>(
+  { domain, ownerId, isGranted }: Pick<Reservation, 'domain' | 'ownerId' | 'isGranted'>,
+  related: Iterable<R>,
+): R | undefined {
+  if (isGranted || ownerId === null) return undefined
   for (const other of related) {
-    if (other.ownerId !== ownerId && overlaps(other.domain, domain)) return 'overlap'
+    if (other.ownerId !== ownerId && overlaps(other.domain, domain)) return other
   }
   return undefined
 }
@@ -104,6 +113,25 @@ export function useProblem(
   if (ownerId === null || !isOneOf(ownNames, host)) return undefined
   const isGiven = isOwn ? covering.domain === host && covering.isGranted : isGranted
   return isGiven ? undefined : 'gateway-name'
+}
+
+/**
+ * Whether an ACL rule gives an account any name: one of its own domains, or one of the domain of the
+ * gateway's owner that the rule lies in. `related` are the reservations that overlap with the rule's host.
+ */
+export function givesNames(
+  ruleHost: string,
+  use: NameUse,
+  find: FindReservation,
+  ownNames: readonly string[],
+  related: Iterable<Reservation>,
+): boolean {
+  const problem = useProblem(ruleHost, use, find, ownNames)
+  if (problem === undefined || problem === 'wildcard-above') return true
+  for (const { domain, ownerId } of related) {
+    if (ownerId === use.ownerId && isBelow(domain, ruleHost)) return true
+  }
+  return false
 }
 
 /**
@@ -154,10 +182,10 @@ export function* contradictions<R extends Reservation>(
     const above = isWildcard ? [] : [`*.${narrow.domain}`]
     for (const domain of [...wildcardsAbove(narrow.domain), ...above]) {
       const wide = byDomain.get(domain)
-      if (!wide || wide.ownerId === narrow.ownerId) continue
+      if (!wide) continue
       const isGiven = wide.ownerId === null && isBelow(narrow.domain, wide.domain)
       const [older, newer] = narrow.createdAt < wide.createdAt ? [narrow, wide] : [wide, narrow]
-      if (!isGiven && !newer.isGranted && newer.ownerId !== null) yield [older, newer]
+      if (!isGiven && overlapping(newer, [older])) yield [older, newer]
     }
   }
 }

@@ -4,6 +4,7 @@ import type { Secret } from '../../base/secret.ts'
 import { type NameInRule, nameInRule } from '../access/acl.ts'
 import type { Authority } from '../access/authority.ts'
 import type { CredentialIssuer } from '../access/credential-issuer.ts'
+import { rulesWithoutEffect } from '../access/lost-names.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { isInternal } from '../records/domain-name.ts'
 import type { ReservedAddrStore } from '../records/reserved-addr-store.ts'
@@ -22,7 +23,12 @@ export const CredentialCreate = z.strictObject({
   owner_id: z.string().nullable().optional(),
 })
 export const CredentialUpdate = z.strictObject({ ...texts, acl })
-export const CredentialView = z.strictObject({ ...tokenFields, acl: z.array(z.string()) })
+export const CredentialView = z.strictObject({
+  ...tokenFields,
+  acl: z.array(z.string()),
+  /** Only where rules give no names, with the fix. */
+  rules_without_effect: z.array(z.strictObject({ rule: z.string(), msg: z.string() })).optional(),
+})
 
 export interface CredentialsDeps {
   readonly credentials: CredentialStore
@@ -43,6 +49,11 @@ export function credentials({
       ...viewToken(credential, `${baseUrl}/credentials`, token),
       acl: [...credential.acl],
     }) satisfies z.infer<typeof CredentialView>
+
+  const withoutEffect = (credential: Credential) => {
+    const rules = rulesWithoutEffect(credential, authority.owners)
+    return rules.length > 0 && { rules_without_effect: rules }
+  }
 
   const ownerOfAddress = ({ host, port }: NameInRule) =>
     typeof port === 'number'
@@ -73,7 +84,11 @@ export function credentials({
     schema: CredentialView,
     page: (request) => store.page(request),
     get: (id) => store.get(id),
-    view: (credential, baseUrl) => view(credential, baseUrl),
+    // A new authtoken is answered with the fields of its contract alone.
+    view: (credential, baseUrl, viewer) => ({
+      ...view(credential, baseUrl),
+      ...(viewer && withoutEffect(credential)),
+    }),
     ownerOf: ({ ownerId }) => ownerId,
     create: async (body, baseUrl, caller) => {
       const { owner_id, ...request } = parseBody(CredentialCreate, body)

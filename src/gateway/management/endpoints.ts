@@ -2,6 +2,7 @@ import * as z from 'zod'
 import type { LimiterFigures } from '../../policy/limit/rate-limiter.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
 import type { Authority } from '../access/authority.ts'
+import { lostNameOf } from '../access/lost-names.ts'
 import type { CloudEndpointAuthor, CloudEndpoints } from '../endpoints/cloud-endpoints.ts'
 import type { CloudEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import { endpointFacts } from '../endpoints/endpoint-facts.ts'
@@ -70,6 +71,11 @@ export const EndpointView = z.strictObject({
   description: z.string(),
   metadata: z.string(),
   domain: Reference.nullable(),
+  /**
+   * Only for a cloud endpoint whose name is not, or not entirely, its account's: from before overlaps of
+   * domains were refused.
+   */
+  overlap: z.strictObject({ msg: z.string() }).optional(),
   /** Null for a cloud endpoint, as is its session: no agent serves it. */
   tunnel: Reference.nullable(),
   tunnel_session: Reference.nullable(),
@@ -110,9 +116,19 @@ export function endpoints({
   cloudEndpoints,
   node,
 }: EndpointsDeps): Resource<Endpoint> {
+  const placeOf = (endpoint: Endpoint) => {
+    const { owners } = authority
+    const domain = owners.reservationOf(endpoint.host)
+    // A domain of another account is for nobody else to know.
+    const isShown = domain?.ownerId === null || domain?.ownerId === endpoint.ownerId
+    return {
+      domainId: isShown ? domain?.id : undefined,
+      lost: endpoint.type === 'cloud' ? lostNameOf(endpoint, owners) : undefined,
+    }
+  }
   const view = (endpoint: Endpoint, baseUrl: string) =>
     viewEndpoint(endpoint, baseUrl, {
-      domainId: authority.owners.reservationOf(endpoint.host)?.id,
+      ...placeOf(endpoint),
       isShared: registry.isShared(endpoint),
     })
   return {
@@ -127,8 +143,7 @@ export function endpoints({
       const kept = cloudEndpoints.beingKept(id)
       if (!kept) return undefined
       const { endpoint, isShared } = kept
-      const domainId = authority.owners.reservationOf(endpoint.host)?.id
-      return viewEndpoint(endpoint, baseUrl, { domainId, isShared })
+      return viewEndpoint(endpoint, baseUrl, { ...placeOf(endpoint), isShared })
     },
     ownerOf: ({ ownerId }) => ownerId,
     elsewhere: elsewhere(node, 'endpoints'),
@@ -208,7 +223,11 @@ function combineEndpoints([first, ...rest]: readonly [Viewed, ...Viewed[]]): Vie
 function viewEndpoint(
   endpoint: Endpoint,
   baseUrl: string,
-  { domainId, isShared }: { domainId: string | undefined; isShared: boolean },
+  {
+    domainId,
+    lost,
+    isShared,
+  }: { domainId: string | undefined; lost: string | undefined; isShared: boolean },
 ): z.infer<typeof EndpointView> {
   const { id, url, protocol, openedAt, traffic } = endpoint
   const { host, port } = endpointFacts(endpoint)
@@ -226,6 +245,7 @@ function viewEndpoint(
     ...ownFields(endpoint, baseUrl),
     metadata: endpoint.metadata,
     domain: domainId ? { id: domainId, uri: `${baseUrl}/reserved_domains/${domainId}` } : null,
+    ...(lost !== undefined && { overlap: { msg: lost } }),
     traffic_policy: endpoint.trafficPolicy ?? '',
     bindings: [bindingOf(host)],
     pooling_enabled: isPooled(endpoint),

@@ -7,7 +7,7 @@ import { ExpressionProblem } from '../../policy/expression/expression-problem.ts
 import type { PageRequest } from '../records/resource-table.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { baseUrlOf } from './body.ts'
-import { type Caller, sees } from './caller.ts'
+import { type Caller, sees, type Viewer } from './caller.ts'
 import { fieldKinds } from './filter/field-kinds.ts'
 import { type Filter, FilterLanguage } from './filter/filter.ts'
 import type { Fields } from './filter/filter-kind.ts'
@@ -39,7 +39,8 @@ export interface ListedResource<Item extends { readonly id: string }> {
   readonly schema: z.ZodObject
   /** Newest first, at most `limit`. */
   page(request: PageRequest): readonly Item[] | Promise<readonly Item[]>
-  view(item: Item, baseUrl: string): View
+  /** Without a viewer it has only what the item's own account may see. */
+  view(item: Item, baseUrl: string, viewer?: Viewer): View
   /** The bot user whose account has it; null for the account of the gateway's owner. */
   ownerOf(item: Item): string | null
   /** Where each node has some of them: those of the others. */
@@ -101,7 +102,8 @@ export class ResourceLists {
     { viewer, baseUrl }: Asked,
     isOver = () => false,
   ): Promise<ElsewherePage> {
-    if (source === undefined && !viewer.isOwnerOnly) return wholePage(resource, query, baseUrl)
+    if (source === undefined && !viewer.isOwnerOnly)
+      return wholePage(resource, query, { viewer, baseUrl })
     const filter = source === undefined ? undefined : this.#compile(source, resource)
     return this.#chosenPage(resource, query, { viewer, filter, baseUrl, isOver })
   }
@@ -146,7 +148,7 @@ export class ResourceLists {
       if (read instanceof Promise) startedAt = this.#clock.monotonic()
       if (items.length === 0) return { views, nextBefore: undefined }
       for (const item of items) {
-        const view = sees(viewer, resource.ownerOf(item)) && resource.view(item, baseUrl)
+        const view = sees(viewer, resource.ownerOf(item)) && resource.view(item, baseUrl, viewer)
         if (view && (!filter || matches(filter, view))) {
           // Not the id before this one: that may be of something the caller must not know of.
           if (views.length === limit) return { views, nextBefore: last }
@@ -165,13 +167,13 @@ export class ResourceLists {
 async function wholePage<Item extends { readonly id: string }>(
   resource: ListedResource<Item>,
   { limit, beforeId }: PageRequest,
-  baseUrl: string,
+  { viewer, baseUrl }: Asked,
 ): Promise<ElsewherePage> {
   // One more than asked for tells whether there is a next page.
   const found = await resource.page({ limit: limit + 1, beforeId })
   const items = found.slice(0, limit)
   return {
-    views: items.map((item) => resource.view(item, baseUrl)),
+    views: items.map((item) => resource.view(item, baseUrl, viewer)),
     nextBefore: found.length > limit ? items.at(-1)?.id : undefined,
   }
 }

@@ -172,7 +172,7 @@ async function viewOf<Item extends { readonly id: string }>(
 ): Promise<object> {
   const { elsewhere, combine } = resource
   const item = await lookUp(resource, request, response)
-  const own = item && resource.view(item, baseUrlOf(request))
+  const own = item && resource.view(item, baseUrlOf(request), callerOf(response))
   if (!elsewhere || (item && !resource.isEverywhere?.(item))) return present(own)
   const asked = { viewer: callerOf(response), baseUrl: baseUrlOf(request) }
   const { found, missing } = await elsewhere.find(String(request.params.id), asked)

@@ -6,7 +6,8 @@ import { startGateway } from '../../helpers/running-gateway.ts'
 
 /** A database as a gateway left it that allowed overlaps, with `*.site.test` made first. */
 async function oldDatabase() {
-  const { folder, issuer, registrar, domains, database, clock } = openGatewayStores()
+  const { folder, issuer, registrar, domains, cloudEndpointStore, database, clock } =
+    openGatewayStores()
   const botUser = async (name: string) => {
     const { id } = await issuer.createBotUser({ name })
     const made = await issuer.createCredential({ ownerId: id })
@@ -23,9 +24,67 @@ async function oldDatabase() {
   const wide = await reserve('*.shop.test', older.id)
   const narrow = await reserve('cam.shop.test', newer.id)
   const apart = await reserve('cam.other.test', newer.id)
+  await registrar.reserve({ domain: '*.site.gateway.test' })
+  // Names of the domain of the gateway's owner, by a rule above it.
+  const acl = ['bind:*.gateway.test', 'bind:cam.site.gateway.test', 'bind:*.other.test']
+  const { credential } = await issuer.createCredential({ ownerId: newer.id, acl })
+  const front = (id: string, host: string) => ({
+    ...{ id, host, ownerId: newer.id, protocol: 'https' as const, isShared: false },
+    ...{ isPooled: false, description: '', metadata: '', createdAt: 0, updatedAt: 0 },
+    trafficPolicy: '{"on_http_request":[{"actions":[{"type":"deny"}]}]}',
+  })
+  await database.change(() => {
+    cloudEndpointStore.insert(front('ep_1', 'cam.shop.test'))
+    cloudEndpointStore.insert(front('ep_2', 'cam.other.test'))
+  })
   database.close()
-  return { folder, older, newer, wide, narrow, apart }
+  return { folder, older, newer, wide, narrow, apart, credential }
 }
+
+it('tells of ACL rules and cloud endpoints that lost their names, and names no other account', async () => {
+  const { folder, newer, narrow, wide, credential } = await oldDatabase()
+  const running = await startGateway({
+    dataDir: folder,
+    apiListen: { host: '127.0.0.1', port: 0 },
+  })
+  const { call } = await managed(running)
+  const { body: key } = await call('POST', '/api_keys', { owner_id: newer.id, owner_only: true })
+  const rules = [{ rule: 'bind:*.gateway.test', msg: expect.stringContaining('gives no names') }]
+  const msg = 'not in a domain of the account of this endpoint'
+  // Both see them in their lists.
+  for (const token of [undefined, key.token as string]) {
+    const list = async (path: string) => {
+      const { status, body } = await call('GET', path, undefined, token)
+      expect(status).toBe(200)
+      return body as Record<string, Record<string, unknown>[]>
+    }
+    const { credentials } = await list('/credentials')
+    const lost = credentials?.filter((it) => it.rules_without_effect !== undefined)
+    expect(lost).toEqual([
+      expect.objectContaining({ id: credential.id, rules_without_effect: rules }),
+    ])
+    const { endpoints } = await list('/endpoints')
+    expect(endpoints?.map((it) => [it.host, it.overlap]).toSorted()).toEqual([
+      ['cam.other.test', undefined],
+      ['cam.shop.test', { msg: expect.stringContaining(msg) }],
+    ])
+    // The field is there for a filter, too.
+    const found = await list(
+      `/endpoints?filter=${encodeURIComponent("obj.overlap.msg.contains('account')")}`,
+    )
+    expect(found.endpoints?.map(({ id }) => id)).toEqual(['ep_1'])
+  }
+  // The other account learns that there is a domain, and not which.
+  const { body } = await call('GET', `/reserved_domains/${narrow.id}`, undefined, key.token)
+  expect(body.overlap).toEqual({ msg: expect.stringContaining('of another account') })
+  for (const path of ['/reserved_domains', '/credentials', '/endpoints']) {
+    const text = JSON.stringify((await call('GET', path, undefined, key.token)).body)
+    expect(text).not.toContain(wide.id)
+    expect(text).not.toContain(wide.domain)
+  }
+  expect(running.logText()).toContain('gives no names')
+  expect(running.logText()).toContain(msg)
+})
 
 it('lets the older of two domains serve after an upgrade, and tells the owner of both', async () => {
   const { folder, older, newer, wide, narrow, apart } = await oldDatabase()
@@ -41,6 +100,9 @@ it('lets the older of two domains serve after an upgrade, and tells the owner of
   }
   const [first, second] = [await agent(older.token), await agent(newer.token)]
   expect(codeOf(await second.bind('cam.shop.test'))).toBe('ERR_NGROK_319')
+  expect(codeOf(await second.bind('door.other.test'))).toBe('ERR_NGROK_319')
+  await call('DELETE', '/endpoints/ep_1')
+  await call('DELETE', '/endpoints/ep_2')
   expect(codeOf(await second.bind('cam.other.test'))).toBeUndefined()
   const bound = await first.bind('cam.shop.test')
   expect(codeOf(bound)).toBeUndefined()

@@ -4,7 +4,7 @@ import { figures } from './figures.js'
 import { formatBytes, formatNumber } from './format.js'
 
 /** An endpoint with its figures and its policy; the figures are updated in place. */
-export function endpointRow({ url, name, description, upstream_url, traffic_policy }) {
+export function endpointRow({ url, name, description, upstream_url, traffic_policy, overlap }) {
   const sharedBadge = badge('shared with all accounts')
   const pooledBadge = badge('pooled')
   const fields = figures('figures', ['Requests', 'Errors', 'Over budget', 'In', 'Out', 'Rate'])
@@ -25,6 +25,7 @@ export function endpointRow({ url, name, description, upstream_url, traffic_poli
       pooledBadge,
       description && element('span', { class: 'muted' }, ` ${description}`),
     ),
+    overlap && element('p', { class: 'hint' }, `Overlap: ${overlap.msg}`),
     fields.node,
     traffic_policy &&
       element(

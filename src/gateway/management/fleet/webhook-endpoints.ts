@@ -94,7 +94,7 @@ export function webhookEndpoints({
     schema: WebhookEndpointView,
     page: (request) => webhooks.page(request),
     get: (id) => webhooks.get(id),
-    view,
+    view: (endpoint, baseUrl) => view(endpoint, baseUrl),
     ownerOf: ({ ownerId }) => ownerId,
     create: async (body, baseUrl, caller) => {
       const {

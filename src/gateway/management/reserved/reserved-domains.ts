@@ -12,7 +12,7 @@ import {
 import { ServiceError } from '../../records/service-error.ts'
 import { parseBody, texts } from '../body.ts'
 import { renamed } from '../bot-users.ts'
-import { type Caller, ownerFor } from '../caller.ts'
+import { type Caller, ownerFor, sees, type Viewer } from '../caller.ts'
 import type { DnsCheck, ExpectedRecord } from '../dns-check.ts'
 import type { Resource } from '../resource.ts'
 import { Timestamp, timestamp } from '../timestamp.ts'
@@ -58,10 +58,14 @@ export const ReservedDomainView = z.strictObject({
   region: z.string(),
   /**
    * Only where an older domain of another account overlaps, from before overlaps were refused: the older
-   * one serves the names that both cover.
+   * one serves the names that both cover. Only keys that may see the older domain get its id and name.
    */
   overlap: z
-    .strictObject({ older_id: z.string(), older_domain: z.string(), msg: z.string() })
+    .strictObject({
+      older_id: z.string().optional(),
+      older_domain: z.string().optional(),
+      msg: z.string(),
+    })
     .optional(),
   cname_target: z.string(),
   http_endpoint_configuration: z.null(),
@@ -114,7 +118,7 @@ export function reservedDomains({
     cname_target: cnameTarget(domain, cnameBase),
     acme_challenge_cname_target: challengeTarget(domain, cnameBase),
   })
-  const view = (domain: ReservedDomain, baseUrl: string) =>
+  const view = (domain: ReservedDomain, baseUrl: string, viewer?: Viewer) =>
     ({
       id: domain.id,
       uri: `${baseUrl}/reserved_domains/${domain.id}`,
@@ -124,7 +128,7 @@ export function reservedDomains({
       ...(domain.ownerId !== null && { owner_id: domain.ownerId }),
       domain: domain.domain,
       region: domain.region,
-      ...overlapOf(owners.olderOverlap(domain)),
+      ...overlapOf(owners.olderOverlap(domain), viewer),
       http_endpoint_configuration: null,
       https_endpoint_configuration: null,
       certificate: null,
@@ -195,8 +199,13 @@ export function reservedDomains({
 /** Overlaps are for the gateway's owner to allow, and not for a key that is for one owner. */
 const authorOf = ({ isOwnerOnly }: Caller) => ({ isGranting: !isOwnerOnly })
 
-function overlapOf(older: ReservedDomain | undefined) {
+function overlapOf(older: ReservedDomain | undefined, viewer: Viewer | undefined) {
   if (!older) return {}
+  if (!viewer || !sees(viewer, older.ownerId)) {
+    const msg =
+      "This domain overlaps with an older domain of another account, which serves the names that both cover. Ask the gateway's owner to let this domain serve them, or delete it."
+    return { overlap: { msg } }
+  }
   const msg = `${older.domain} is older and belongs to another account. It serves the names that both domains cover. To let this domain serve them, set its owner_id again with a key of the gateway's owner. Otherwise delete this domain.`
   return { overlap: { older_id: older.id, older_domain: older.domain, msg } }
 }

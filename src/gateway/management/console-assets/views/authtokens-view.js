@@ -100,7 +100,7 @@ async function create() {
 }
 
 function authtokenCard(credential, owners, reload) {
-  const { id, description, acl, owner_id, created_at } = credential
+  const { id, description, acl, owner_id, created_at, rules_without_effect = [] } = credential
   const name = description || id
   const rules =
     acl.length === 0 ? [badge('all domains of its owner')] : acl.map((rule) => badge(rule))
@@ -113,6 +113,7 @@ function authtokenCard(credential, owners, reload) {
     facts(
       ['Owner', owner_id ? owners.of(owner_id) : 'Nobody'],
       ['Can open', element('span', { class: 'row' }, rules)],
+      ...rules_without_effect.map(({ rule, msg }) => ['No effect', `${rule}: ${msg}`]),
       ['Id', element('code', {}, id)],
       ['Created', formatDate(created_at)],
     ),
