@@ -1,16 +1,14 @@
 import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
-import { networkOf } from '../../../base/limit/network.ts'
-import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
-import { LoginStreams } from '../../streams/login-streams.ts'
+import type { LoginStreams } from '../../streams/login-streams.ts'
 import type { Client } from '../client.ts'
 import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../edge-error.ts'
 import { Exchange } from '../exchange.ts'
 import type { ExchangeTraffic } from '../exchange-traffic.ts'
 import { fromPeer, headLimits } from '../hop/peer-head.ts'
-import { VisitorHops } from '../hop/visitor-hops.ts'
+import type { VisitorHops } from '../hop/visitor-hops.ts'
 import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { parseRequestHead, type RequestHead } from '../http1/request-head.ts'
@@ -23,11 +21,12 @@ import type { ResponseOwner, ResponseWriter } from '../response-writer.ts'
 import type { Admitted } from './admitted.ts'
 import { ClientOutput } from './client-output.ts'
 import type { ClientSocket } from './client-socket.ts'
-import { ConnectionFacts, plainAddress } from './connection-facts.ts'
+import { ConnectionFacts } from './connection-facts.ts'
 import { countedHeadBytes } from './head-bytes.ts'
 import { Http1ResponseWriter } from './http1-response-writer.ts'
 import type { IngressConnection } from './ingress-connection.ts'
 import { LingeringClose } from './lingering-close.ts'
+import { Visitor } from './visitor.ts'
 
 const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
 
@@ -47,11 +46,6 @@ export interface ClientConnectionOptions {
  * (RFC 9112 9.3.2). The socket has to allow half-open connections.
  */
 export class ClientConnection implements Client, IngressConnection, BufferHolder {
-  readonly listener: IngressListener
-  readonly ip: string
-  readonly address: string
-  readonly network: string
-  readonly logins = new LoginStreams()
   readonly responseScanner = new HeadScanner(HEAD_LIMITS, 'response')
   readonly #socket: ClientSocket
   readonly #context: IngressContext
@@ -62,11 +56,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   /** What the client had taken when the exchange began. */
   #takenBefore = 0
   #isStopping = false
-  readonly #openedAt: number
-  /** Endpoints whose connect rules are done with; they go when the endpoint does. */
-  readonly #admittedBy: WeakSet<Endpoint>
-  #facts: Connection | undefined
-  #hops: VisitorHops | undefined
+  readonly #visitor: Visitor
   #exchange: Exchange | undefined
   /** What the exchange keeps of its head, when that is long. */
   #headBytes = 0
@@ -84,17 +74,19 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   #idleSince: number
 
   constructor({ socket, listener, context, admitted, onClose }: ClientConnectionOptions) {
-    this.#facts = admitted?.facts
-    this.#admittedBy = admitted?.by ?? new WeakSet()
-    if (admitted?.endpoint) this.admit(admitted.endpoint)
     this.#socket = socket
-    this.listener = listener
     this.#context = context
     this.#onClose = onClose
-    this.#openedAt = context.clock.now()
-    this.ip = plainAddress(socket.remoteAddress ?? '')
-    this.address = formatListenAddress({ host: this.ip, port: socket.remotePort ?? 0 })
-    this.network = networkOf(this.ip)
+    const openedAt = context.clock.now()
+    this.#visitor = Visitor.of(socket, {
+      listener,
+      facts: () =>
+        admitted?.facts ??
+        listener.internal?.asker.connection ??
+        new ConnectionFacts(socket, openedAt, context.addresses),
+      admittedBy: admitted?.by,
+    })
+    if (admitted?.endpoint) this.admit(admitted.endpoint)
     this.#output = new ClientOutput(socket, context.coalescer, () => this.countHeld())
     this.#claim = new BufferClaim(this, context.buffers)
     this.#scanner = new HeadScanner(headLimits(context.limits, listener.peer !== undefined))
@@ -117,8 +109,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
       this.#claim.close()
       this.#onClose(this)
       this.guard(() => this.#exchange?.onClientClose())
-      this.logins.close()
-      this.#hops?.close()
+      this.#visitor.close()
     })
   }
 
@@ -189,24 +180,40 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     if (!this.#isResting) this.#socket.resume()
   }
 
+  get listener(): IngressListener {
+    return this.#visitor.listener
+  }
+
+  get ip(): string {
+    return this.#visitor.ip
+  }
+
+  get address(): string {
+    return this.#visitor.address
+  }
+
+  get network(): string {
+    return this.#visitor.network
+  }
+
+  get logins(): LoginStreams {
+    return this.#visitor.logins
+  }
+
   get hops(): VisitorHops {
-    this.#hops ??= new VisitorHops(this)
-    return this.#hops
+    return this.#visitor.hops
   }
 
   get facts(): Connection {
-    this.#facts ??=
-      this.listener.internal?.asker.connection ??
-      new ConnectionFacts(this.#socket, this.#openedAt, this.#context.addresses)
-    return this.#facts
+    return this.#visitor.facts
   }
 
   isAdmitted(endpoint: Endpoint): boolean {
-    return this.#admittedBy.has(endpoint)
+    return this.#visitor.isAdmitted(endpoint)
   }
 
   admit(endpoint: Endpoint): void {
-    this.#admittedBy.add(endpoint)
+    this.#visitor.admit(endpoint)
   }
 
   writerFor(

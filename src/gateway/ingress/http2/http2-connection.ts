@@ -7,16 +7,11 @@ import {
 } from 'node:http2'
 import type { TLSSocket } from 'node:tls'
 import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
-import { networkOf } from '../../../base/limit/network.ts'
-import { formatListenAddress } from '../../../base/listen-address.ts'
-import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
-import type { Endpoint } from '../../endpoints/endpoint.ts'
-import { LoginStreams } from '../../streams/login-streams.ts'
 import type { Admitted } from '../connection/admitted.ts'
-import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts'
+import { ConnectionFacts } from '../connection/connection-facts.ts'
 import type { IngressConnection } from '../connection/ingress-connection.ts'
+import { Visitor } from '../connection/visitor.ts'
 import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../edge-error.ts'
-import { VisitorHops } from '../hop/visitor-hops.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import type { RequestHead } from '../http1/request-head.ts'
 import type { IngressContext } from '../ingress-context.ts'
@@ -63,22 +58,13 @@ export interface Http2ConnectionOptions {
 
 /** A visitor's connection that speaks HTTP/2 (RFC 9113): many exchanges at a time, a stream for each. */
 export class Http2Connection implements IngressConnection, StreamConnection {
-  readonly listener: IngressListener
-  readonly ip: string
-  readonly address: string
-  readonly network: string
-  readonly logins = new LoginStreams()
   readonly #socket: TLSSocket
   readonly #session: ServerHttp2Session
   readonly #context: IngressContext
   readonly #floods: FloodGuard
   readonly #watch: SessionWatch
   readonly #streams = new Set<VisitorStream>()
-  /** Endpoints whose connect rules are done with; they go when the endpoint does. */
-  readonly #admittedBy = new WeakSet<Endpoint>()
-  readonly #openedAt: number
-  #facts: Connection | undefined
-  #hops: VisitorHops | undefined
+  readonly #visitor: Visitor
   #isStopping = false
   #isFlooded = false
   /** Nothing is read from it for a while. */
@@ -90,16 +76,15 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   readonly #covered = new Map<string, boolean>()
 
   constructor({ socket, listener, context, admitted }: Http2ConnectionOptions) {
-    this.#facts = admitted?.facts
-    if (admitted?.endpoint) this.admit(admitted.endpoint)
     const { headBytes, headFields, headMs } = context.limits
-    this.listener = listener
     this.#socket = socket
     this.#context = context
-    this.#openedAt = context.clock.now()
-    this.ip = plainAddress(socket.remoteAddress ?? '')
-    this.address = formatListenAddress({ host: this.ip, port: socket.remotePort ?? 0 })
-    this.network = networkOf(this.ip)
+    const openedAt = context.clock.now()
+    this.#visitor = Visitor.of(socket, {
+      listener,
+      facts: () => admitted?.facts ?? new ConnectionFacts(socket, openedAt, context.addresses),
+    })
+    if (admitted?.endpoint) this.#visitor.admit(admitted.endpoint)
     this.#floods = new FloodGuard(context.clock.monotonic())
     this.#deadline = context.now + headMs
     this.#idleSince = context.now
@@ -117,7 +102,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#watch = new SessionWatch(this.#session, socket)
     this.#listen()
     // A new connection is no way around a rest.
-    const restMs = context.pieceShares.restMs(this.network, context.clock.monotonic())
+    const restMs = context.pieceShares.restMs(this.#visitor.network, context.clock.monotonic())
     if (restMs > 0) this.#rest(restMs)
   }
 
@@ -130,24 +115,6 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     if (!this.#session.closed) setImmediate(() => this.#session.close())
   }
 
-  get hops(): VisitorHops {
-    this.#hops ??= new VisitorHops(this)
-    return this.#hops
-  }
-
-  get facts(): Connection {
-    this.#facts ??= new ConnectionFacts(this.#socket, this.#openedAt, this.#context.addresses)
-    return this.#facts
-  }
-
-  isAdmitted(endpoint: Endpoint): boolean {
-    return this.#admittedBy.has(endpoint)
-  }
-
-  admit(endpoint: Endpoint): void {
-    this.#admittedBy.add(endpoint)
-  }
-
   onContent(bytes: number): void {
     this.#floods.onContent(bytes)
   }
@@ -157,7 +124,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     const now = this.#context.clock.monotonic()
     const excess = this.#floods.onPiece(bytes, now)
     if (excess === 0) return
-    const restMs = this.#context.pieceShares.charge(this.network, excess, now)
+    const restMs = this.#context.pieceShares.charge(this.#visitor.network, excess, now)
     if (restMs > 0) this.#rest(restMs)
   }
 
@@ -231,12 +198,13 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     if (this.#isResting) return
     this.#isResting = true
     const { clock, pieceShares } = this.#context
-    pieceShares.rest(this.network)
+    const { network } = this.#visitor
+    pieceShares.rest(network)
     void clock.sleep(ms).then(() => {
-      pieceShares.wake(this.network)
+      pieceShares.wake(network)
       this.#isResting = false
       if (this.#socket.destroyed) return
-      const moreMs = pieceShares.restMs(this.network, clock.monotonic())
+      const moreMs = pieceShares.restMs(network, clock.monotonic())
       if (moreMs > 0) this.#rest(moreMs)
       else startReading(this.#socket)
     })
@@ -244,7 +212,10 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   #closeFor(flood: Flood): void {
     this.#isFlooded = true
-    this.#context.log.debug({ flood, clientIp: this.ip }, 'connection closed: flood of frames')
+    this.#context.log.debug(
+      { flood, clientIp: this.#visitor.ip },
+      'connection closed: flood of frames',
+    )
     // It goes when the GOAWAY has left; with the next look at the latest. Later: see `whenClosed`.
     setImmediate(() => this.#session.destroy(new Error(flood), NGHTTP2_ENHANCE_YOUR_CALM))
   }
@@ -270,8 +241,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     // What went wrong with a client is the client's affair; `close` follows.
     session.on('error', () => {})
     session.on('close', () => {
-      this.logins.close()
-      this.#hops?.close()
+      this.#visitor.close()
       this.#socket.destroy()
     })
     // A stream that Node tells nothing more of keeps no place in the count.
@@ -313,7 +283,13 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       this.#reject(stream, 'ERR_GATEWAY_MISDIRECTED')
       return
     }
-    const visitor = new VisitorStream(stream, this, this.#context, head)
+    const visitor = new VisitorStream({
+      stream,
+      connection: this,
+      visitor: this.#visitor,
+      context: this.#context,
+      head,
+    })
     this.#streams.add(visitor)
     this.#context.http2Streams.open += 1
     visitor.start()
@@ -335,15 +311,15 @@ export class Http2Connection implements IngressConnection, StreamConnection {
    * that it has named in the handshake, or another of the same certificate.
    */
   #isFor({ hostname }: RequestHead, scheme: string | undefined): boolean {
-    if (scheme !== this.listener.scheme) return false
-    const named = this.facts.tls?.serverName
+    if (scheme !== this.#visitor.listener.scheme) return false
+    const named = this.#visitor.facts.tls?.serverName
     return !named || named.toLowerCase() === hostname || this.#covers(hostname)
   }
 
   #covers(hostname: string): boolean {
     let isCovered = this.#covered.get(hostname)
     if (isCovered === undefined) {
-      const own = this.facts.tls?.serverCertificate?.x509
+      const own = this.#visitor.facts.tls?.serverCertificate?.x509
       isCovered = own?.checkHost(hostname) !== undefined
       if (this.#covered.size < STREAMS) this.#covered.set(hostname, isCovered)
     }

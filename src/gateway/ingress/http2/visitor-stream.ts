@@ -6,6 +6,7 @@ import type { LoginStreams } from '../../streams/login-streams.ts'
 import { encodeChunk, lastChunk } from '../body-pipe.ts'
 import type { Client } from '../client.ts'
 import { countedHeadBytes } from '../connection/head-bytes.ts'
+import type { Visitor } from '../connection/visitor.ts'
 import { Exchange } from '../exchange.ts'
 import type { ExchangeTraffic } from '../exchange-traffic.ts'
 import type { VisitorHops } from '../hop/visitor-hops.ts'
@@ -34,22 +35,21 @@ type TrailersEvent = [headers: IncomingHttpHeaders, flags: number, raw?: readonl
 
 /** The connection, as its streams know it. */
 export interface StreamConnection {
-  readonly listener: IngressListener
-  readonly ip: string
-  readonly address: string
-  readonly network: string
   readonly isStopping: boolean
-  readonly facts: Connection
-  readonly hops: VisitorHops
-  readonly logins: LoginStreams
   leave(): void
-  isAdmitted(endpoint: Endpoint): boolean
-  admit(endpoint: Endpoint): void
   /** Content that the client gets. */
   onContent(bytes: number): void
   /** At once, for what is done about floods. */
   countEnd(isBroken: boolean): void
   onStreamClose(stream: VisitorStream): void
+}
+
+export interface VisitorStreamOptions {
+  readonly stream: ServerHttp2Stream
+  readonly connection: StreamConnection
+  readonly visitor: Visitor
+  readonly context: IngressContext
+  readonly head: RequestHead
 }
 
 /**
@@ -64,6 +64,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   readonly stream: ServerHttp2Stream
   readonly responseScanner = new HeadScanner(HEAD_LIMITS, 'response')
   readonly #connection: StreamConnection
+  readonly #visitor: Visitor
   readonly #context: IngressContext
   readonly #claim: BufferClaim
   readonly #hasChunks: boolean
@@ -85,14 +86,10 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   /** Of what is left when the exchange is over. */
   #watch: ProgressWatch | undefined
 
-  constructor(
-    stream: ServerHttp2Stream,
-    connection: StreamConnection,
-    context: IngressContext,
-    head: RequestHead,
-  ) {
+  constructor({ stream, connection, visitor, context, head }: VisitorStreamOptions) {
     this.stream = stream
     this.#connection = connection
+    this.#visitor = visitor
     this.#context = context
     this.#claim = new BufferClaim(this, context.buffers)
     this.#headBytes = countedHeadBytes(head.fields.reduce((sum, { length }) => sum + length, 0))
@@ -128,19 +125,19 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   }
 
   get listener(): IngressListener {
-    return this.#connection.listener
+    return this.#visitor.listener
   }
 
   get ip(): string {
-    return this.#connection.ip
+    return this.#visitor.ip
   }
 
   get address(): string {
-    return this.#connection.address
+    return this.#visitor.address
   }
 
   get network(): string {
-    return this.#connection.network
+    return this.#visitor.network
   }
 
   get isStopping(): boolean {
@@ -152,23 +149,23 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   }
 
   get logins(): LoginStreams {
-    return this.#connection.logins
+    return this.#visitor.logins
   }
 
   get hops(): VisitorHops {
-    return this.#connection.hops
+    return this.#visitor.hops
   }
 
   get facts(): Connection {
-    return this.#connection.facts
+    return this.#visitor.facts
   }
 
   isAdmitted(endpoint: Endpoint): boolean {
-    return this.#connection.isAdmitted(endpoint)
+    return this.#visitor.isAdmitted(endpoint)
   }
 
   admit(endpoint: Endpoint): void {
-    this.#connection.admit(endpoint)
+    this.#visitor.admit(endpoint)
   }
 
   /** True while it is the client's turn. */
