@@ -5,6 +5,7 @@ import { DEFAULT_TIMINGS, type ProbeTimings } from './agent/timings.ts'
 import type { UpstreamDefaults } from './agent/upstreams/upstream-options.ts'
 import { StartError } from './base/app-error.ts'
 import type { ListenAddress, PortRange } from './base/listen-address.ts'
+import type { ProxyConfig } from './base/net/trusted-proxies.ts'
 import type { Secret } from './base/secret.ts'
 import type { PostgresServer } from './gateway/postgres/postgres-session.ts'
 import type { AllowEntry } from './policy/outbound/outbound-allow.ts'
@@ -63,6 +64,8 @@ export interface Config {
     readonly httpsListen: ListenAddress
     readonly tcpListen: PortRange | undefined
     readonly tcpIdleMs: number
+    /** Undefined where no proxy in front is trusted. */
+    readonly proxies: ProxyConfig | undefined
     readonly apiListen: ListenAddress
     readonly apiHosts: readonly string[]
     readonly cnameBase: string
@@ -137,6 +140,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       httpsListen: settings.GATEWAY_HTTPS_LISTEN,
       tcpListen: settings.GATEWAY_TCP_LISTEN,
       tcpIdleMs: settings.GATEWAY_TCP_IDLE_SECONDS * 1_000,
+      proxies: proxiesOf(settings),
       apiListen: settings.GATEWAY_API_LISTEN,
       apiHosts: settings.GATEWAY_API_HOSTS,
       cnameBase: settings.GATEWAY_CNAME_BASE,
@@ -235,6 +239,18 @@ function sharedOf(settings: Settings): SharedConfig | undefined {
     ...{ server, peerListen, peerAddress },
     joinTokenPath: absolute(settings.GATEWAY_JOIN_TOKEN_FILE),
   }
+}
+
+function proxiesOf(settings: Settings): ProxyConfig | undefined {
+  const networks = settings.GATEWAY_TRUSTED_PROXIES
+  const isRequired = settings.GATEWAY_PROXY_PROTOCOL === 'required'
+  if (networks.length > 0) {
+    return { networks, header: settings.GATEWAY_FORWARDED_HEADER, sendProxyProtocol: isRequired }
+  }
+  if (!isRequired) return undefined
+  throw new StartError(
+    'GATEWAY_PROXY_PROTOCOL=required requires GATEWAY_TRUSTED_PROXIES, the addresses of the load balancers.',
+  )
 }
 
 const absolute = (path: string | undefined) => (path === undefined ? undefined : resolve(path))

@@ -7,6 +7,7 @@ import {
   TIMEOUT_RANGE,
 } from './agent/upstreams/upstream-options.ts'
 import { StartError } from './base/app-error.ts'
+import { type Cidr, parseCidr } from './base/cidr.ts'
 import {
   IPV6_SERVER,
   isIPv6Address,
@@ -91,6 +92,18 @@ const outboundAllow = list.transform((texts, context): AllowEntry[] =>
     const entry = parseAllowEntry(text)
     if (!('problem' in entry)) return entry
     context.addIssue({ code: 'custom', message: `cannot list ${text}: ${entry.problem}` })
+    return []
+  }),
+)
+
+const cidrs = list.transform((texts, context): Cidr[] =>
+  texts.flatMap((text) => {
+    const cidr = parseCidr(text)
+    if (cidr) return cidr
+    context.addIssue({
+      code: 'custom',
+      message: `must be addresses or CIDRs, such as 10.0.0.0/8 or 2001:db8::7, separated by commas`,
+    })
     return []
   }),
 )
@@ -222,6 +235,21 @@ export const SettingsSchema = z.strictObject({
     .optional()
     .describe(
       'ports of TCP endpoints, such as 0.0.0.0:20000-20100; URLs use this host, or GATEWAY_CNAME_BASE for 0.0.0.0 and [::]; unset: no TCP endpoints',
+    ),
+  GATEWAY_TRUSTED_PROXIES: cidrs
+    .default([])
+    .describe(
+      'addresses or CIDRs of the proxies and load balancers in front of the gateway; only they may name the client of a request',
+    ),
+  GATEWAY_FORWARDED_HEADER: z
+    .enum(['x-forwarded-for', 'forwarded'], { error: 'must be x-forwarded-for or forwarded' })
+    .default('x-forwarded-for')
+    .describe('header by which trusted proxies name the client: x-forwarded-for or forwarded'),
+  GATEWAY_PROXY_PROTOCOL: z
+    .enum(['off', 'required'], { error: 'must be off or required' })
+    .default('off')
+    .describe(
+      'PROXY protocol, version 1 or 2, on all listeners for visitors: off or required; needs GATEWAY_TRUSTED_PROXIES',
     ),
   GATEWAY_TCP_IDLE_SECONDS: z.coerce
     .number({ error: TCP_IDLE })

@@ -29,6 +29,16 @@ describe('parseConfig', () => {
     ])
   })
 
+  it('trusts proxies in front when their addresses are given', () => {
+    const { proxies } = parseConfig({
+      GATEWAY_TRUSTED_PROXIES: '10.0.0.0/8, 2001:db8::7',
+      GATEWAY_PROXY_PROTOCOL: 'required',
+    }).gateway
+    expect(proxies?.networks.map(({ text }) => text)).toEqual(['10.0.0.0/8', '2001:db8::7'])
+    expect(proxies).toMatchObject({ header: 'x-forwarded-for', sendProxyProtocol: true })
+    expect(parseConfig({}).gateway.proxies).toBeUndefined()
+  })
+
   it('says little on a metered link, and what is said otherwise counts more', () => {
     const link = (environment: Record<string, string>) => parseConfig(environment).agent.link
     expect(link({})).toEqual({
@@ -70,6 +80,19 @@ describe('parseConfig', () => {
     ['SVC_SERVER_ADDR', 'a:1,b:1,c:1,d:1,e:1,f:1', 'SVC_SERVER_ADDR must be host:port, or up to 5'],
     ['SVC_SERVER_ADDR', '[::1]:4443', 'SVC_SERVER_ADDR cannot be an IPv6 address, because the SDK'],
     ['SVC_SERVER_ADDR', 'a:1,[fd00::7]:4443', 'Write a host name of the gateway that resolves'],
+    [
+      'GATEWAY_TRUSTED_PROXIES',
+      '10.0.0.0/8, proxy.lan',
+      'GATEWAY_TRUSTED_PROXIES must be addresses',
+    ],
+    [
+      'GATEWAY_TRUSTED_PROXIES',
+      '10.0.0.0/33',
+      'GATEWAY_TRUSTED_PROXIES must be addresses or CIDRs',
+    ],
+    ['GATEWAY_PROXY_PROTOCOL', 'on', 'GATEWAY_PROXY_PROTOCOL must be off or required'],
+    ['GATEWAY_PROXY_PROTOCOL', 'required', 'requires GATEWAY_TRUSTED_PROXIES, the addresses of'],
+    ['GATEWAY_FORWARDED_HEADER', 'x-real-ip', 'GATEWAY_FORWARDED_HEADER must be x-forwarded-for'],
     ['AGENT_DRAIN_SECONDS', '61', 'AGENT_DRAIN_SECONDS must be a whole number of seconds from 0'],
     ['AGENT_DRAIN_SECONDS', '10s', 'AGENT_DRAIN_SECONDS must be a whole number of seconds from 0'],
     ['AGENT_METERED', 'yes', 'AGENT_METERED must be true or false'],

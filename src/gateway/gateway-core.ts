@@ -4,6 +4,7 @@ import type { Closer } from '../base/closer.ts'
 import { type HandedOver, Handover } from '../base/handover.ts'
 import type { ListenAddress, PortRange } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
+import { type ProxyConfig, TrustedProxies } from '../base/net/trusted-proxies.ts'
 import type { AddressTable } from '../policy/exchange/address-tables.ts'
 import { LimiterTables } from '../policy/limit/limiter-tables.ts'
 import { type AllowEntry, mayDial } from '../policy/outbound/outbound-allow.ts'
@@ -85,6 +86,7 @@ export interface GatewayCoreOptions {
   readonly holdMs: number | undefined
   /** Who serves a request to a pool. */
   readonly poolAffinity: 'none' | 'client' | undefined
+  readonly proxies: ProxyConfig | undefined
   /** Tables of addresses; see `AddressOrigins`. */
   readonly geoPath: string | undefined
   readonly asnPath: string | undefined
@@ -115,6 +117,8 @@ export interface GatewayCore extends GatewayDatabase {
   readonly ingress: Ingress
   /** For bytes of the whole gateway that wait for somebody. */
   readonly buffers: BufferAccount
+  /** Undefined where no proxy in front is trusted. */
+  readonly proxies: TrustedProxies | undefined
   /** What the rate limits of all policies have in common. */
   readonly limits: LimiterTables
   readonly urls: EndpointUrls
@@ -283,7 +287,10 @@ export async function openGatewayCore(
   const addresses = new AddressOrigins({ geoPath, asnPath, clock, log })
   await closer.own('tables of addresses', addresses, (it) => it.stop()).start()
   const secrets = new AccountSecrets(join(dataDir, 'login.key'), log)
+  const proxies = options.proxies && new TrustedProxies({ ...options.proxies, log, clock })
   const ingress = new Ingress({
+    proxies,
+    hasProxyProtocol: options.proxies?.sendProxyProtocol === true,
     registry,
     routes: node?.routes,
     askKey: secrets.secretFor(null, 'request depth'),
@@ -341,6 +348,7 @@ export async function openGatewayCore(
     policies,
     ingress,
     buffers,
+    proxies,
     limits,
     urls,
     secrets,

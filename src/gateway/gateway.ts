@@ -4,6 +4,7 @@ import { Handover } from '../base/handover.ts'
 import { FailureLimiter } from '../base/limit/failure-limiter.ts'
 import type { ListenAddress, PortRange } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
+import type { ProxyConfig } from '../base/net/trusted-proxies.ts'
 import type { Secret } from '../base/secret.ts'
 import { HttpServer } from '../http/http-server.ts'
 import { RequestGate } from '../http/request-gate.ts'
@@ -71,6 +72,8 @@ export interface GatewayOptions {
   readonly holdMs?: number
   /** Who serves a request to a pool: the least busy member, or for each client address the same. */
   readonly poolAffinity?: 'none' | 'client'
+  /** Proxies and load balancers in front, which may name the client. */
+  readonly proxies?: ProxyConfig | undefined
   /** Tables in MaxMind's format: where addresses are, and whose; unset: policies cannot ask. */
   readonly geoPath?: string | undefined
   readonly asnPath?: string | undefined
@@ -223,6 +226,7 @@ export class Gateway {
       bufferBytes,
       holdMs,
       poolAffinity,
+      proxies,
       geoPath,
       asnPath,
       hasPredecessor = false,
@@ -249,6 +253,7 @@ export class Gateway {
         bufferBytes,
         holdMs,
         poolAffinity,
+        proxies,
         geoPath,
         asnPath,
         predecessorMs: hasPredecessor ? drainMs : undefined,

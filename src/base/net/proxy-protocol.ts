@@ -53,11 +53,11 @@ const TEXT_START = Buffer.from('PROXY ')
  * How many of the bytes are a PROXY header that they begin with; undefined while it is not all there.
  * Throws where they begin with none.
  */
-export function proxyHeaderLength(bytes: Buffer): number | undefined {
+export function proxyHeaderLength(bytes: Buffer, maxBytes = MAX_BINARY): number | undefined {
   if (beginsWith(bytes, SIGNATURE)) {
     if (bytes.length < BINARY_START) return undefined
     const length = BINARY_START + bytes.readUInt16BE(BINARY_START - 2)
-    if (length > MAX_BINARY) throw new Error('the PROXY header is too long')
+    if (length > maxBytes) throw new Error('the PROXY header is too long')
     return bytes.length < length ? undefined : length
   }
   if (!beginsWith(bytes, TEXT_START)) throw new Error('the PROXY header is missing')
@@ -65,6 +65,45 @@ export function proxyHeaderLength(bytes: Buffer): number | undefined {
   if (end !== -1) return end + 2
   if (bytes.length >= MAX_TEXT) throw new Error('the PROXY header is too long')
   return undefined
+}
+
+const TEXT = /^PROXY TCP([46]) (\S+) (\S+) (\d{1,5}) (\d{1,5})\r\n$/
+
+/**
+ * Both ends as a whole header states them; undefined where it states none (`UNKNOWN`, `LOCAL`, other
+ * families): then the connection's own are meant. Throws where it is not a valid header.
+ */
+export function decodeProxyProtocol(header: Buffer): ConnectionEnds | undefined {
+  if (!beginsWith(header, SIGNATURE)) return readText(header.toString('latin1'))
+  const [command, family] = [header[SIGNATURE.length], header[SIGNATURE.length + 1]]
+  if (command === LOCAL) return undefined
+  if (command !== PROXY) throw new Error('the PROXY header has an unknown command')
+  const width = family === TCP_OVER.IPv4 ? 4 : 16
+  if (family !== TCP_OVER.IPv4 && family !== TCP_OVER.IPv6) return undefined
+  const ends = header.subarray(BINARY_START, BINARY_START + 2 * width + 4)
+  if (ends.length < 2 * width + 4) throw new Error('the PROXY header is too short')
+  return {
+    clientIp: textOfAddress(ends.subarray(0, width)),
+    clientPort: ends.readUInt16BE(2 * width),
+    serverIp: textOfAddress(ends.subarray(width, 2 * width)),
+    serverPort: ends.readUInt16BE(2 * width + 2),
+  }
+}
+
+function readText(text: string): ConnectionEnds | undefined {
+  if (/^PROXY UNKNOWN(?: .*)?\r\n$/.test(text)) return undefined
+  const [, version, clientIp = '', serverIp = '', ...ports] = TEXT.exec(text) ?? []
+  const [clientPort = 0, serverPort = 0] = ports.map(Number)
+  const isValid = [clientIp, serverIp].every((ip) => isIP(ip) === Number(version))
+  if (!isValid || clientPort > 65_535 || serverPort > 65_535) {
+    throw new Error('the PROXY header is not valid')
+  }
+  return { clientIp, clientPort, serverIp, serverPort }
+}
+
+/** IPv4-mapped IPv6 becomes IPv4. */
+function textOfAddress(bytes: Buffer): string {
+  return ipaddr.process(ipaddr.fromByteArray([...bytes]).toString()).toString()
 }
 
 /** As far as there are bytes. */

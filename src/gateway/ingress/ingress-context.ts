@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
+import type { TrustedProxies } from '../../base/net/trusted-proxies.ts'
 import type { AddressTables } from '../../policy/exchange/address-tables.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { OwnRoutes, Routes } from '../endpoints/routes/routes.ts'
@@ -28,6 +29,8 @@ export interface IngressContext {
   readonly askSeal: AskSeal
   /** What is known of the addresses of visitors. */
   readonly addresses?: AddressTables | undefined
+  /** Those in front, which may name the client; undefined where none is trusted. */
+  readonly proxies?: TrustedProxies | undefined
   /** Requests of HTTP/2 that are under way, of all connections. */
   readonly http2Streams: { open: number }
   /** Of visitors who send their content in tiny pieces. */

@@ -11,6 +11,7 @@ import {
 } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { listenOn } from '../../base/net/listen-on.ts'
+import type { TrustedProxies } from '../../base/net/trusted-proxies.ts'
 import type { Stream } from '../../muxado/stream.ts'
 import type { AddressTables } from '../../policy/exchange/address-tables.ts'
 import type { Asker } from '../../policy/outbound/policy-reach.ts'
@@ -25,6 +26,7 @@ import type { ClientSocket } from './connection/client-socket.ts'
 import { ClientConnection } from './connection/connection.ts'
 import type { IngressConnection } from './connection/ingress-connection.ts'
 import { InternalSocket } from './connection/internal-socket.ts'
+import { ProxyGreeting } from './connection/proxy-greeting.ts'
 import { PeerEntrance, type PeerOrigin } from './entrance/peer-entrance.ts'
 import { PieceShares } from './http2/wire/piece-shares.ts'
 import type { IngressContext } from './ingress-context.ts'
@@ -61,6 +63,10 @@ export interface IngressOptions {
   readonly buffers?: BufferAccount
   /** What is known of the addresses of visitors. */
   readonly addresses?: AddressTables | undefined
+  /** Those in front, which may name the client; undefined where none is trusted. */
+  readonly proxies?: TrustedProxies | undefined
+  /** Each connection of a visitor begins with a PROXY header of one of them. */
+  readonly hasProxyProtocol?: boolean
 }
 
 export interface IngressAddresses {
@@ -94,6 +100,7 @@ export class Ingress {
       coalescer: new WriteCoalescer(),
       askSeal: new AskSeal(clock, options.askKey),
       addresses: options.addresses,
+      proxies: options.proxies,
       http2Streams: { open: 0 },
       pieceShares: new PieceShares(),
       now: clock.monotonic(),
@@ -109,6 +116,7 @@ export class Ingress {
       new TcpPorts({
         ...options.tcp,
         context: this.#context,
+        hasProxyProtocol: options.hasProxyProtocol === true,
         onConnection: (connection) => this.#connections.add(connection),
         onClose: (closed) => this.#connections.delete(closed),
       })
@@ -187,14 +195,34 @@ export class Ingress {
   ): Promise<ListenAddress> {
     const { log, limits } = this.#context
     const shares = new ConnectionShares<IngressConnection>({ capacity: limits.connections })
-    const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
-      const connection = accept(socket)
+    const admit = (socket: Socket, connection: IngressConnection) => {
       if (shares.admit(connection, socket.remoteAddress)) {
         socket.once('close', () => shares.release(connection))
       } else {
         log.debug({ limit: limits.connections }, 'connection dropped')
         connection.destroy()
       }
+    }
+    const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+      if (!this.#options.hasProxyProtocol) {
+        admit(socket, accept(socket))
+        return
+      }
+      const greeting = new ProxyGreeting({
+        socket,
+        context: this.#context,
+        onVisitor: () => {
+          admit(socket, accept(socket))
+          // TLS reads by 'readable': a resumed socket would drop its bytes.
+          if (socket.listenerCount('data') > 0) socket.resume()
+        },
+        onClose: (closed) => {
+          this.#connections.delete(closed)
+          shares.release(closed)
+        },
+      })
+      this.#connections.add(greeting)
+      if (!shares.admit(greeting, socket.remoteAddress)) greeting.destroy()
     })
     this.#servers.push(server)
     try {

@@ -2,9 +2,10 @@ import { isIP } from 'node:net'
 import express, { type Express } from 'express'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
+import type { TrustedProxies } from '../../base/net/trusted-proxies.ts'
 import { accessLog } from '../../http/access-log.ts'
 import { changeAudit } from '../../http/change-audit.ts'
-import { peerAddress } from '../../http/client-address.ts'
+import { forwardedClient, peerAddress } from '../../http/client-address.ts'
 import { hostGuard } from '../../http/host-guard.ts'
 import { endJsonWithNewline } from '../../http/json-lines.ts'
 import type { RequestGate } from '../../http/request-gate.ts'
@@ -62,6 +63,8 @@ export interface ManagementApiDeps
   readonly ids: IdSource
   /** Closed while another process takes over. */
   readonly gate: RequestGate
+  /** Those in front, which may name the client; undefined where none is trusted. */
+  readonly proxies?: TrustedProxies | undefined
   /** Which host names belong to this API. */
   readonly serves: (hostname: string) => boolean
   readonly log: Logger
@@ -76,13 +79,14 @@ export function servedNames(names: readonly string[]): (hostname: string) => boo
 
 /** The management API (spec 4.1 and 5), as the vendor's clients know it. */
 export function createManagementApi(deps: ManagementApiDeps): Express {
-  const { gate, ids, serves, log, clock, database, trail } = deps
+  const { gate, ids, serves, log, clock, database, trail, proxies } = deps
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
   endJsonWithNewline(app)
   app.set('case sensitive routing', true)
   app.use(requestId, securityHeaders)
+  if (proxies) app.use(forwardedClient(proxies))
   const quiet = (path: string) => path === '/healthz' || path === '/readyz' || LIVE_PATHS.has(path)
   app.use(accessLog({ log, clock, clientOf: peerAddress, quiet }))
   app.use(hostGuard(serves, 'To allow it, add it to GATEWAY_API_HOSTS.'))

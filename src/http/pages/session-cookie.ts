@@ -34,6 +34,8 @@ export class SessionCookie {
   }
 
   #optionsFor(request: Request): CookieOptions {
-    return { httpOnly: true, sameSite: 'strict', secure: request.secure, path: this.#path }
+    // Behind a proxy that ends TLS. A client that says so without reason hurts only itself.
+    const secure = request.secure || request.get('x-forwarded-proto') === 'https'
+    return { httpOnly: true, sameSite: 'strict', secure, path: this.#path }
   }
 }

@@ -1,5 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { encodeProxyProtocol, proxyHeaderLength } from '../../../src/base/net/proxy-protocol.ts'
+import {
+  decodeProxyProtocol,
+  encodeProxyProtocol,
+  proxyHeaderLength,
+} from '../../../src/base/net/proxy-protocol.ts'
 
 const IPV4 = { clientIp: '203.0.113.9', clientPort: 51_234, serverIp: '192.0.2.1', serverPort: 443 }
 const IPV6 = { ...IPV4, clientIp: '2001:db8::9', serverIp: '2001:db8::1' }
@@ -58,5 +62,41 @@ describe('the length of a PROXY header', () => {
     ['more than one can be', Buffer.from(`${SIGNATURE}2011ffff`, 'hex')],
   ])('is none of %s', (_what, bytes) => {
     expect(() => proxyHeaderLength(bytes)).toThrow()
+  })
+})
+
+describe('a PROXY header that was received', () => {
+  it.each([1, 2] as const)('of version %i names both ends', (version) => {
+    for (const ends of [IPV4, IPV6, undefined]) {
+      expect(decodeProxyProtocol(encodeProxyProtocol(version, ends))).toEqual(ends)
+    }
+  })
+
+  it('is read with the fields that follow the addresses', () => {
+    const header = Buffer.from(`${SIGNATURE}21110013cb007109c0000201c82201bb030004a1b2c3d4`, 'hex')
+    expect(decodeProxyProtocol(header)).toEqual(IPV4)
+    const local = Buffer.from(`${SIGNATURE}20110000`, 'hex')
+    expect(decodeProxyProtocol(local)).toBeUndefined()
+    const unix = Buffer.from(`${SIGNATURE}213100d8${'00'.repeat(216)}`, 'hex')
+    expect(decodeProxyProtocol(unix)).toBeUndefined()
+  })
+
+  it('has IPv4 addresses for IPv4-mapped ones', () => {
+    const mixed = { ...IPV6, clientIp: '203.0.113.9' }
+    expect(decodeProxyProtocol(encodeProxyProtocol(2, mixed))).toEqual(mixed)
+  })
+
+  it.each([
+    'PROXY TCP4 203.0.113.9 192.0.2.1 51234\r\n',
+    'PROXY TCP4 2001:db8::9 192.0.2.1 51234 443\r\n',
+    'PROXY TCP6 203.0.113.9 192.0.2.1 51234 443\r\n',
+    'PROXY TCP4 203.0.113.999 192.0.2.1 51234 443\r\n',
+    'PROXY TCP4 203.0.113.9 192.0.2.1 65536 443\r\n',
+    'PROXY TCP4  203.0.113.9 192.0.2.1 51234 443\r\n',
+    'PROXY UDP4 203.0.113.9 192.0.2.1 51234 443\r\n',
+    Buffer.from(`${SIGNATURE}2111000bcb007109c0000201c82201`, 'hex'),
+    Buffer.from(`${SIGNATURE}2f11000ccb007109c0000201c82201bb`, 'hex'),
+  ])('is refused when it is not valid: %j', (header) => {
+    expect(() => decodeProxyProtocol(Buffer.from(header as string, 'latin1'))).toThrow(/PROXY/)
   })
 })

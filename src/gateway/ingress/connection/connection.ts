@@ -56,7 +56,9 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   /** What the client had taken when the exchange began. */
   #takenBefore = 0
   #isStopping = false
-  readonly #visitor: Visitor
+  readonly #peer: Visitor
+  /** Of the last request: the peer, or a client behind it. */
+  #visitor: Visitor
   #exchange: Exchange | undefined
   /** What the exchange keeps of its head, when that is long. */
   #headBytes = 0
@@ -78,7 +80,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     this.#context = context
     this.#onClose = onClose
     const openedAt = context.clock.now()
-    this.#visitor = Visitor.of(socket, {
+    this.#peer = Visitor.at(socket, {
       listener,
       facts: () =>
         admitted?.facts ??
@@ -86,6 +88,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
         new ConnectionFacts(socket, openedAt, context.addresses),
       admittedBy: admitted?.by,
     })
+    this.#visitor = this.#peer
     if (admitted?.endpoint) this.admit(admitted.endpoint)
     this.#output = new ClientOutput(socket, context.coalescer, () => this.countHeld())
     this.#claim = new BufferClaim(this, context.buffers)
@@ -110,6 +113,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
       this.#onClose(this)
       this.guard(() => this.#exchange?.onClientClose())
       this.#visitor.close()
+      this.#peer.close()
     })
   }
 
@@ -358,7 +362,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
         return chunk.length
       }
       head = parseRequestHead(this.#scanner.take())
-      if (this.listener.peer) head = fromPeer(head)
+      head = this.listener.peer ? fromPeer(head) : this.#identify(head)
     } catch (error) {
       if (!(error instanceof HttpSyntaxError)) throw error
       this.#reject(FAULT_CODES[error.fault], `It has ${error.message}.`)
@@ -368,6 +372,14 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     this.#exchange = new Exchange(this.#context, this, head)
     this.#exchange.start()
     return end
+  }
+
+  /** Answers the request as it is of the visitor who sends it. */
+  #identify(received: RequestHead): RequestHead {
+    const { visitor, head } = this.#peer.of(received, this.#context.proxies)
+    if (visitor !== this.#visitor && this.#visitor !== this.#peer) this.#visitor.close()
+    this.#visitor = visitor
+    return head
   }
 
   /** Keeps bytes whose time has not come. */

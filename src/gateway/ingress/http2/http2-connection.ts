@@ -64,7 +64,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   readonly #floods: FloodGuard
   readonly #watch: SessionWatch
   readonly #streams = new Set<VisitorStream>()
-  readonly #visitor: Visitor
+  readonly #peer: Visitor
   #isStopping = false
   #isFlooded = false
   /** Nothing is read from it for a while. */
@@ -80,11 +80,11 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#socket = socket
     this.#context = context
     const openedAt = context.clock.now()
-    this.#visitor = Visitor.of(socket, {
+    this.#peer = Visitor.at(socket, {
       listener,
       facts: () => admitted?.facts ?? new ConnectionFacts(socket, openedAt, context.addresses),
     })
-    if (admitted?.endpoint) this.#visitor.admit(admitted.endpoint)
+    if (admitted?.endpoint) this.#peer.admit(admitted.endpoint)
     this.#floods = new FloodGuard(context.clock.monotonic())
     this.#deadline = context.now + headMs
     this.#idleSince = context.now
@@ -102,7 +102,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#watch = new SessionWatch(this.#session, socket)
     this.#listen()
     // A new connection is no way around a rest.
-    const restMs = context.pieceShares.restMs(this.#visitor.network, context.clock.monotonic())
+    const restMs = context.pieceShares.restMs(this.#peer.network, context.clock.monotonic())
     if (restMs > 0) this.#rest(restMs)
   }
 
@@ -124,7 +124,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     const now = this.#context.clock.monotonic()
     const excess = this.#floods.onPiece(bytes, now)
     if (excess === 0) return
-    const restMs = this.#context.pieceShares.charge(this.#visitor.network, excess, now)
+    const restMs = this.#context.pieceShares.charge(this.#peer.network, excess, now)
     if (restMs > 0) this.#rest(restMs)
   }
 
@@ -135,6 +135,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   onStreamClose(stream: VisitorStream): void {
     if (this.#streams.delete(stream)) this.#context.http2Streams.open -= 1
+    if (stream.visitor !== this.#peer) stream.visitor.close()
     if (this.#streams.size > 0) return
     this.#idleSince = this.#context.now
     this.#deadline = this.#context.now + this.#context.limits.keepAliveMs
@@ -198,7 +199,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     if (this.#isResting) return
     this.#isResting = true
     const { clock, pieceShares } = this.#context
-    const { network } = this.#visitor
+    const { network } = this.#peer
     pieceShares.rest(network)
     void clock.sleep(ms).then(() => {
       pieceShares.wake(network)
@@ -213,7 +214,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   #closeFor(flood: Flood): void {
     this.#isFlooded = true
     this.#context.log.debug(
-      { flood, clientIp: this.#visitor.ip },
+      { flood, clientIp: this.#peer.ip },
       'connection closed: flood of frames',
     )
     // It goes when the GOAWAY has left; with the next look at the latest. Later: see `whenClosed`.
@@ -241,7 +242,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     // What went wrong with a client is the client's affair; `close` follows.
     session.on('error', () => {})
     session.on('close', () => {
-      this.#visitor.close()
+      this.#peer.close()
       this.#socket.destroy()
     })
     // A stream that Node tells nothing more of keeps no place in the count.
@@ -283,16 +284,13 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       this.#reject(stream, 'ERR_GATEWAY_MISDIRECTED')
       return
     }
-    const visitor = new VisitorStream({
-      stream,
-      connection: this,
-      visitor: this.#visitor,
-      context: this.#context,
-      head,
+    const visitorStream = new VisitorStream({
+      ...this.#peer.of(head, this.#context.proxies),
+      ...{ stream, connection: this, context: this.#context },
     })
-    this.#streams.add(visitor)
+    this.#streams.add(visitorStream)
     this.#context.http2Streams.open += 1
-    visitor.start()
+    visitorStream.start()
   }
 
   #giveUp(): void {
@@ -311,15 +309,15 @@ export class Http2Connection implements IngressConnection, StreamConnection {
    * that it has named in the handshake, or another of the same certificate.
    */
   #isFor({ hostname }: RequestHead, scheme: string | undefined): boolean {
-    if (scheme !== this.#visitor.listener.scheme) return false
-    const named = this.#visitor.facts.tls?.serverName
+    if (scheme !== this.#peer.listener.scheme) return false
+    const named = this.#peer.facts.tls?.serverName
     return !named || named.toLowerCase() === hostname || this.#covers(hostname)
   }
 
   #covers(hostname: string): boolean {
     let isCovered = this.#covered.get(hostname)
     if (isCovered === undefined) {
-      const own = this.#visitor.facts.tls?.serverCertificate?.x509
+      const own = this.#peer.facts.tls?.serverCertificate?.x509
       isCovered = own?.checkHost(hostname) !== undefined
       if (this.#covered.size < STREAMS) this.#covered.set(hostname, isCovered)
     }

@@ -62,9 +62,9 @@ export interface VisitorStreamOptions {
  */
 export class VisitorStream implements Client, BufferHolder, WriterStream, Corked {
   readonly stream: ServerHttp2Stream
+  readonly visitor: Visitor
   readonly responseScanner = new HeadScanner(HEAD_LIMITS, 'response')
   readonly #connection: StreamConnection
-  readonly #visitor: Visitor
   readonly #context: IngressContext
   readonly #claim: BufferClaim
   readonly #hasChunks: boolean
@@ -89,7 +89,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   constructor({ stream, connection, visitor, context, head }: VisitorStreamOptions) {
     this.stream = stream
     this.#connection = connection
-    this.#visitor = visitor
+    this.visitor = visitor
     this.#context = context
     this.#claim = new BufferClaim(this, context.buffers)
     this.#headBytes = countedHeadBytes(head.fields.reduce((sum, { length }) => sum + length, 0))
@@ -125,19 +125,19 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   }
 
   get listener(): IngressListener {
-    return this.#visitor.listener
+    return this.visitor.listener
   }
 
   get ip(): string {
-    return this.#visitor.ip
+    return this.visitor.ip
   }
 
   get address(): string {
-    return this.#visitor.address
+    return this.visitor.address
   }
 
   get network(): string {
-    return this.#visitor.network
+    return this.visitor.network
   }
 
   get isStopping(): boolean {
@@ -149,23 +149,23 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   }
 
   get logins(): LoginStreams {
-    return this.#visitor.logins
+    return this.visitor.logins
   }
 
   get hops(): VisitorHops {
-    return this.#visitor.hops
+    return this.visitor.hops
   }
 
   get facts(): Connection {
-    return this.#visitor.facts
+    return this.visitor.facts
   }
 
   isAdmitted(endpoint: Endpoint): boolean {
-    return this.#visitor.isAdmitted(endpoint)
+    return this.visitor.isAdmitted(endpoint)
   }
 
   admit(endpoint: Endpoint): void {
-    this.#visitor.admit(endpoint)
+    this.visitor.admit(endpoint)
   }
 
   /** True while it is the client's turn. */

@@ -5,18 +5,23 @@ import { listenOn } from '../../../base/net/listen-on.ts'
 import { bindingOf } from '../../endpoints/endpoint-host.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { TcpAddresses } from '../../endpoints/tcp-addresses.ts'
+import { ProxyGreeting } from '../connection/proxy-greeting.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import { RelayedConnection } from './relayed-connection.ts'
 import { TcpConnection } from './tcp-connection.ts'
+
+type PortConnection = TcpConnection | RelayedConnection | ProxyGreeting
 
 export interface TcpPortsOptions {
   /** Where to listen; what visitors connect to stands in the addresses. */
   readonly listenHost: string
   readonly addresses: TcpAddresses
   readonly context: IngressContext
+  /** Each connection begins with a PROXY header of a load balancer in front. */
+  readonly hasProxyProtocol?: boolean
   /** A connection has come, or is gone. */
-  onConnection(connection: TcpConnection | RelayedConnection): void
-  onClose(connection: TcpConnection | RelayedConnection): void
+  onConnection(connection: PortConnection): void
+  onClose(connection: PortConnection): void
 }
 
 /**
@@ -26,7 +31,7 @@ export interface TcpPortsOptions {
 export class TcpPorts {
   readonly #options: TcpPortsOptions
   readonly #registry: EndpointRegistry
-  readonly #shares: ConnectionShares<TcpConnection | RelayedConnection>
+  readonly #shares: ConnectionShares<PortConnection>
   /** By address. */
   readonly #servers = new Map<string, Server>()
   /** Those that a bind has asked for and that stand in no registry yet. */
@@ -62,9 +67,10 @@ export class TcpPorts {
     // Nobody but policies comes there.
     if (bindingOf(address) === 'internal') return
     if (this.#isStopped || this.#servers.has(address)) return
-    const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) =>
-      this.#accept(socket, address),
-    )
+    const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) => {
+      if (this.#options.hasProxyProtocol) this.#greet(socket, address)
+      else this.#accept(socket, address)
+    })
     this.#servers.set(address, server)
     this.#opening.add(address)
     try {
@@ -101,6 +107,21 @@ export class TcpPorts {
     const servers = [...this.#servers.values()]
     this.#servers.clear()
     await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))))
+  }
+
+  #greet(socket: Socket, address: string): void {
+    const { context, onConnection, onClose } = this.#options
+    const greeting = new ProxyGreeting({
+      socket,
+      context,
+      onVisitor: () => this.#accept(socket, address),
+      onClose: (closed) => {
+        this.#shares.release(closed)
+        onClose(closed)
+      },
+    })
+    onConnection(greeting)
+    if (!this.#shares.admit(greeting, socket.remoteAddress)) greeting.destroy()
   }
 
   #accept(socket: Socket, address: string): void {

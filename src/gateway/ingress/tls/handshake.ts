@@ -16,6 +16,8 @@ export interface HandshakeOptions {
   onSettled(isAgreed: boolean): void
 }
 
+const ADDRESSES = ['remoteAddress', 'remotePort', 'localAddress', 'localPort'] as const
+
 /**
  * TLS over a connection whose reset is one of the transport: `destroy` of a TLSSocket sends a FIN, by
  * which a client that does not look for a close_notify takes a part of a body for the whole.
@@ -27,6 +29,10 @@ class SecuredSocket extends TLSSocket {
     // Node's types ask for less than it takes: any duplex will do.
     super(transport as Socket, options)
     this.#transport = transport
+    // A load balancer has named the visitor: the addresses are not those of the handle.
+    if (Object.hasOwn(transport, 'remoteAddress')) {
+      for (const name of ADDRESSES) Object.defineProperty(this, name, { value: transport[name] })
+    }
   }
 
   override resetAndDestroy(): this {

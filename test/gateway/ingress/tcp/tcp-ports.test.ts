@@ -5,6 +5,7 @@ import type { NameFacts } from '../../../../src/gateway/endpoints/away-name.ts'
 import type { AgentEndpoint } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { TcpAddresses } from '../../../../src/gateway/endpoints/tcp-addresses.ts'
 import { AskSeal } from '../../../../src/gateway/ingress/ask-seal.ts'
+import { ProxyGreeting } from '../../../../src/gateway/ingress/connection/proxy-greeting.ts'
 import { PieceShares } from '../../../../src/gateway/ingress/http2/wire/piece-shares.ts'
 import type { IngressContext } from '../../../../src/gateway/ingress/ingress-context.ts'
 import {
@@ -62,8 +63,12 @@ async function startPorts(
     listenHost: '127.0.0.1',
     addresses,
     context,
-    onConnection: (connection) => connections.add(connection),
-    onClose: (connection) => connections.delete(connection),
+    onConnection: (connection) => {
+      if (!(connection instanceof ProxyGreeting)) connections.add(connection)
+    },
+    onClose: (connection) => {
+      if (!(connection instanceof ProxyGreeting)) connections.delete(connection)
+    },
   })
   onTestFinished(async () => {
     for (const connection of connections) connection.destroy()
