@@ -14,16 +14,16 @@ export interface RuleWithoutEffect {
   readonly msg: string
 }
 
-/** The ACL rules for names of an authtoken that give none. TCP addresses and internal names need no domain. */
+/** The ACL rules of an authtoken that are for reserved names, and give none of them. TCP addresses and internal names need no domain. */
 export function rulesWithoutEffect(
   { ownerId, acl, granted }: Pick<Credential, 'ownerId' | 'acl' | 'granted'>,
-  owners: Pick<NameOwners, 'givesNames'>,
+  owners: Pick<NameOwners, 'givesNothing'>,
 ): RuleWithoutEffect[] {
   return acl.flatMap((rule) => {
     const name = nameInRule(rule)
     if (!name || name.port !== undefined || isInternal(name.host)) return []
     const { host } = name
-    if (owners.givesNames(host, { ownerId, isGranted: granted.includes(rule) })) return []
+    if (!owners.givesNothing(host, { ownerId, isGranted: granted.includes(rule) })) return []
     const msg = `The rule gives no names: its account has no domain at or below ${host}, and ${host} is not inside a domain that the gateway's owner gave with this rule. Reserve a domain for the account, or let the gateway's owner set a rule inside a domain of the gateway.`
     return [{ rule, msg }]
   })

@@ -42,10 +42,10 @@ export class NameOwners {
     return undefined
   }
 
-  /** Whether an ACL rule gives an account any name. */
-  givesNames(ruleHost: string, use: rules.NameUse): boolean {
+  /** Whether an ACL rule gives an account none of the reserved names that it is for. */
+  givesNothing(ruleHost: string, use: rules.NameUse): boolean {
     const related = this.#domains.related(ruleHost)
-    return rules.givesNames(ruleHost, use, this.#find, this.#ownNames, related)
+    return rules.givesNothing(ruleHost, use, this.#find, this.#ownNames, related)
   }
 
   useProblem(host: string, use: rules.NameUse): rules.UseProblem | undefined {

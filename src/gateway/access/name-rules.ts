@@ -116,22 +116,23 @@ export function useProblem(
 }
 
 /**
- * Whether an ACL rule gives an account any name: one of its own domains, or one of the domain of the
- * gateway's owner that the rule lies in. `related` are the reservations that overlap with the rule's host.
+ * Whether an ACL rule is for reserved names, and gives an account none of them: it has no domain there, and
+ * the rule does not lie in one of the gateway's owner. `related` are the reservations that overlap with the
+ * rule's host.
  */
-export function givesNames(
+export function givesNothing(
   ruleHost: string,
   use: NameUse,
   find: FindReservation,
   ownNames: readonly string[],
-  related: Iterable<Reservation>,
+  related: readonly Reservation[],
 ): boolean {
   const problem = useProblem(ruleHost, use, find, ownNames)
-  if (problem === undefined || problem === 'wildcard-above') return true
-  for (const { domain, ownerId } of related) {
-    if (ownerId === use.ownerId && isBelow(domain, ruleHost)) return true
-  }
-  return false
+  if (problem === undefined || problem === 'wildcard-above') return false
+  const others = related.filter(
+    ({ domain }) => isBelow(domain, ruleHost) || covers(domain, ruleHost),
+  )
+  return others.length > 0 && others.every(({ ownerId }) => ownerId !== use.ownerId)
 }
 
 /**

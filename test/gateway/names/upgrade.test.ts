@@ -26,7 +26,10 @@ async function oldDatabase() {
   const apart = await reserve('cam.other.test', newer.id)
   await registrar.reserve({ domain: '*.site.gateway.test' })
   // Names of the domain of the gateway's owner, by a rule above it.
-  const acl = ['bind:*.gateway.test', 'bind:cam.site.gateway.test', 'bind:*.other.test']
+  const acl = [
+    ...['bind:*.gateway.test', 'bind:cam.site.gateway.test', 'bind:*.other.test'],
+    ...['bind:free.example', 'bind:cam.shop.test', 'bind:cam.internal', 'bind:gw.test:*'],
+  ]
   const { credential } = await issuer.createCredential({ ownerId: newer.id, acl })
   const front = (id: string, host: string) => ({
     ...{ id, host, ownerId: newer.id, protocol: 'https' as const, isShared: false },
@@ -49,7 +52,10 @@ it('tells of ACL rules and cloud endpoints that lost their names, and names no o
   })
   const { call } = await managed(running)
   const { body: key } = await call('POST', '/api_keys', { owner_id: newer.id, owner_only: true })
-  const rules = [{ rule: 'bind:*.gateway.test', msg: expect.stringContaining('gives no names') }]
+  const rules = ['bind:*.gateway.test', 'bind:cam.shop.test'].map((rule) => ({
+    rule,
+    msg: expect.stringContaining('gives no names'),
+  }))
   const msg = 'not in a domain of the account of this endpoint'
   // Both see them in their lists.
   for (const token of [undefined, key.token as string]) {
