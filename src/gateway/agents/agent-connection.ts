@@ -115,13 +115,7 @@ export class AgentConnection {
         )
         break
       case StreamType.patchTunnel:
-        this.#refuse(
-          stream,
-          new ServiceError(
-            813,
-            'An endpoint cannot be changed while it is online here: close it and bind it again.',
-          ),
-        )
+        this.#serveAgent(stream, MAX_BIND_BYTES, (agent) => (message) => agent.patch(message))
         break
       case StreamType.serviceInfo:
         // Asked by clients that diagnose the link, before they authenticate.

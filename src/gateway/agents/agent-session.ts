@@ -1,3 +1,4 @@
+import { KeyedLock } from '../../base/keyed-lock.ts'
 import { ErrorCode } from '../../muxado/error-code.ts'
 import { call, notify } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
@@ -23,12 +24,14 @@ import type { CompiledBinding } from './binder.ts'
 import {
   MAX_MESSAGE_BYTES,
   parseBind,
+  parsePatch,
   parseUnbind,
   StreamType,
   sentOptions,
 } from './control-message.ts'
 import { DuplicateRecord } from './duplicate-record.ts'
 import { IdleEnd } from './idle-end.ts'
+import { patchEndpoint } from './patch-tunnel.ts'
 import { findPredecessor } from './predecessor.ts'
 import { checkQuota, prepareBinding, wantedName } from './prepare-binding.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
@@ -59,6 +62,7 @@ export class AgentSession implements TableEntry {
   readonly #endpoints = new Map<string, AgentEndpoint>()
   /** The ids of those that others have taken over and that the agent has still to unbind. */
   readonly #takenOver = new Set<string>()
+  readonly #patches = new KeyedLock()
   readonly #refused: RefusedEndpoints
   /** Binds of endpoints that another connection of the client serves, by id. */
   readonly #standbys = new Map<string, unknown>()
@@ -171,6 +175,22 @@ export class AgentSession implements TableEntry {
     } finally {
       this.#awaitSilence()
     }
+  }
+
+  /** Changes an endpoint that is online. One change at a time: each goes on from the one before. */
+  async patch(message: unknown): Promise<object> {
+    const request = parsePatch(message)
+    const id = renamedId(request.TunnelId, 'ep')
+    await this.#patches.run(id, async () => {
+      const before = this.#endpoints.get(id)
+      if (!before) throw new ServiceError(333, `The session has no tunnel ${request.TunnelId}.`)
+      const isCurrent = () => !this.#isEnded && this.#endpoints.get(id) === before
+      const after = await patchEndpoint(before, request, this, this.#deps, isCurrent)
+      this.#endpoints.set(id, after)
+      this.#notices?.unwatch(before)
+      this.#notices?.watch(after)
+    })
+    return { Error: '' }
   }
 
   unbind(message: unknown): object {
@@ -394,7 +414,7 @@ export class AgentSession implements TableEntry {
 
   #open(compiled: CompiledBinding, idea: string, heard: Promise<void>): AgentEndpoint {
     this.#checkRoom()
-    const { isShared, isPooled, proxyProtocol, around: _a, token: _t, ...binding } = compiled
+    const { isShared, isPooled, proxyProtocol, token: _t, ...binding } = compiled
     const { registry } = this.#deps
     const { protocol } = binding
     // It may be taken by now.

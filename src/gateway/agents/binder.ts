@@ -99,9 +99,7 @@ export class Binder {
       Name: name = '',
       Description: description = '',
     } = request.Extra ?? {}
-    checkLength(metadata, MAX_METADATA, 301, 'metadata')
-    checkLength(name, MAX_NAME, 301, 'name')
-    checkLength(description, MAX_NAME, 301, 'description')
+    checkTexts({ metadata, name, description })
     requireInternalName(request)
     const host =
       protocol === 'tcp'
@@ -263,6 +261,17 @@ export class Binder {
       throw error
     }
   }
+}
+
+/** Throws ServiceError 301 for what an agent says of its endpoint at too great a length. */
+export function checkTexts(texts: {
+  readonly metadata: string
+  readonly name: string
+  readonly description: string
+}): void {
+  checkLength(texts.metadata, MAX_METADATA, 301, 'metadata')
+  checkLength(texts.name, MAX_NAME, 301, 'name')
+  checkLength(texts.description, MAX_NAME, 301, 'description')
 }
 
 /** A field that this gateway does not know may protect the endpoint. */

@@ -97,6 +97,28 @@ const BindRequest = z.looseObject({
 })
 export type BindRequest = z.infer<typeof BindRequest>
 
+const change = (maxLength: number) => z.string().max(maxLength).nullish()
+const PatchRequest = z
+  .strictObject({
+    /** `tn_…`, as the answer to a bind has it. */
+    TunnelId: z.string().max(MAX_NAME),
+    Name: change(MAX_MESSAGE_BYTES),
+    Description: change(MAX_MESSAGE_BYTES),
+    Metadata: change(MAX_MESSAGE_BYTES),
+    PoolingEnabled: z.boolean().nullish(),
+    TrafficPolicy: change(MAX_BIND_BYTES),
+  })
+  .transform((asked) => ({
+    TunnelId: asked.TunnelId,
+    Name: asked.Name ?? undefined,
+    Description: asked.Description ?? undefined,
+    Metadata: asked.Metadata ?? undefined,
+    PoolingEnabled: asked.PoolingEnabled ?? undefined,
+    TrafficPolicy: asked.TrafficPolicy ?? undefined,
+  }))
+/** What is to be changed; undefined stays as it is. */
+export type PatchRequest = z.infer<typeof PatchRequest>
+
 const UnbindRequest = z.object({ Id: z.string().max(MAX_NAME) })
 const CommandAnswer = z.object({ Error: name.optional(), error: name.optional() })
 
@@ -104,6 +126,8 @@ const CommandAnswer = z.object({ Error: name.optional(), error: name.optional() 
 export const parseAuth = (message: unknown) => parse(AuthRequest, message, 801)
 /** Throws ServiceError 301. */
 export const parseBind = (message: unknown) => parse(BindRequest, message, 301)
+/** Throws ServiceError 301. */
+export const parsePatch = (message: unknown) => parse(PatchRequest, message, 301)
 /** Throws ServiceError 801. */
 export const parseUnbind = (message: unknown) => parse(UnbindRequest, message, 801)
 

@@ -50,9 +50,22 @@ export function checkQuota(
   quotas.check(ownerId, 'policy_bytes', grown)
 }
 
+type NameField =
+  | ('host' | 'protocol' | 'url' | 'ownerId')
+  | ('isShared' | 'isPooled' | 'poolMember' | 'policy')
+
 /** The name of an endpoint that a session is about to open. */
 export function wantedName(
-  { host, protocol, url, ownerId, isShared, isPooled, poolMember, policy }: CompiledBinding,
+  {
+    host,
+    protocol,
+    url,
+    ownerId,
+    isShared,
+    isPooled,
+    poolMember,
+    policy,
+  }: Pick<CompiledBinding, NameField>,
   session: TableEntry,
   id: string,
 ): WantedName {

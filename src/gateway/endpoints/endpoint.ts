@@ -66,6 +66,10 @@ export interface AgentEndpoint extends EndpointBase {
   /** For people, as the agent gave them. */
   readonly name?: string
   readonly description?: string
+  /** Milliseconds since the epoch at which its agent has changed it. */
+  readonly updatedAt?: number
+  /** The rules of its options, which stand around those of its policy. */
+  readonly around?: object | undefined
   readonly streams: StreamPool
   readonly sessionId: string
   /** The gateway has chosen its address: it gets the same one again. */

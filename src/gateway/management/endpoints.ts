@@ -288,11 +288,12 @@ function ownFields(endpoint: Endpoint, baseUrl: string) {
       upstream_url: '',
     }
   }
-  const { id, openedAt, sessionId, forwardsTo, name = '', description = '' } = endpoint
+  const { id, openedAt, updatedAt = openedAt, sessionId, forwardsTo } = endpoint
+  const { name = '', description = '' } = endpoint
   const tunnelId = renamedId(id, 'tn')
   return {
     type: 'ephemeral' as const,
-    updated_at: timestamp(openedAt),
+    updated_at: timestamp(updatedAt),
     name,
     description,
     tunnel: { id: tunnelId, uri: `${baseUrl}/tunnels/${tunnelId}` },

@@ -250,16 +250,6 @@ describe('the answer to an agent', () => {
     }
   })
 
-  it('says that an endpoint cannot be changed while it is online', async () => {
-    const { running, authtoken } = await start()
-    const { agent } = await connect(running, authtoken)
-    const { Extra } = await agent.bind('a.site.test')
-    const patch = { TunnelId: (Extra as { TunnelID: string }).TunnelID, Name: 'cam' }
-    const answer = await agent.rpc(10, patch)
-    expect(codeOf(answer)).toBe('ERR_NGROK_813')
-    expect(hostsOf(running)).toEqual(['a.site.test'])
-  })
-
   it('tells about the service before the agent authenticates', async () => {
     const { running } = await start()
     const agent = await RawAgent.connect(running)
