@@ -3,11 +3,11 @@ import { CONTINUE, respond } from '../exchange/outcome.ts'
 import { MAX_REPLACED_BODY } from '../rewriting/rewrite-text.ts'
 import { defineAction } from './action.ts'
 import {
-  canDecode,
   compileReplacements,
   decodeBody,
   encodingOf,
   forgetBody,
+  isText,
   replacementsConfig,
   wholeBody,
 } from './fields/body-replace.ts'
@@ -27,7 +27,7 @@ export const requestBodyFindReplace = defineAction({
       const { headers } = request
       const encoding = encodingOf(headers)
       exchange.results.set('request_body_find_replace', { replacements: [] })
-      if (!canDecode(headers)) return CONTINUE
+      if (!isText(headers)) return CONTINUE
       const raw = await request.readBody(MAX_REPLACED_BODY)
       if (!raw) return respond({ status: 413, headers: [], body: '' })
       if (raw.length === 0) return CONTINUE

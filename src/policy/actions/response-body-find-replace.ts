@@ -3,13 +3,13 @@ import { CONTINUE } from '../exchange/outcome.ts'
 import { RESPONSE_PHASE } from '../phase.ts'
 import { defineAction } from './action.ts'
 import {
-  canDecode,
+  changedBody,
   compileReplacements,
-  decodeBody,
+  decodedBody,
   encodingOf,
   forgetBody,
+  isText,
   replacementsConfig,
-  wholeBody,
 } from './fields/body-replace.ts'
 
 /** Replaces in the body of a response. It has no results: the body comes after all rules ran. */
@@ -23,12 +23,13 @@ export const responseBodyFindReplace = defineAction({
     const prepare = compileReplacements(replacements, context)
     return (exchange) => {
       const { headers } = responseOf(exchange)
-      if (!hasWholeBody(exchange) || !canDecode(headers)) return CONTINUE
-      const encoding = encodingOf(headers)
+      if (!hasWholeBody(exchange) || !isText(headers)) return CONTINUE
       const replace = prepare(exchange)
+      const decoded = decodedBody(encodingOf(headers))
       forgetBody(headers)
+      if (decoded) exchange.transformResponse(decoded)
       exchange.transformResponse(
-        wholeBody(async (raw) => (await replace(await decodeBody(raw, encoding))).body),
+        changedBody(async (body) => (await replace(body)).body, context.clock),
       )
       return CONTINUE
     }

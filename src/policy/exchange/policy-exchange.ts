@@ -105,7 +105,7 @@ export interface PolicyResponse {
  * and takes its framing from what comes out: the action has removed `content-length` already.
  */
 export interface BodyTransform {
-  /** True when everything comes out as one chunk at the end, so that its length can be known. */
+  /** True when nothing comes out before the body is over, unless it is long: its length can be known. */
   readonly isWhole: boolean
   create(): Transform
 }

@@ -17,6 +17,10 @@ const ANSWER_MS = 10_000
 const MAX_HEAP_MB = 64
 /** Bodies of one owner. */
 const MAX_WAITING = 64
+/** Parts of a body that is too long for its patterns; each takes the thread 60 ms at most. */
+const MAX_PARTS = 32
+const LEAST_PART = 2_048
+const NEWLINE = 0x0a
 const NOT_CHANGED = 'the body could not be rewritten'
 
 export interface RewriteQuestion {
@@ -27,7 +31,7 @@ export interface RewriteQuestion {
 /** Without a body nothing was replaced; a problem says why it could not be. */
 export type RewriteAnswer =
   | { readonly body: Uint8Array | undefined; readonly results: readonly ReplacementResult[] }
-  | { readonly problem: string }
+  | { readonly problem: string; readonly isOverspent: boolean }
 
 export interface ReplacedBody {
   readonly body: Buffer
@@ -89,10 +93,31 @@ export class BodyRewriter {
     const atOnce = () => this.#tryAtOnce(owner, body, replacements)
     const small = isSmall ? await owner.inTurn(atOnce) : undefined
     if (small) return small
+    return this.#inParts(owner, body, replacements, { left: MAX_PARTS })
+  }
+
+  /** A body that is too long for its patterns is cut between lines, where a match seldom stands. */
+  async #inParts(
+    owner: LaneMember,
+    body: Buffer,
+    replacements: readonly Replacement[],
+    parts: { left: number },
+  ): Promise<ReplacedBody> {
+    parts.left -= 1
     const answer = await this.#ask(owner, { body, replacements })
-    if ('problem' in answer) throw new EvaluationError(answer.problem)
-    const { body: changed = body, results } = answer
-    return { body: Buffer.from(changed.buffer, changed.byteOffset, changed.byteLength), results }
+    if (!('problem' in answer)) {
+      const { body: changed = body, results } = answer
+      return { body: Buffer.from(changed.buffer, changed.byteOffset, changed.byteLength), results }
+    }
+    if (!answer.isOverspent || parts.left < 2 || body.length < 2 * LEAST_PART) {
+      throw new EvaluationError(answer.problem, answer)
+    }
+    const middle = cutOf(body, body.length >> 1)
+    const first = await this.#inParts(owner, body.subarray(0, middle), replacements, parts)
+    const second = await this.#inParts(owner, body.subarray(middle), replacements, parts)
+    const isKnown = new Set(first.results.map((result) => result.replacement_index))
+    const more = second.results.filter((result) => !isKnown.has(result.replacement_index))
+    return { body: Buffer.concat([first.body, second.body]), results: [...first.results, ...more] }
   }
 
   /** Undefined when it takes longer than others should wait for. */
@@ -192,4 +217,14 @@ export class BodyRewriter {
     current?.reject(new EvaluationError(NOT_CHANGED))
     this.#next()
   }
+}
+
+/** Where to cut a text of UTF-8 at `at` or before: behind a line, else behind a character. */
+export function cutOf(text: Buffer, at: number): number {
+  const line = text.subarray(0, at).lastIndexOf(NEWLINE) + 1
+  if (line > 0) return line
+  let cut = at
+  // Bytes of the form 10xxxxxx continue a character (RFC 3629 3).
+  while (cut > at - 4 && cut > 0 && ((text[cut] ?? 0) & 0xc0) === 0x80) cut -= 1
+  return cut > 0 ? cut : at
 }

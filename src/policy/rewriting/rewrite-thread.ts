@@ -19,6 +19,6 @@ function answer({ body, replacements }: RewriteQuestion): RewriteAnswer {
     return { body: results.length === 0 ? undefined : new TextEncoder().encode(text), results }
   } catch (error) {
     if (!(error instanceof EvaluationError)) throw error
-    return { problem: error.message }
+    return { problem: error.message, isOverspent: error.isOverspent }
   }
 }

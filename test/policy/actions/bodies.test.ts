@@ -13,6 +13,7 @@ import {
 import { describe, expect, it } from 'vitest'
 import type { BodyTransform } from '../../../src/policy/exchange/policy-exchange.ts'
 import { Lane, LaneMember } from '../../../src/policy/limit/lane.ts'
+import { eventually } from '../../helpers/eventually.ts'
 import {
   type ExchangeParts,
   onRequest,
@@ -264,14 +265,79 @@ describe('response-body-find-replace', () => {
     expect((await replaced(image)).body.equals(image)).toBe(true)
   })
 
-  it('breaks off a body that is larger than a mebibyte', async () => {
-    await expect(replaced(Buffer.alloc(1_048_577, 'x'))).rejects.toThrow('exceeds 1048576 bytes')
+  it.each([
+    'image/png',
+    'application/octet-stream',
+    'application/zip',
+    'multipart/x-mixed-replace; boundary=frame',
+    'text/event-stream; charset=utf-8',
+    'video/mp4',
+  ])('leaves %s alone', async (type) => {
+    const responseHeaders = ['Content-Type', type, 'Content-Length', '4', 'ETag', '"a"']
+    const { exchange } = await replaced(Buffer.from('gone'), { responseHeaders })
+    expect(exchange.responseTransforms).toEqual([])
+    expect(exchange.response?.headers.fields).toEqual(responseHeaders)
   })
 
-  it('breaks off a body that is larger once it is unpacked, or damaged', async () => {
+  it.each([
+    'text/html; charset=utf-8',
+    'application/json',
+    'application/hal+json',
+    'image/svg+xml',
+  ])('changes %s', async (type) => {
+    const parts = { responseHeaders: ['Content-Type', type] }
+    expect((await replaced(Buffer.from('gone x'), parts)).body.toString()).toBe(' x')
+  })
+
+  it.each([
+    ['130 kB in lines', 'see http://a and secret-7\n', 5_000],
+    ['700 kB in lines', 'see http://a and secret-7\n', 27_000],
+    ['1.5 MB in lines', 'see http://a and secret-7 ü\n', 50_000],
+  ])('changes a body of %s, plain and packed', async (_what, line, count) => {
+    const text = Buffer.from(line.repeat(count))
+    const changed = line
+      .replace('http:', 'https:')
+      .replace('secret-7', '[7 from device.example.com]')
+    const responseHeaders = ['Content-Type', 'text/plain', 'Content-Encoding', 'gzip']
+    const plain = await replaced(text, {})
+    expect(plain.body.equals(Buffer.from(changed.repeat(count)))).toBe(true)
+    const packed = await replaced(gzipSync(text), { responseHeaders })
+    expect(packed.body.equals(plain.body)).toBe(true)
+    expect(packed.exchange.response?.headers.has('content-encoding')).toBe(false)
+  })
+
+  it('changes a line of 1.5 MB in parts, between its characters', async () => {
+    const { body } = await replaced(Buffer.from('http://ü'.repeat(150_000)))
+    // A match that stands at the end of a part is not seen.
+    expect(body.toString().match(/http:/g)?.length ?? 0).toBeLessThan(40)
+    expect(body.toString().replaceAll('https:', 'http:')).toBe('http://ü'.repeat(150_000))
+  })
+
+  it('delivers a body that does not end, line by line after a second', async () => {
+    const bench = new PolicyBench(onResponse('response-body-find-replace', config))
+    const { exchange } = await bench.response()
+    const stream = exchange.responseTransforms[0]?.create() ?? expect.fail('no transform')
+    let received = ''
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      received += text
+    })
+    stream.write('gone http://a\nsecret-')
+    await bench.clock.advance(999)
+    expect(received).toBe('')
+    await bench.clock.advance(1)
+    await eventually(() => expect(received).toBe(' https://a\n'))
+    stream.write('1 x\nhttp://')
+    await eventually(() => expect(received).toBe(' https://a\n[1 from device.example.com] x\n'))
+    stream.end('b')
+    await once(stream, 'end')
+    expect(received).toBe(' https://a\n[1 from device.example.com] x\nhttps://b')
+  })
+
+  it('breaks off a body that is damaged', async () => {
     const parts = { responseHeaders: ['Content-Encoding', 'gzip'] }
-    await expect(replaced(gzipSync(Buffer.alloc(2_000_000)), parts)).rejects.toThrow('exceeds')
-    await expect(replaced(Buffer.from('no gzip'), parts)).rejects.toThrow('not gzip')
+    await expect(replaced(Buffer.from('no gzip'), parts)).rejects.toThrow('incorrect header')
+    const cut = gzipSync(Buffer.from('gone'.repeat(9_000))).subarray(0, -9)
+    await expect(replaced(cut, parts)).rejects.toThrow('unexpected end of file')
   })
 
   it('breaks off a replacement that makes too much of it', async () => {
@@ -313,6 +379,7 @@ describe('request-body-find-replace', () => {
     ['nothing matches', 'user=me', []],
     ['there is no body', '', []],
     ['it is encoded in a way that it does not know', 'pass=x', ['Content-Encoding', 'zstd']],
+    ['it is no text', 'pass=x', ['Content-Type', 'image/jpeg']],
   ])('leaves the request as it is when %s', async (_, body, headers) => {
     const { outcome, exchange } = await bench().request({
       body,

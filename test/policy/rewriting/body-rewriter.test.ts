@@ -7,8 +7,8 @@ import { eventually } from '../../helpers/eventually.ts'
 
 const LONG = Buffer.from('one secret-17, two. '.repeat(3_000))
 const HIDE = [{ from: 'secret-[0-9]+', to: '[hidden]' }]
-/** 32,768 states: each character of a text is slow. */
-const SLOW = [{ from: 'a.{14}b', to: '' }]
+/** 400 instructions: each character of a text is slow. */
+const SLOW = [{ from: 'a.{400}b', to: '' }]
 const lane = new Lane()
 const OWNER = new LaneMember(lane, 'long')
 
@@ -73,6 +73,19 @@ describe('a body rewriter', () => {
     const { body } = await rewriter.rewrite(OWNER, part, HIDE)
     expect(body.toString()).toBe('[hidden] '.repeat(1_000))
     expect(around.toString('latin1', 0, 9)).toBe('secret-1 ')
+  })
+
+  it('cuts a body between lines that is too long for its pattern', async () => {
+    const rewriter = new BodyRewriter()
+    const line = `${'ab'.repeat(50)} secret-1 ü\n`
+    const text = Buffer.from(line.repeat(1_000))
+    const pattern = [
+      { from: 'b secret-[0-9]+ ü$', to: '' },
+      { from: '(ab){50} secret-[0-9]{1,20} (ü)', to: '$2' },
+    ]
+    const { body, results } = await rewriter.rewrite(OWNER, text, pattern)
+    expect(body.toString()).toBe('ü\n'.repeat(1_000))
+    expect(results).toEqual([{ replacement_index: 1n, matched_content: line.slice(0, -1) }])
   })
 
   it('says why a body cannot be changed, and goes on with the next', async () => {

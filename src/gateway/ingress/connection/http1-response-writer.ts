@@ -150,36 +150,34 @@ export class Http1ResponseWriter implements ResponseWriter {
     this.#pipe?.destroy()
   }
 
-  /** The head follows when its framing is known: at once, or with the whole body. */
+  /** The head follows when its framing is known: at once, or with the body, unless that is long. */
   #beginPiped(response: OutgoingResponse): void {
     const fields = withoutFields(response.fields, ...FRAMING)
-    const isWhole = response.transforms.every((transform) => transform.isWhole)
-    const isChunked = !isWhole && this.#request.head.version !== '1.0'
+    let isChunked = false
     this.#collects = response.transforms.some((transform) => transform.isWhole)
-    const content: Buffer[] = []
-    if (isChunked) this.#setHead(response, [...fields, 'transfer-encoding', 'chunked'], CHUNKED)
-    else if (!isWhole) this.#setHead(response, fields, UNTIL_CLOSE)
     this.#pipe = new BodyPipe(response.transforms, {
+      begin: (length) => {
+        isChunked = length === undefined && this.#request.head.version !== '1.0'
+        if (length !== undefined) {
+          this.#setHead(response, [...fields, 'content-length', String(length)], length)
+        } else if (isChunked) {
+          this.#setHead(response, [...fields, 'transfer-encoding', 'chunked'], CHUNKED)
+        } else {
+          this.#setHead(response, fields, UNTIL_CLOSE)
+        }
+      },
       write: (part) => {
         this.#collectedBytes = 0
-        if (isWhole) content.push(part)
-        return isWhole || this.#send(isChunked ? encodeChunk(part) : part)
+        return this.#send(isChunked ? encodeChunk(part) : part)
       },
       end: () => {
-        if (isWhole) this.#sendWhole(response, fields, Buffer.concat(content))
-        else if (isChunked) this.#send(LAST_CHUNK)
+        if (isChunked) this.#send(LAST_CHUNK)
         this.#flush()
         this.#owner.onWritten()
       },
       onRoom: () => this.#owner.onWriterRoom(),
       onError: (error) => this.#owner.onTransformError(error),
     })
-  }
-
-  #sendWhole(response: OutgoingResponse, fields: readonly string[], content: Buffer): void {
-    const length = String(content.length)
-    this.#setHead(response, [...fields, 'content-length', length], content.length)
-    if (content.length > 0) this.#send(content)
   }
 
   #setHead(

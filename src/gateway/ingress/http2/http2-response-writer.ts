@@ -176,24 +176,18 @@ export class Http2ResponseWriter implements ResponseWriter {
 
   #beginPiped({ status, fields, transforms }: OutgoingResponse): void {
     const kept = withoutFields(fields, 'content-length')
-    const isWhole = transforms.every((transform) => transform.isWhole)
     this.#collects = transforms.some((transform) => transform.isWhole)
-    const content: Buffer[] = []
-    if (!isWhole) this.#setHead(status, kept)
     this.#pipe = new BodyPipe(transforms, {
+      begin: (length) =>
+        this.#setHead(
+          status,
+          length === undefined ? kept : [...kept, 'content-length', String(length)],
+        ),
       write: (part) => {
         this.#collectedBytes = 0
-        if (isWhole) content.push(part)
-        return isWhole || this.#send(part)
+        return this.#send(part)
       },
-      end: () => {
-        if (isWhole) {
-          const whole = Buffer.concat(content)
-          this.#setHead(status, [...kept, 'content-length', String(whole.length)])
-          if (whole.length > 0) this.#send(whole)
-        }
-        this.#end()
-      },
+      end: () => this.#end(),
       onRoom: () => this.#owner.onWriterRoom(),
       onError: (error) => this.#owner.onTransformError(error),
     })

@@ -1,18 +1,27 @@
 import { Transform, type TransformCallback } from 'node:stream'
 import { promisify } from 'node:util'
-import { brotliDecompress, gunzip, inflate } from 'node:zlib'
+import {
+  brotliDecompress,
+  createBrotliDecompress,
+  createGunzip,
+  createInflate,
+  gunzip,
+  inflate,
+} from 'node:zlib'
 import * as z from 'zod'
+import type { Clock } from '../../../base/clock.ts'
 import { listOf } from '../../document/config-schema.ts'
 import type { HeaderList } from '../../exchange/header-list.ts'
 import type { BodyTransform, PolicyExchange } from '../../exchange/policy-exchange.ts'
 import { Account } from '../../expression/cost/account.ts'
 import { EvaluationError } from '../../expression/evaluation-error.ts'
 import { Pattern, PatternError } from '../../expression/pattern.ts'
-import type { ReplacedBody } from '../../rewriting/body-rewriter.ts'
+import { cutOf, type ReplacedBody } from '../../rewriting/body-rewriter.ts'
 import { MAX_REPLACED_BODY } from '../../rewriting/rewrite-text.ts'
 import type { ActionContext } from '../action.ts'
 
 const MAX_REPLACEMENTS = 10
+const NEWLINE = 0x0a
 
 const DECODERS: Readonly<Record<string, (body: Buffer) => Promise<Buffer>>> = {
   gzip: (body) => promisify(gunzip)(body, { maxOutputLength: MAX_REPLACED_BODY }),
@@ -59,10 +68,35 @@ export function compileReplacements(
   }
 }
 
-/** True when bodies with these headers can be read as text. */
-export function canDecode(headers: HeaderList): boolean {
+/** Types of text beside `text/*` and those that end with +json or +xml. */
+const TEXT_TYPES: ReadonlySet<string> = new Set([
+  'application/ecmascript',
+  'application/graphql',
+  'application/javascript',
+  'application/json',
+  'application/manifest+json',
+  'application/sql',
+  'application/toml',
+  'application/vnd.apple.mpegurl',
+  'application/x-javascript',
+  'application/x-mpegurl',
+  'application/x-ndjson',
+  'application/x-www-form-urlencoded',
+  'application/xml',
+  'application/yaml',
+])
+
+/**
+ * True when a body with these headers is text: nothing is looked for in images and downloads. A body
+ * without a type counts as text. Events of `text/event-stream` are passed on as they come.
+ */
+export function isText(headers: HeaderList): boolean {
   const encoding = encodingOf(headers)
-  return encoding === '' || Object.hasOwn(DECODERS, encoding)
+  if (encoding !== '' && !Object.hasOwn(DECODERS, encoding)) return false
+  const [type = ''] = (headers.get('content-type') ?? '').toLowerCase().split(';')
+  const name = type.trim()
+  if (name === '' || TEXT_TYPES.has(name) || /\+(?:json|xml)$/.test(name)) return true
+  return name.startsWith('text/') && name !== 'text/event-stream'
 }
 
 /** The plain body. Throws EvaluationError when it is damaged or too large. */
@@ -91,35 +125,112 @@ export function forgetBody(headers: HeaderList): void {
 
 /** Collects a body and sends on what `change` makes of it. */
 export function wholeBody(change: (body: Buffer) => Promise<Buffer> | Buffer): BodyTransform {
-  return { isWhole: true, create: () => new WholeBody(change) }
+  return { isWhole: true, create: () => new ChangedBody(change, undefined) }
 }
 
-class WholeBody extends Transform {
-  readonly #change: (body: Buffer) => Promise<Buffer> | Buffer
-  readonly #chunks: Buffer[] = []
-  #length = 0
+/** Takes the encoding off, piece by piece. */
+export function decodedBody(encoding: string): BodyTransform | undefined {
+  const create = Object.hasOwn(DECODING_STREAMS, encoding) ? DECODING_STREAMS[encoding] : undefined
+  return create && { isWhole: true, create }
+}
 
-  constructor(change: (body: Buffer) => Promise<Buffer> | Buffer) {
+const DECODING_STREAMS: Readonly<Record<string, () => Transform>> = {
+  gzip: createGunzip,
+  deflate: createInflate,
+  br: createBrotliDecompress,
+}
+
+/** How long a body is waited for before it goes on in parts. */
+const WHOLE_MS = 1_000
+/** A line of more bytes is changed in parts. */
+const MAX_LINE = 65_536
+
+/**
+ * Changes a body as a whole when it comes within a second and has at most 1 MiB. A longer or slower
+ * one is changed line by line as it comes: a stream that never ends is delivered, too.
+ */
+export function changedBody(
+  change: (body: Buffer) => Promise<Buffer> | Buffer,
+  clock: Clock,
+): BodyTransform {
+  return { isWhole: true, create: () => new ChangedBody(change, clock) }
+}
+
+class ChangedBody extends Transform {
+  readonly #change: (body: Buffer) => Promise<Buffer> | Buffer
+  /** Absent where the body has to come as a whole. */
+  readonly #clock: Clock | undefined
+  readonly #over = new AbortController()
+  #held: Buffer[] = []
+  #heldBytes = 0
+  #state: 'new' | 'collecting' | 'streaming' = 'new'
+  /** What is being changed: the next part waits for it. */
+  #work: Promise<void> = Promise.resolve()
+
+  constructor(change: (body: Buffer) => Promise<Buffer> | Buffer, clock: Clock | undefined) {
     super()
     this.#change = change
+    this.#clock = clock
   }
 
   override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
-    this.#length += chunk.length
-    this.#chunks.push(chunk)
-    done(
-      this.#length > MAX_REPLACED_BODY
-        ? new EvaluationError(`the body exceeds ${MAX_REPLACED_BODY} bytes`)
-        : null,
-    )
+    this.#held.push(chunk)
+    this.#heldBytes += chunk.length
+    if (this.#state === 'new') this.#collect()
+    if (this.#state === 'collecting' && this.#heldBytes > MAX_REPLACED_BODY) {
+      if (!this.#clock) {
+        done(new EvaluationError(`the body exceeds ${MAX_REPLACED_BODY} bytes`))
+        return
+      }
+      this.#state = 'streaming'
+    }
+    if (this.#state === 'streaming') this.#sendLines().then(() => done(), done)
+    else done()
   }
 
   override _flush(done: TransformCallback): void {
-    Promise.resolve(Buffer.concat(this.#chunks))
-      .then(this.#change)
-      .then(
-        (body) => done(null, body),
-        (error: Error) => done(error),
-      )
+    this.#over.abort()
+    this.#send(this.#heldBytes).then(() => done(), done)
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    this.#over.abort()
+    done(error)
+  }
+
+  #collect(): void {
+    this.#state = 'collecting'
+    const onLong = () => {
+      if (this.#state !== 'collecting' || this.#over.signal.aborted) return
+      this.#state = 'streaming'
+      this.#sendLines().catch((error: Error) => this.destroy(error))
+    }
+    // Rejects when the body is over before.
+    this.#clock?.sleep(WHOLE_MS, this.#over.signal).then(onLong, () => {})
+  }
+
+  /** What is whole of the lines so far; the rest waits for more. */
+  #sendLines(): Promise<void> {
+    const held = this.#joined()
+    const line = held.lastIndexOf(NEWLINE) + 1
+    // The last character may not be whole: it has 4 bytes at most.
+    return this.#send(line > 0 || held.length < MAX_LINE ? line : cutOf(held, held.length - 3))
+  }
+
+  /** Changes the first bytes of what is held, in their turn, and sends them on. */
+  #send(bytes: number): Promise<void> {
+    if (bytes > 0) {
+      const held = this.#joined()
+      const part = held.subarray(0, bytes)
+      this.#held = [held.subarray(bytes)]
+      this.#heldBytes -= bytes
+      this.#work = this.#work.then(async () => void this.push(await this.#change(part)))
+    }
+    return this.#work
+  }
+
+  #joined(): Buffer {
+    if (this.#held.length !== 1) this.#held = [Buffer.concat(this.#held)]
+    return this.#held[0] ?? Buffer.alloc(0)
   }
 }
