@@ -41,7 +41,29 @@ const OLD_NAMES: ReadonlyMap<string, string> = new Map([
   ['res.StatusCode', 'res.status_code'],
 ])
 
+/** In policies of before 2024-10 the status is a text: `res.StatusCode == '200'`. Both forms are found. */
+const OLD_STATUS = 'res.StatusCode'
+const EQUALITIES: ReadonlySet<string> = new Set(['_==_', '_!=_', IN])
+
+/** An old status beside texts, or one that is asked as a text is, becomes a text. */
+function withTextStatus(node: CallNode): Node {
+  const { target, args } = node
+  if (target && pathOf(target) === OLD_STATUS) {
+    return { ...node, target: call(target.id, 'string', [target]) }
+  }
+  const isWithText = EQUALITIES.has(node.name) && args.some(isText)
+  if (!isWithText) return node
+  const asText = (arg: Node) => (pathOf(arg) === OLD_STATUS ? call(arg.id, 'string', [arg]) : arg)
+  return { ...node, args: args.map(asText) }
+}
+
+function isText(node: Node): boolean {
+  if (node.kind === 'list') return node.items.length > 0 && node.items.every(isText)
+  return node.kind === 'constant' && node.value.case === 'stringValue'
+}
+
 function withNewNames(node: Node): Node {
+  if (node.kind === 'call') return mapChildren(withTextStatus(node), withNewNames)
   const name = node.kind === 'select' ? OLD_NAMES.get(pathOf(node) ?? '') : undefined
   if (name === undefined) return mapChildren(node, withNewNames)
   const [root = '', ...fields] = name.split('.')

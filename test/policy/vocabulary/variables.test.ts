@@ -229,6 +229,24 @@ describe('names of before 2024-10', () => {
     expect(evaluate(source, REQUEST)).toEqual(evaluate(today, REQUEST))
   })
 
+  it.each([
+    ["res.StatusCode == '404'", true],
+    ["'404' == res.StatusCode", true],
+    ["res.StatusCode != '404'", false],
+    ["res.StatusCode in ['200', '404']", true],
+    ["res.StatusCode.startsWith('4')", true],
+    ["res.StatusCode.matches('^5')", false],
+    ['res.StatusCode == 404', true],
+    ['res.StatusCode >= 500', false],
+    ['res.StatusCode in [200, 404]', true],
+  ])('the status is a text or a number, as it is asked: %s', (source, value) => {
+    expect(evaluate(source, RESPONSE)).toBe(value)
+  })
+
+  it("are no leave to compare today's status with a text", () => {
+    expect(() => evaluate("res.status_code == '404'", RESPONSE)).toThrow()
+  })
+
   it.each(['req.Nonsense', 'conn.Method', 'req.Method.path'])(
     '%s is unknown all the same',
     (source) => {
