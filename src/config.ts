@@ -7,6 +7,7 @@ import { StartError } from './base/app-error.ts'
 import type { ListenAddress, PortRange } from './base/listen-address.ts'
 import type { ProxyConfig } from './base/net/trusted-proxies.ts'
 import type { Secret } from './base/secret.ts'
+import type { LeastClientVersions } from './gateway/agents/client-versions.ts'
 import type { PostgresServer } from './gateway/postgres/postgres-session.ts'
 import type { AllowEntry } from './policy/outbound/outbound-allow.ts'
 import { ApiTokenSchema, type Environment, parseSettings, type Settings } from './settings.ts'
@@ -79,6 +80,8 @@ export interface Config {
     readonly drainMs: number
     readonly holdMs: number
     readonly poolAffinity: Settings['GATEWAY_POOL_AFFINITY']
+    readonly leastClients: LeastClientVersions
+    readonly region: string
     readonly geoPath: string | undefined
     readonly asnPath: string | undefined
     readonly dataDir: string
@@ -153,6 +156,11 @@ function toConfig(settings: Settings, environment: Environment): Config {
       drainMs: settings.GATEWAY_DRAIN_SECONDS * 1_000,
       holdMs: settings.GATEWAY_HOLD_SECONDS * 1_000,
       poolAffinity: settings.GATEWAY_POOL_AFFINITY,
+      region: settings.GATEWAY_REGION,
+      leastClients: {
+        warnBelow: settings.GATEWAY_CLIENT_WARN_BELOW,
+        refuseBelow: settings.GATEWAY_CLIENT_REFUSE_BELOW,
+      },
       geoPath: absolute(settings.GATEWAY_GEO_DB),
       asnPath: absolute(settings.GATEWAY_ASN_DB),
       dataDir: resolve(settings.GATEWAY_DATA_DIR ?? join(dataDir, 'gateway')),

@@ -19,6 +19,7 @@ import {
 } from './base/listen-address.ts'
 import { nearest } from './base/nearest.ts'
 import { Secret } from './base/secret.ts'
+import { type ClientVersion, parseClientVersion } from './gateway/agents/client-versions.ts'
 import { DatabaseUrlSchema } from './gateway/postgres/database-url.ts'
 import { type AllowEntry, parseAllowEntry } from './policy/outbound/outbound-allow.ts'
 
@@ -92,6 +93,16 @@ const outboundAllow = list.transform((texts, context): AllowEntry[] =>
     const entry = parseAllowEntry(text)
     if (!('problem' in entry)) return entry
     context.addIssue({ code: 'custom', message: `cannot list ${text}: ${entry.problem}` })
+    return []
+  }),
+)
+
+const clientVersions = list.transform((texts, context): ClientVersion[] =>
+  texts.flatMap((text) => {
+    const entry = parseClientVersion(text)
+    if (entry) return entry
+    const message = `must be name/version, such as ngrok-go/1.11, separated by commas; ${text} is not`
+    context.addIssue({ code: 'custom', message })
     return []
   }),
 )
@@ -330,6 +341,19 @@ export const SettingsSchema = z.strictObject({
     .describe(
       'endpoint selection in a pool: `none`: least busy endpoint; `client`: same endpoint for each client address',
     ),
+  GATEWAY_REGION: z
+    .string()
+    .regex(/^[\w.-]{1,32}$/, 'must have 1 to 32 letters, digits, dots, hyphens or underscores')
+    .default('self-hosted')
+    .describe('name of the location of the gateway; clients show it as their region'),
+  GATEWAY_CLIENT_WARN_BELOW: clientVersions
+    .default([])
+    .describe(
+      'oldest versions of clients that are not asked to update, such as `ngrok-go/1.11, ngrok-javascript/1.4`; `agent` is a client without a name',
+    ),
+  GATEWAY_CLIENT_REFUSE_BELOW: clientVersions
+    .default([])
+    .describe('oldest versions of clients that may connect, in the same form'),
   GATEWAY_GEO_DB: z
     .string()
     .optional()

@@ -12,6 +12,7 @@ import type { AllowEntry } from '../policy/outbound/outbound-allow.ts'
 import { type AgentLimits, DEFAULT_AGENT_LIMITS } from './agents/agent-deps.ts'
 import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
+import type { LeastClientVersions } from './agents/client-versions.ts'
 import { sendAway } from './agents/departure.ts'
 import type { CredentialLimits } from './agents/session-table.ts'
 import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
@@ -64,6 +65,10 @@ export interface GatewayOptions {
   readonly rateLimitKeys?: number
   /** Bits of an IPv6 address that rate limits count as one visitor. */
   readonly rateLimitIpv6Prefix?: number
+  /** Which clients are told to update, and which are refused. */
+  readonly leastClients?: LeastClientVersions | undefined
+  /** Where it is, as clients show it. */
+  readonly region?: string
   /** What agents are told about the service. */
   readonly version?: string
   /** Bytes that may wait for slow visitors and devices, of the whole gateway. */
@@ -285,6 +290,8 @@ export class Gateway {
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
         coverHost: (host) => certificates.coverHost(host),
         openAddress: (address) => ingress.openAddress(address),
+        leastClients: this.#options.leastClients,
+        region: this.#options.region ?? 'self-hosted',
         leastRate: this.#options.leastRate ?? STREAM_SLOTS_LIMITS.leastRate,
         version: this.#options.version ?? '',
         log,

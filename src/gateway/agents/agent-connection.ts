@@ -13,6 +13,7 @@ import { ServiceError } from '../records/service-error.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import { checkAuth, commonVersion, identify, readDevice } from './agent-identity.ts'
 import { AgentSession } from './agent-session.ts'
+import { findOlder } from './client-versions.ts'
 import {
   type AuthRequest,
   MAX_BIND_BYTES,
@@ -32,11 +33,11 @@ const REFUSED_LINGER_MS = 1_000
 /** An agent that does not end its side of an answered message is taken to have read the answer. */
 const HEARD_WITHIN_MS = 1_000
 
+/** What clients in Go take for no date. */
+const NO_DATE = '0001-01-01T00:00:00Z'
+
 /** Another process of the device is connected. */
 const DUPLICATE = 830
-
-/** Clients show it. A gateway serves no regions. */
-const REGION = 'self-hosted'
 
 /** None, malformed, unknown, or of an owner who is switched off. */
 const WRONG_AUTHTOKEN: ReadonlySet<number> = new Set([4018, 105, 107, 636])
@@ -119,7 +120,7 @@ export class AgentConnection {
         break
       case StreamType.serviceInfo:
         // Asked by clients that diagnose the link, before they authenticate.
-        this.#serveRpc(stream, MAX_MESSAGE_BYTES, () => ({ Region: REGION }))
+        this.#serveRpc(stream, MAX_MESSAGE_BYTES, () => ({ Region: this.#deps.region }))
         break
       case HEARTBEAT_STREAM_TYPE:
         echoHeartbeat(stream, () => this.#agent?.heard())
@@ -145,12 +146,12 @@ export class AgentConnection {
         ClientId: agent.clientId,
         Extra: {
           Version: this.#deps.version,
-          Region: REGION,
+          Region: this.#deps.region,
           Cookie: '',
           AccountName: this.#accountNameOf(agent),
           SessionDuration: 0,
           PlanName: 'self-hosted',
-          Banner: '',
+          ...this.#adviceFor(request),
           AgentSessionID: agent.id,
         },
       }
@@ -160,13 +161,25 @@ export class AgentConnection {
     }
   }
 
+  /** Tells an old client to update: clients log the warning, or show the banner. */
+  #adviceFor({ Extra }: AuthRequest) {
+    const older = findOlder(Extra, this.#deps.leastClients?.warnBelow)
+    if (!older) return { Banner: '' }
+    const { found, least } = older
+    const text = `Update ${found.name} ${found.version} to ${least.version} or newer: this gateway will refuse older ones.`
+    return {
+      Banner: text,
+      DeprecationWarning: { NextMin: least.version, NextDate: NO_DATE, Msg: text },
+    }
+  }
+
   #accountNameOf({ identity: { ownerId } }: AgentSession): string {
     return ownerId === null ? 'gateway owner' : (this.#deps.botUsers.get(ownerId)?.name ?? '')
   }
 
   async #letIn(request: AuthRequest): Promise<AgentSession> {
     const { authority, sessions, log } = this.#deps
-    checkAuth(request)
+    checkAuth(request, this.#deps.leastClients)
     const credential = authority.authenticate(request.Extra.AuthToken.reveal())
     const identity = identify(request, credential, this.#remoteAddress)
     await settleRivals(identity, sessions, log)

@@ -10,6 +10,7 @@ import type { AccountQuotas } from '../records/account-quotas.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { Binder } from './binder.ts'
+import type { LeastClientVersions } from './client-versions.ts'
 import type { IssuedIds } from './issued-ids.ts'
 import type { SessionTable } from './session-table.ts'
 
@@ -64,6 +65,10 @@ export interface AgentDeps {
   readonly buffers: BufferAccount
   /** Bytes a second; who moves fewer through a device is ended when others wait. 0: nobody is. */
   readonly leastRate: number
+  /** Which clients are told to update, and which are refused. */
+  readonly leastClients?: LeastClientVersions | undefined
+  /** Where the gateway is: clients show it. */
+  readonly region: string
   /** Told to agents as the version of the service. */
   readonly version: string
   readonly log: Logger

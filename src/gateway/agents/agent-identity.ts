@@ -3,6 +3,7 @@ import type { AgentIdentity } from '../endpoints/connected-agent.ts'
 import type { Credential } from '../records/credential-store.ts'
 import { isResourceId } from '../records/resource-id.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
+import { findOlder, type LeastClientVersions } from './client-versions.ts'
 import { type AuthRequest, PROTOCOL_VERSIONS } from './control-message.ts'
 
 const MAX_METADATA = 4_096
@@ -10,14 +11,25 @@ const MAX_METADATA = 4_096
 const MIN_HEARTBEAT_MS = 500
 const NS_PER_MS = 1_000_000
 
-/** Throws ServiceError 811, 100, 111 or 112 when an agent cannot be served whoever it is. */
-export function checkAuth({ Version, Extra }: AuthRequest): void {
+/** Throws ServiceError 811, 121, 100, 111 or 112 when an agent cannot be served whoever it is. */
+export function checkAuth(
+  { Version, Extra }: AuthRequest,
+  { refuseBelow }: LeastClientVersions = {},
+): void {
   if (!commonVersion(Version)) {
     const offered = Version.join(', ') || 'none'
     const ours = PROTOCOL_VERSIONS.join(' and ')
     throw new ServiceError(
       811,
       `The agent supports the protocol versions ${offered}; this gateway supports ${ours}.`,
+    )
+  }
+  const older = findOlder(Extra, refuseBelow)
+  if (older) {
+    const { found, least } = older
+    throw new ServiceError(
+      121,
+      `The client ${found.name} ${found.version} is too old for this gateway. Update it to ${least.version} or newer.`,
     )
   }
   checkLength(Extra.Metadata, MAX_METADATA, 100, 'metadata')

@@ -50,6 +50,7 @@ const AuthRequest = z.object({
       Version: name,
       Hostname: name,
       UserAgent: name,
+      ClientType: name,
       // Its own code says when it is too long.
       Metadata: text(MAX_MESSAGE_BYTES),
       LegNumber: z.number().int().min(0).max(MAX_LEGS).nullish(),

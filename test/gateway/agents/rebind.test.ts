@@ -251,8 +251,10 @@ describe('the answer to an agent', () => {
   })
 
   it('tells about the service before the agent authenticates', async () => {
-    const { running } = await start()
+    const running = await startGateway({ region: 'attic' })
     const agent = await RawAgent.connect(running)
-    expect(await agent.rpc(8, {})).toEqual({ Region: 'self-hosted' })
+    expect(await agent.rpc(8, {})).toEqual({ Region: 'attic' })
+    const { Extra } = await agent.auth(running.authtoken.reveal())
+    expect(Extra).toMatchObject({ Region: 'attic' })
   })
 })
