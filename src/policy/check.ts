@@ -1,8 +1,11 @@
 import { systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/logger.ts'
 import { Compiler } from './compile.ts'
+import { ALLOW_AMBIGUOUS_PATHS } from './document/document.ts'
+import { child } from './document/json-pointer.ts'
 import { KnownDocuments } from './document/known-documents.ts'
 import { atOnce } from './document/parts.ts'
+import { readPolicyText } from './document/policy-text.ts'
 import { type PolicyProblem, ProblemList } from './document/problem.ts'
 import { SourcePositions } from './document/source-position.ts'
 import type { SourcePosition } from './document/yaml-text.ts'
@@ -35,6 +38,7 @@ export function checkPolicy(text: string, { service }: PolicyCheckOptions): Plac
     isRun: false,
   }
   atOnce(new Compiler(options, problems).compile(text))
+  if (service === 'hosted') warnOfOwnOptions(text, problems)
   const positions = new SourcePositions(text)
   return problems.all.map((problem): PlacedProblem => {
     const isWarning = service === 'hosted' && problem.isForeign
@@ -44,4 +48,13 @@ export function checkPolicy(text: string, { service }: PolicyCheckOptions): Plac
       position: problem.position ?? positions.find(problem.pointer, problem.offset),
     }
   })
+}
+
+/** The hosted service may refuse what only this gateway knows. */
+function warnOfOwnOptions(text: string, problems: ProblemList): void {
+  const { value } = atOnce(readPolicyText(text, new ProblemList())) ?? {}
+  if (typeof value !== 'object' || value === null || !(ALLOW_AMBIGUOUS_PATHS in value)) return
+  const sentence = `${ALLOW_AMBIGUOUS_PATHS} is an option of this gateway. The hosted service may refuse it: remove it there.`
+  const pointer = child('', ALLOW_AMBIGUOUS_PATHS)
+  problems.add('notAvailable', pointer, sentence, { severity: 'warning', isForeign: true })
 }

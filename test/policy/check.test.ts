@@ -71,6 +71,11 @@ describe('checkPolicy()', () => {
     ])
   })
 
+  it.each([true, false])('warns of an option that only this gateway has, set to %s', (value) => {
+    const text = `on_http_request: []\nallow_ambiguous_paths: ${value}\n`
+    expect([lines(text), lines(text, 'hosted')]).toEqual([[], ['2:1 warning ERR_NGROK_2256']])
+  })
+
   it('places problems in JSON, tabs and all', () => {
     const text =
       '{\n\t"on_http_request": [\n\t\t{ "actions": [{ "type": "deny", "config": { "x": 1 } }] }\n\t]\n}'
