@@ -33,8 +33,8 @@ export class RawClient {
     })
   }
 
-  static connect(port: number): RawClient {
-    return new RawClient(connect({ port, host: '127.0.0.1', allowHalfOpen: true }))
+  static connect(port: number, host = '127.0.0.1'): RawClient {
+    return new RawClient(connect({ port, host, allowHalfOpen: true }))
   }
 
   static connectTls(port: number, ca: string): RawClient {

@@ -6,10 +6,16 @@ import type { ClientHolding } from './shares.ts'
 /** Why an exchange gets no stream. `saturated`: the device has no stream for it, nor in good time. */
 export type NoStreamReason = 'saturated' | 'session-over'
 
-/** What a request or an answer says of a login, as far as it matters for the choice of a stream. */
+/** What a request says of a login, as far as it matters for the choice of a stream. */
 export interface LoginStep {
   /** It goes on with a login that the service has begun on the same connection. */
   readonly isContinued: boolean
+}
+
+/** What an answer says of a login. */
+export interface LoginAnswer {
+  /** It carries a token: in a refusal the service waits for the client's next step. */
+  readonly hasToken: boolean
 }
 
 /** See `LoginStreams`. */

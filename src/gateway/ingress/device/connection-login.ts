@@ -1,4 +1,5 @@
 import type {
+  LoginAnswer,
   LoginStep,
   ProxyStream,
   StreamClient,
@@ -14,7 +15,7 @@ const CREDENTIALS = new RegExp(`^[ \\t]*(?:${SCHEMES})(?:[ \\t]|$)`, 'i')
 /** NTLMSSP of type 3, or a NegTokenResp: the answer to what the service has sent. */
 const CONTINUED = /^[ \t]*[a-z0-9]+[ \t]+(?:TlRMTVNTUAAD|o)/i
 const CHALLENGE = new RegExp(`(?:^|[ \\t,])(?:${SCHEMES})(?:[ \\t,]|$)`, 'i')
-/** The scheme with a token: the service waits for the client's next one. */
+/** The scheme with a token. */
 const BEGUN = new RegExp(`(?:^|[ \\t,])(?:${SCHEMES})[ \\t]+[A-Za-z0-9+/]+=*[ \\t]*(?:,|$)`, 'i')
 
 /** Asks for a stream: one of the visitor's own logins if there is one. */
@@ -41,7 +42,7 @@ export function handBack(
   if (!stream.isOfOne && !answered && !loginOfRequest(fields)) return true
   // With another status a token proves the service to the client: the login has ended (RFC 4559 5).
   const isRefused = response.status === 401 || response.status === 407
-  if (logins) logins.keep(stream, isRefused && answered?.isContinued === true)
+  if (logins) logins.keep(stream, isRefused && answered?.hasToken === true)
   else stream.retire()
   return false
 }
@@ -54,14 +55,14 @@ export function loginOfRequest(fields: readonly string[]): LoginStep | undefined
   return undefined
 }
 
-/** The same of a response: `isContinued` when the client is to send its next step. */
-export function loginOfResponse(fields: readonly string[]): LoginStep | undefined {
-  let step: LoginStep | undefined
+/** What the fields of a response say of a login of its connection. */
+export function loginOfResponse(fields: readonly string[]): LoginAnswer | undefined {
+  let answer: LoginAnswer | undefined
   for (const value of valuesOf(fields, 'www-authenticate', 'proxy-authenticate')) {
-    if (BEGUN.test(value)) return { isContinued: true }
-    if (CHALLENGE.test(value)) step = { isContinued: false }
+    if (BEGUN.test(value)) return { hasToken: true }
+    if (CHALLENGE.test(value)) answer = { hasToken: false }
   }
-  return step
+  return answer
 }
 
 function* valuesOf(fields: readonly string[], first: string, second: string): Iterable<string> {

@@ -1,52 +1,11 @@
 import { once } from 'node:events'
-import { createServer, type Socket } from 'node:net'
+import type { ClientHttp2Session } from 'node:http2'
+import { createServer } from 'node:net'
 import { expect, it, onTestFinished } from 'vitest'
 import { answerOf, connectHttp2, openStream } from '../../../helpers/http2-visitor.ts'
 import { startIngressSite } from '../../../helpers/ingress-site.ts'
+import { startLoginService, TYPE_1, TYPE_2, TYPE_3 } from '../../../helpers/login-service.ts'
 import { RawClient } from '../../../helpers/raw-http.ts'
-
-const TYPE_1 = 'NTLM TlRMTVNTUAABAAAA'
-const TYPE_2 = 'NTLM TlRMTVNTUAACAAAA'
-const TYPE_3 = 'NTLM TlRMTVNTUAADAAAA'
-
-/** A service that logs TCP connections in, in two steps as NTLM does: the user is in `x-user`. */
-async function startLoginService() {
-  const sockets = new Set<Socket>()
-  const server = createServer((socket) => {
-    sockets.add(socket)
-    socket.on('close', () => sockets.delete(socket))
-    socket.on('error', () => {})
-    let text = ''
-    let user: string | undefined
-    let begun: string | undefined
-    socket.on('data', (chunk) => {
-      text += chunk.toString('latin1')
-      for (let end = text.indexOf('\r\n\r\n'); end !== -1; end = text.indexOf('\r\n\r\n')) {
-        const head = text.slice(0, end)
-        text = text.slice(end + 4)
-        const wanted = /^x-user: (.*)$/im.exec(head)?.[1]
-        const credentials = /^authorization: (.*)$/im.exec(head)?.[1]
-        if (credentials === TYPE_1) begun = wanted
-        if (credentials === TYPE_3 && begun === wanted) user = wanted
-        const answer =
-          credentials === TYPE_1
-            ? `WWW-Authenticate: ${TYPE_2}`
-            : 'WWW-Authenticate: Negotiate, NTLM'
-        const isIn = user !== undefined && credentials !== TYPE_1
-        const body = isIn ? `you are ${user}` : 'who are you'
-        const status = isIn ? '200 OK' : `401 Unauthorized\r\n${answer}`
-        socket.write(`HTTP/1.1 ${status}\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
-      }
-    })
-  })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  onTestFinished(() => {
-    for (const socket of sockets) socket.destroy()
-    server.close()
-  })
-  return { port: (server.address() as { port: number }).port, sockets }
-}
 
 const get = (user?: string, credentials?: string) =>
   `GET / HTTP/1.1\r\nHost: a.test\r\n${user ? `x-user: ${user}\r\n` : ''}${credentials ? `Authorization: ${credentials}\r\n` : ''}\r\n`
@@ -109,6 +68,50 @@ it('keeps a login with an HTTP/2 connection', async () => {
   ])
   const other = await connectHttp2(site)
   expect((await answerOf(openStream(other))).status).toBe(401)
+})
+
+it('keeps logins of many HTTP/2 connections at once apart', async () => {
+  const service = await startLoginService()
+  const site = await startIngressSite({ service: service.port })
+  const users = Array.from({ length: 6 }, (_, index) => `user-${index}.`)
+  const sessions = await Promise.all(users.map(() => connectHttp2(site)))
+  const ask = (at: number, authorization?: string) =>
+    answerOf(
+      openStream(sessions[at] as ClientHttp2Session, {
+        ...(authorization ? { 'x-user': users[at], authorization } : {}),
+      }),
+    )
+  const all = (authorization?: string) => Promise.all(users.map((_, at) => ask(at, authorization)))
+  expect((await all(TYPE_1)).map(({ status }) => status)).toEqual(users.map(() => 401))
+  await all(TYPE_3)
+  for (let round = 0; round < 3; round += 1) {
+    const answers = await all()
+    expect(answers.map(({ body }) => body.toString())).toEqual(
+      users.map((user) => `you are ${user}`),
+    )
+  }
+})
+
+it('leaves no login of several streams of an HTTP/2 connection to another connection', async () => {
+  const service = await startLoginService()
+  const site = await startIngressSite({ service: service.port })
+  const session = await connectHttp2(site)
+  const other = await connectHttp2(site)
+  const ask = (at: ClientHttp2Session, authorization?: string) =>
+    answerOf(openStream(at, { 'x-user': 'ann', ...(authorization ? { authorization } : {}) }))
+  const four = <T>(work: () => T) => Promise.all([work(), work(), work(), work()])
+  await four(() => ask(session, TYPE_1))
+  const [answers, foreign] = await Promise.all([
+    four(() => ask(session, TYPE_3)),
+    // Steps of a login that this connection has not begun.
+    four(() => ask(other, TYPE_3)),
+  ])
+  expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200])
+  expect(foreign.map(({ status }) => status)).toEqual([401, 401, 401, 401])
+  expect((await four(() => ask(other))).map(({ status }) => status)).toEqual([401, 401, 401, 401])
+  session.destroy()
+  other.destroy()
+  await expect.poll(() => service.sockets.size).toBe(0)
 })
 
 it('keeps a login whose last answer proves the service, as Kerberos does', async () => {
