@@ -88,7 +88,7 @@ async function changeQuotas({ id, name, quotas }, reload) {
           quotas: Object.fromEntries(
             QUOTAS.map(([key]) => [key, values[key].trim()])
               .filter(([key, value]) => value !== String(quotas[key]))
-              .map(([key, value]) => [key, value === '' ? null : Number(value)]),
+              .map(([key, value]) => [key, quotaOf(value)]),
           ),
         },
       }),
@@ -96,6 +96,12 @@ async function changeQuotas({ id, name, quotas }, reload) {
   if (!changed) return
   say(`The quotas of ${name} are changed.`)
   await reload()
+}
+
+/** Null is the default; the API refuses what is no number. */
+function quotaOf(value) {
+  if (value === '') return null
+  return /^\d+$/.test(value) ? Number(value) : value
 }
 
 const deactivate = (botUser, reload) =>
