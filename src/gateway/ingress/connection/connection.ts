@@ -67,8 +67,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   #isReading = false
   /** Nothing is read until the next step asks for it. */
   #isPaused = false
-  /** The client has sent more tiny chunks than its share: nothing is read for a while. */
-  #isResting = false
+  /** While nothing is read because it has sent more tiny chunks than its share: gives up its turn. */
+  #giveUpTurn: (() => void) | undefined
   /** Set with the last answer; what still comes is dropped. */
   #closing: LingeringClose | undefined
   /** When to close, monotonic; an exchange and an upgrade have deadlines of their own. */
@@ -109,6 +109,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     // What went wrong with a client is the client's affair; `close` follows.
     socket.on('error', () => {})
     socket.on('close', () => {
+      this.#giveUpTurn?.()
       this.#claim.close()
       this.#onClose(this)
       this.guard(() => this.#exchange?.onClientClose())
@@ -181,7 +182,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
 
   resume(): void {
     this.#isPaused = false
-    if (!this.#isResting) this.#socket.resume()
+    if (!this.#giveUpTurn) this.#socket.resume()
   }
 
   get listener(): IngressListener {
@@ -329,23 +330,12 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   #chargeChunks(chunks: number, bytes: number): void {
     const cost = chunks - bytes / TINY_BYTES
     if (cost <= 0) return
-    const { clock, pieceShares } = this.#context
-    const restMs = pieceShares.charge(this.network, cost, clock.monotonic())
-    if (restMs > 0 && !this.#isResting) this.#rest(restMs)
-  }
-
-  #rest(ms: number): void {
-    const { clock, pieceShares } = this.#context
-    this.#isResting = true
+    const { pieceShares } = this.#context
+    if (!pieceShares.charge(this.network, cost) || this.#giveUpTurn) return
     this.#socket.pause()
-    pieceShares.rest(this.network)
-    void clock.sleep(ms).then(() => {
-      pieceShares.wake(this.network)
-      this.#isResting = false
-      if (this.#socket.destroyed) return
-      const moreMs = this.#closing ? 0 : pieceShares.restMs(this.network, clock.monotonic())
-      if (moreMs > 0) this.#rest(moreMs)
-      else if (!this.#isPaused) this.#socket.resume()
+    this.#giveUpTurn = pieceShares.rest(this.network, () => {
+      this.#giveUpTurn = undefined
+      if (!this.#isPaused) this.#socket.resume()
     })
   }
 
