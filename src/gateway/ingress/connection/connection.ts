@@ -13,6 +13,7 @@ import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { parseRequestHead, type RequestHead } from '../http1/request-head.ts'
 import { TINY_BYTES } from '../http2/wire/flood-guard.ts'
+import { HTTP_1_1_REQUIRED, isHttp2Preface } from '../http2/wire/http1-required.ts'
 import type { IncomingRequest } from '../incoming-request.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener, RefusalReason } from '../ingress-listener.ts'
@@ -355,7 +356,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
       head = this.listener.peer ? fromPeer(head) : this.#identify(head)
     } catch (error) {
       if (!(error instanceof HttpSyntaxError)) throw error
-      this.#reject(FAULT_CODES[error.fault], `It has ${error.message}.`)
+      if (isHttp2Preface(chunk, at)) this.#refuseHttp2()
+      else this.#reject(FAULT_CODES[error.fault], `It has ${error.message}.`)
       return chunk.length
     }
     this.#headBytes = countedHeadBytes(before + end - at)
@@ -394,6 +396,12 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     const framing = { isHead: false, keepAlive: false, version: '1.1' } as const
     const reply = edgeErrorReply(code, '', detail)
     this.write(encodeReply(reply, framing, this.#context.clock.now()))
+    this.#closeGracefully()
+  }
+
+  /** A client that speaks HTTP/2 by prior knowledge understands nothing else. */
+  #refuseHttp2(): void {
+    this.write(HTTP_1_1_REQUIRED)
     this.#closeGracefully()
   }
 
