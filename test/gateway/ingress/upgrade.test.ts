@@ -147,6 +147,17 @@ describe('an upgrade', () => {
     expect(sent).not.toHaveProperty('http2-settings')
   })
 
+  it.each(['h2c', 'HTTP/1.1', 'TLS/1.2, HTTP/1.1'])(
+    'is not made to %s by a service that was asked for another protocol',
+    async (protocol) => {
+      const service = await startScriptedService(SWITCHING.replace('raw', protocol))
+      const site = await startIngressSite({ service: service.port })
+      const client = RawClient.connect(site.addresses.http.port)
+      client.send(UPGRADE)
+      expect(await client.receive('\r\n\r\n')).toMatch(/^HTTP\/1.1 502 /)
+    },
+  )
+
   it('ends after five minutes of silence, and at once when the ingress stops', async () => {
     const clock = new ManualClock()
     const service = await startRawUpgrade('welcome')

@@ -120,6 +120,6 @@ export function acceptsTrailers(value: string | undefined): boolean {
 const CARRIES_HTTP = /(^|[, \t])(?:h2c?|(?:http|tls)(?:\/[\d.]*)?)($|[, \t])/i
 
 /** Such a protocol is not spliced: no policy would see its requests. */
-function spliceable(upgrade: string | undefined): string | undefined {
+export function spliceable(upgrade: string | undefined): string | undefined {
   return upgrade !== undefined && CARRIES_HTTP.test(upgrade) ? undefined : upgrade
 }

@@ -4,6 +4,7 @@ import type { ScannedHead } from './head-scanner.ts'
 import { HttpSyntaxError } from './http-syntax-error.ts'
 import { knownField } from './known-field.ts'
 import { readMessageFields } from './message-fields.ts'
+import { spliceable } from './request-head.ts'
 
 /** A checked response head of a device's service. */
 export interface ResponseHead {
@@ -29,9 +30,13 @@ export function parseResponseHead({ line, fields }: ScannedHead, method: string)
   if (!match) throw new HttpSyntaxError('an invalid status line')
   const status = Number(match[2])
   const found = readMessageFields(fields, 'response')
-  const { isChunked, contentLength, connection, repeatsLength } = found
+  const { isChunked, upgrade, contentLength, connection, repeatsLength } = found
   const isHttp11 = match[1] === '1'
   if (isChunked && !isHttp11) throw new HttpSyntaxError('a Transfer-Encoding in HTTP/1.0')
+  // The request asked for none of them, whatever it asked for.
+  if (status === 101 && spliceable(upgrade) !== upgrade) {
+    throw new HttpSyntaxError('a switch to HTTP')
+  }
   const framing = hasNoBody(status, method)
     ? 0
     : isChunked
