@@ -28,7 +28,7 @@ export class NameOwners {
 
   /** Why a reservation cannot be made, or given to its owner. */
   reservationProblem(reserved: ReservedDomain): rules.ReservationProblem | undefined {
-    const related = this.#domains.related(reserved.domain).filter(({ id }) => id !== reserved.id)
+    const related = this.#domains.related(reserved.domain)
     return rules.reservationProblem(reserved, related, this.#ownNames)
   }
 

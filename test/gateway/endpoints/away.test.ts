@@ -117,6 +117,26 @@ describe('a name that is away', () => {
     expect(registry.match('d.test')?.type).toBe('away')
   })
 
+  it('keeps other accounts off for an hour, across HTTP, HTTPS and TLS', async () => {
+    const { registry, clock } = startRegistry()
+    const first = endpoint('a.test', 'bot_a')
+    registry.add(first)
+    registry.suspend(first, { credentialId: 'cr_a' })
+    const holders = (ownerId: string) =>
+      (['http', 'https', 'tls'] as const).map(
+        (protocol) => registry.foreignHolder({ protocol, host: 'a.test' }, ownerId)?.ownerId,
+      )
+    const [theirs, free] = [
+      ['bot_a', 'bot_a', 'bot_a'],
+      [undefined, undefined, undefined],
+    ]
+    expect([holders('bot_b'), holders('bot_a')]).toEqual([theirs, free])
+    await clock.advance(3_599_999)
+    expect(holders('bot_b')).toEqual(theirs)
+    await clock.advance(1)
+    expect(holders('bot_b')).toEqual(free)
+  })
+
   it('is forgotten with the leave to bind it', () => {
     const { registry } = startRegistry()
     registry.hold(facts('a.test'))
