@@ -26,8 +26,10 @@ export interface AgentLimits {
   readonly heartbeatIntervalMs: number
   readonly heartbeatToleranceMs: number
   readonly endpointsPerSession: number
-  /** Within it a device that is back has taken its names. */
+  /** A device that is back has taken its names when it binds nothing for so long. */
   readonly returnMs: number
+  /** The same for one that says when it has taken them: after that its other names count as away. */
+  readonly progressMs: number
 }
 
 export const DEFAULT_AGENT_LIMITS: AgentLimits = {
@@ -39,6 +41,7 @@ export const DEFAULT_AGENT_LIMITS: AgentLimits = {
   heartbeatToleranceMs: 15_000,
   endpointsPerSession: 10_000,
   returnMs: 10_000,
+  progressMs: 60_000,
 }
 
 /** What every agent connection works with. */

@@ -42,7 +42,7 @@ export const commonVersion = (offered: readonly string[]): string | undefined =>
   PROTOCOL_VERSIONS.find((version) => offered.includes(version))
 
 export function identify(
-  { Version, ClientId, Extra }: AuthRequest,
+  { ClientId, Extra }: AuthRequest,
   { id: credentialId, ownerId }: Credential,
   remoteAddress: string,
 ): AgentIdentity {
@@ -53,7 +53,6 @@ export function identify(
     ...readDevice(Extra.Metadata),
     legNumber: Extra.LegNumber ?? 0,
     agentVersion: Extra.Version,
-    isOfVersion2: commonVersion(Version) === '2',
     os: Extra.OS,
     arch: Extra.Arch,
     hostname: Extra.Hostname,
@@ -72,17 +71,19 @@ const seconds = z.int().min(1).max(3_600)
 const DeviceMetadata = z.object({
   device_id: mark,
   instance: mark,
+  tells_complete: z.boolean().optional().catch(undefined),
   heartbeat: z.object({ interval_s: seconds, tolerance_s: seconds }).optional().catch(undefined),
 })
 
 /** `{"device_id": "…", "instance": "…"}`; any other text may stand in the metadata. */
 export function readDevice(
   metadata: string,
-): Pick<AgentIdentity, 'deviceId' | 'instance' | 'ownHeartbeatMs'> {
-  const { device_id: deviceId, instance, heartbeat } = readMetadata(metadata)
+): Pick<AgentIdentity, 'deviceId' | 'instance' | 'ownHeartbeatMs' | 'tellsComplete'> {
+  const { device_id: deviceId, instance, heartbeat, tells_complete } = readMetadata(metadata)
   return {
     deviceId,
     instance: deviceId === undefined ? undefined : instance,
+    tellsComplete: tells_complete === true,
     ownHeartbeatMs: heartbeat && (heartbeat.interval_s + heartbeat.tolerance_s) * 1_000,
   }
 }

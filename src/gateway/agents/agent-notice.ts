@@ -7,22 +7,37 @@ const MARK = 'device-agent'
 /** A drain waits no longer, whatever is asked for. */
 const MAX_DRAIN_MS = 60_000
 
-const DrainNotice = z.strictObject({
-  [MARK]: z.strictObject({ drain: z.strictObject({ within_ms: z.number().int().nonnegative() }) }),
+const Notice = z.strictObject({
+  [MARK]: z.union([
+    z.strictObject({ drain: z.strictObject({ within_ms: z.number().int().nonnegative() }) }),
+    z.strictObject({ complete: z.strictObject({}) }),
+  ]),
 })
 
+/** What a bind says that is none. */
+export type AgentNotice =
+  /** How long the agent waits at most for what is under way. */
+  | { readonly type: 'drain'; readonly withinMs: number }
+  /** It has bound all names that it wants, as far as they can be bound. */
+  | { readonly type: 'complete' }
+
 /**
- * How long an agent waits at most for what is under way, from the metadata of a bind that is none:
- * `{"device-agent":{"drain":{"within_ms":10000}}}`. Undefined for the metadata of an endpoint. Throws
- * ServiceError 301 when it is neither.
+ * What the metadata of a bind says instead: `{"device-agent":{"drain":{"within_ms":10000}}}` or
+ * `{"device-agent":{"complete":{}}}`. Undefined for the metadata of an endpoint. Throws ServiceError 301 when
+ * it is neither.
  */
-export function drainMs(metadata: string): number | undefined {
+export function agentNoticeIn(metadata: string): AgentNotice | undefined {
   const value = readMarked(metadata)
   if (value === undefined || upstreamNoticeIn(metadata) !== undefined) return undefined
-  const { data } = DrainNotice.safeParse(value)
+  const { data } = Notice.safeParse(value)
   if (!data) throw new ServiceError(301, `The message below "${MARK}" is not valid.`)
-  return Math.min(data[MARK].drain.within_ms, MAX_DRAIN_MS)
+  const notice = data[MARK]
+  if ('complete' in notice) return { type: 'complete' }
+  return { type: 'drain', withinMs: Math.min(notice.drain.within_ms, MAX_DRAIN_MS) }
 }
+
+/** The URL that answers an agent whose names are complete. */
+export const COMPLETED_URL = 'complete:'
 
 /** The URL that answers a drain: how many exchanges are still under way. */
 export const drainedUrl = (busy: number) => `drain:${busy}`

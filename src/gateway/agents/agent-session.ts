@@ -19,7 +19,13 @@ import { untilIdle } from '../streams/until-idle.ts'
 import { commandAgent } from './agent-command.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import { AgentHeartbeat } from './agent-heartbeat.ts'
-import { drainedUrl, drainMs, duplicateNotice } from './agent-notice.ts'
+import {
+  type AgentNotice,
+  agentNoticeIn,
+  COMPLETED_URL,
+  drainedUrl,
+  duplicateNotice,
+} from './agent-notice.ts'
 import type { CompiledBinding } from './binder.ts'
 import {
   MAX_MESSAGE_BYTES,
@@ -31,6 +37,7 @@ import {
 } from './control-message.ts'
 import { DuplicateRecord } from './duplicate-record.ts'
 import { IdleEnd } from './idle-end.ts'
+import { NamesToCome } from './names-to-come.ts'
 import { patchEndpoint } from './patch-tunnel.ts'
 import { findPredecessor } from './predecessor.ts'
 import { checkQuota, prepareBinding, wantedName } from './prepare-binding.ts'
@@ -74,6 +81,7 @@ export class AgentSession implements TableEntry {
   #hasBound = false
   #silence = new AbortController()
   readonly #superseding: IdleEnd
+  readonly #namesToCome: NamesToCome
   readonly #ending = new AbortController()
   #isEnded = false
 
@@ -90,6 +98,7 @@ export class AgentSession implements TableEntry {
     const { buffers, leastRate } = deps
     this.#slots = new StreamSlots({ session, clock, buffers, limits: { leastRate } })
     this.#superseding = new IdleEnd({ slots: this.#slots, clock })
+    this.#namesToCome = new NamesToCome({ registry: deps.registry, identity, limits, clock })
     this.#heartbeat = new AgentHeartbeat({
       session,
       identity,
@@ -127,7 +136,7 @@ export class AgentSession implements TableEntry {
     this.#deps.sessions.add(this)
     try {
       this.#heartbeat.start()
-      void this.#awaitReturn()
+      this.#namesToCome.goOn()
     } catch (error) {
       // The connection broke while the agent authenticated.
       this.end('the connection was lost')
@@ -155,11 +164,12 @@ export class AgentSession implements TableEntry {
     const { sessions, ids, names } = this.#deps
     const { Proto, Opts, Extra } = request
     const isOurs = this.identity.instance !== undefined
-    const withinMs = isOurs ? drainMs(Extra?.Metadata ?? '') : undefined
-    if (withinMs !== undefined) {
-      const url = drainedUrl(await this.#drain(withinMs))
-      return { Id: ids.next('ep'), URL: url, Proto, Opts, Extra: { Token: '' } }
+    const notice = isOurs ? agentNoticeIn(Extra?.Metadata ?? '') : undefined
+    if (notice) {
+      const URL = await this.#follow(notice)
+      return { Id: ids.next('ep'), URL, Proto, Opts, Extra: { Token: '' } }
     }
+    this.#namesToCome.goOn()
     this.#checkRoom()
     sessions.countBind(this)
     try {
@@ -306,6 +316,7 @@ export class AgentSession implements TableEntry {
     this.#notices?.stop()
     this.#silence.abort()
     this.#superseding.stop()
+    this.#namesToCome.stop()
     this.#ending.abort()
     for (const endpoint of this.endpoints()) this.#suspend(endpoint)
     for (const name of this.#drained) this.#deps.registry.holdFromNow(name)
@@ -452,16 +463,11 @@ export class AgentSession implements TableEntry {
     return endpoint
   }
 
-  /** What the device had, and does not take back, it has given up while nobody heard of that. */
-  async #awaitReturn(): Promise<void> {
-    const { clock, registry, limits } = this.#deps
-    const since = clock.monotonic()
-    try {
-      await clock.sleep(limits.returnMs, this.#ending.signal)
-    } catch {
-      return
-    }
-    registry.forgetLeftBy(this.identity, since)
+  /** Resolves with the URL that answers it. */
+  async #follow(notice: AgentNotice): Promise<string> {
+    if (notice.type === 'drain') return drainedUrl(await this.#drain(notice.withinMs))
+    this.#namesToCome.complete()
+    return COMPLETED_URL
   }
 
   /** Withdraws all names, waits for what is under way; answers how much is left of it. */

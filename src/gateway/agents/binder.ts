@@ -46,8 +46,6 @@ export interface BinderOf {
   readonly ownerId: string | null
   readonly deviceId?: string | undefined
   readonly instance?: string | undefined
-  /** The random host that it has at the other of HTTP and HTTPS, for the same service. */
-  readonly pairedHost?: (protocol: EndpointProtocol, forwardsTo: string) => string | undefined
 }
 
 /** What an accepted bind comes down to. */
@@ -132,7 +130,7 @@ export class Binder {
       description,
       trafficPolicy,
       around,
-      token: isChosen ? this.#tokenOf(host, who.ownerId) : '',
+      token: protocol !== 'tcp' && isChosen ? this.#tokenOf(host, who.ownerId) : '',
       isPooled,
       poolMember: isPooled ? (who.deviceId ?? (request.Id || undefined)) : undefined,
     }
@@ -171,8 +169,7 @@ export class Binder {
     )
   }
 
-  #addressOf({ Id, Opts, ForwardsTo, Extra }: BindRequest, who: BinderOf) {
-    const { ownerId, ...device } = who
+  #addressOf({ Id, Opts, ForwardsTo }: BindRequest, { ownerId, ...device }: BinderOf) {
     const { authority, tcpAddresses: addresses } = this.#deps
     const asked = Opts.Addr.toLowerCase()
     if (isInternal(asked)) {
@@ -187,10 +184,7 @@ export class Binder {
       )
     }
     if (Opts.Addr !== '') return addresses.read(Opts.Addr, 301)
-    const token = Extra?.Token ?? ''
-    const [given = ''] = token.split(' ')
     return addresses.draw({
-      given: isSame(token, this.#tokenOf(given, ownerId)) ? given : undefined,
       ...device,
       ownerId,
       endpointId: Id,
@@ -207,12 +201,11 @@ export class Binder {
   }
 
   #hostOf(
-    { Opts, Extra, ForwardsTo }: BindRequest,
-    who: BinderOf,
+    { Opts, Extra }: BindRequest,
+    { credentialId, ownerId }: BinderOf,
     protocol: EndpointProtocol,
     mayJoin: boolean,
   ): string {
-    const { credentialId, ownerId } = who
     const asked = (Opts.Domain || Opts.Hostname).toLowerCase()
     if (asked) return checked(asked)
     const { authority, registry } = this.#deps
@@ -225,8 +218,6 @@ export class Binder {
     }
     const given = this.#givenBefore(Extra?.Token ?? '', { credentialId, ownerId }, suffix)
     if (given !== undefined && mayHave(given)) return given
-    const paired = who.pairedHost?.(protocol, ForwardsTo)
-    if (paired?.endsWith(suffix) && mayHave(paired)) return paired
     return drawHost(suffix, mayHave)
   }
 

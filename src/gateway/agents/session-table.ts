@@ -7,9 +7,12 @@ import { ServiceError } from '../records/service-error.ts'
 
 const MINUTE_MS = 60_000
 const TURN_MS = 1_000
+/** Connections of one process: twice as many as it opens, for those that another set replaces. */
+const MAX_OF_PROCESS = 40
 
 /** What one credential may use at once, and how fast. */
 export interface CredentialLimits {
+  /** Several connections of one process count as one. */
   readonly sessions: number
   readonly sessionsPerMinute: number
   readonly endpoints: number
@@ -185,11 +188,41 @@ export class SessionTable {
    * Throws ServiceError 108 or 349 when the credential has its fill.
    */
   add(session: TableEntry): void {
-    const { clientId, identity } = session
-    const { credentialId, deviceId } = identity
+    const { identity } = session
+    const { credentialId } = identity
     const peers = this.#peersOf(credentialId)
     const ghosts = peers.filter((peer) => isGhost(peer, session))
-    const here = peers.length - ghosts.length
+    const others = peers.filter((peer) => !ghosts.includes(peer))
+    const own = others.filter((peer) => isSameProcess(peer.identity, identity)).length
+    if (own > 0) this.#checkLane(session, own)
+    else this.#checkSession(session, new Set(others.map(processKey)).size)
+    for (const ghost of ghosts) ghost.end('the device connected again', 'superseded')
+    insert(this.#byCredential, credentialId, session)
+    insert(this.#byDevice, deviceKey(session.identity), session)
+    this.#byId.set(session.id, session)
+    try {
+      this.#watch?.came(session)
+    } catch (error) {
+      // It has not come, so it never goes.
+      this.#drop(session)
+      throw error
+    }
+  }
+
+  /** Another connection of a process that has `own` of them. */
+  #checkLane({ identity: { credentialId, deviceId } }: TableEntry, own: number): void {
+    const perMinute = this.#limits.sessionsPerMinute
+    if (own < MAX_OF_PROCESS && this.#newSessions.take(`${credentialId} ${deviceId}`) === 0) return
+    throw new ServiceError(
+      349,
+      `The device ${deviceId} has ${own} connections, or opened more than ${perMinute} in a minute.`,
+    )
+  }
+
+  #checkSession(
+    { clientId, identity: { credentialId, deviceId } }: TableEntry,
+    here: number,
+  ): void {
     const room = this.#limits.sessions - here
     const sessions =
       here +
@@ -207,17 +240,6 @@ export class SessionTable {
         349,
         `The authtoken ${credentialId} opened more than ${this.#limits.sessionsPerMinute} sessions in a minute.`,
       )
-    }
-    for (const ghost of ghosts) ghost.end('the device connected again', 'superseded')
-    insert(this.#byCredential, credentialId, session)
-    insert(this.#byDevice, deviceKey(session.identity), session)
-    this.#byId.set(session.id, session)
-    try {
-      this.#watch?.came(session)
-    } catch (error) {
-      // It has not come, so it never goes.
-      this.#drop(session)
-      throw error
     }
   }
 
@@ -296,6 +318,11 @@ function isGhost(
   const { deviceId, instance } = session.identity
   if (deviceId === undefined || deviceId !== old.identity.deviceId) return false
   return instance === undefined || old.identity.instance === undefined
+}
+
+/** The same for all connections of a process. */
+function processKey({ id, identity: { deviceId, instance } }: TableEntry): string {
+  return deviceId === undefined || instance === undefined ? id : `${deviceId} ${instance}`
 }
 
 /** Of one account; undefined for agents that do not say which device they are. */

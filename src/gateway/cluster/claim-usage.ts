@@ -63,7 +63,10 @@ export class ClaimUsage {
     for (const { facts } of this.#of(credentialId)) {
       const isOwn = deviceId !== undefined && deviceId === facts.deviceId
       if (isOwn || clientId === facts.clientId) moving = 1
-      sessions.add(facts.sessionId)
+      // Several connections of one process count as one.
+      sessions.add(
+        facts.instance === null ? facts.sessionId : `${facts.deviceId} ${facts.instance}`,
+      )
     }
     return sessions.size - moving
   }

@@ -1,4 +1,5 @@
 import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
+import { type AwayEvent, type AwayState, nextAwayState } from './away-state.ts'
 
 /**
  * Which device of an account it is. What a device says of itself, others could say, too: it is known by
@@ -61,8 +62,12 @@ export class AwayName implements NameFacts {
   readonly instance: string | undefined
   readonly drawn: NameFacts['drawn']
   readonly isPooled: boolean
-  /** Until then requests may wait for it; monotonic. */
-  heldUntil: number
+  #state: AwayState = 'held'
+  #heldUntil: number
+  /** Of its device, while that is back and may bind the name. */
+  #return: DeviceReturn | undefined
+  /** Whether requests wait for that. */
+  #waits = false
   /** From then on nobody knows that it was here; monotonic. */
   readonly forgottenAt: number
   readonly waiting = new Set<HeldRequest>()
@@ -79,11 +84,75 @@ export class AwayName implements NameFacts {
     this.instance = facts.instance
     this.drawn = facts.drawn
     this.isPooled = facts.isPooled === true
-    this.heldUntil = heldUntil
+    this.#heldUntil = heldUntil
     this.forgottenAt = forgottenAt
   }
 
+  /** How long requests may wait for it, as far as is known now; monotonic. */
+  get heldUntil(): number {
+    const until = this.#waits ? this.#return?.until : undefined
+    return Math.max(this.#heldUntil, until ?? Number.NEGATIVE_INFINITY)
+  }
+
+  /** `now` is monotonic. */
+  stateAt(now: number): AwayState {
+    if (now >= this.heldUntil) this.#move('expire')
+    // Given up for away, its device has gone on after all.
+    else if (this.#state === 'away') this.#move('return')
+    return this.#state
+  }
+
+  /** Whether requests may wait for it. */
   isHeld(now: number): boolean {
-    return now < this.heldUntil
+    return this.stateAt(now) !== 'away'
+  }
+
+  /** The hold lasts until then. */
+  hold(until: number): void {
+    this.#heldUntil = until
+    this.#move('hold')
+  }
+
+  /** Its device is connected, and goes through its names; requests wait if they do so at all. */
+  startReturn(device: DeviceReturn, waits: boolean): void {
+    this.#return?.names.delete(this)
+    this.#return = device
+    this.#waits = waits
+    device.names.add(this)
+    if (waits) this.#move('return')
+  }
+
+  /** The return it takes part in, if any. */
+  get returning(): DeviceReturn | undefined {
+    return this.#return
+  }
+
+  /** Its device has gone before it had all names; the hold lasts until then. */
+  loseReturn(heldUntil: number): void {
+    this.#return?.names.delete(this)
+    this.#return = undefined
+    this.#heldUntil = heldUntil
+    this.#move('lose')
+  }
+
+  #move(event: AwayEvent): void {
+    this.#state = nextAwayState(this.#state, event)
+  }
+}
+
+/**
+ * A device that is connected again and binds its names, one after the other: those that are still to come
+ * wait for it as long as it goes on.
+ */
+export class DeviceReturn {
+  /** Those of its names that are away. */
+  readonly names = new Set<AwayName>()
+  /** Monotonic: the device counts as done then, unless it goes on. */
+  until = Number.NEGATIVE_INFINITY
+  /** Connections of the device that take part. */
+  sessions = 0
+
+  goOn(until: number): void {
+    this.until = Math.max(this.until, until)
   }
 }

@@ -23,11 +23,11 @@ export interface AgentIdentity {
   readonly legNumber?: number
   /** Made once per process; undefined when the agent sends none. */
   readonly instance: string | undefined
+  /** It says when it has bound all of its names. */
+  readonly tellsComplete?: boolean
   /** Within it the agent sends heartbeats of its own, and wants none; undefined: it says nothing. */
   readonly ownHeartbeatMs?: number | undefined
   readonly agentVersion: string
-  /** It speaks version 2 of the protocol alone, as agents of version 2 do. */
-  readonly isOfVersion2?: boolean
   readonly os: string
   readonly arch: string
   readonly hostname: string

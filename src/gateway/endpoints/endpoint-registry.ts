@@ -11,6 +11,7 @@ import { AddressTable } from './address-table.ts'
 import {
   AwayName,
   type DeviceMark,
+  DeviceReturn,
   type HeldRequest,
   isSameDevice,
   type NameFacts,
@@ -255,17 +256,18 @@ export class EndpointRegistry {
 
   /** Nobody waits for the name any more; that its device is away is known as before. */
   stopHolding(name: AwayName): void {
-    name.heldUntil = this.#now()
+    name.hold(this.#now())
   }
 
   /** The time that requests wait for a name begins now. */
   holdFromNow(name: AwayName): void {
-    if (this.#away.has(name)) name.heldUntil = this.#now() + this.#holdMs
+    if (this.#away.has(name)) name.hold(this.#now() + this.#holdMs)
   }
 
   /** Nobody has the name any more; who waits for it hears of that. */
   forget(name: AwayName): void {
     if (!this.#away.remove(name)) return
+    name.returning?.names.delete(name)
     this.#clear(name)
     this.#held.release(name)
   }
@@ -276,15 +278,34 @@ export class EndpointRegistry {
   }
 
   /**
-   * The device is back and has taken what it wants: of the names that were away when it came,
-   * nobody has those that are still so. Those of pools are not its own alone.
+   * The device is connected again: requests wait for the names that it has not bound yet, for `quietMs`
+   * after each sign that it goes on. Several connections of a device take part in one return.
    */
-  forgetLeftBy(device: DeviceMark & Pick<NameFacts, 'ownerId'>, since: number): void {
-    if (device.deviceId === undefined) return
-    for (const name of [...this.#away.all(device.ownerId)]) {
-      if (!isSameDevice(name, device) || name.isPooled) continue
-      if (name.forgottenAt < since + AWAY_MS) this.forget(name)
-    }
+  startReturn(device: DeviceMark & Pick<NameFacts, 'ownerId'>, quietMs: number): DeviceReturn {
+    const names = [...this.#away.all(device.ownerId)].filter((it) => isSameDevice(it, device))
+    const known = names.find(({ returning }) => returning && returning.sessions > 0)?.returning
+    const found = known ?? new DeviceReturn()
+    found.goOn(this.#now() + quietMs)
+    // Where nobody waits for a device that is away, nobody waits for one that comes back.
+    const waits = this.#holdMs > 0
+    for (const name of names) if (name.returning !== found) name.startReturn(found, waits)
+    return found
+  }
+
+  /**
+   * The device has taken what it wants: of the names that were away when it came, nobody has those that
+   * are still so. Those of pools are not its own alone.
+   */
+  endReturn(device: DeviceReturn): void {
+    for (const name of [...device.names]) if (!name.isPooled) this.forget(name)
+  }
+
+  /** A connection has ended before the device had all of its names: the hold begins anew. */
+  loseReturn(device: DeviceReturn): void {
+    device.sessions -= 1
+    if (device.sessions > 0) return
+    const until = this.#now() + this.#holdMs
+    for (const name of [...device.names]) name.loseReturn(until)
   }
 
   /** Has a request wait for a name; false when it is not held any more, or there is no place. */

@@ -102,7 +102,7 @@ export class Ingress {
       addresses: options.addresses,
       proxies: options.proxies,
       http2Streams: { open: 0 },
-      pieceShares: new PieceShares(clock),
+      pieceShares: new PieceShares(),
       now: clock.monotonic(),
     }
     this.#entrance = new PeerEntrance({

@@ -1,7 +1,8 @@
+import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { NameHolder } from '../access/name-claims.ts'
 import type { Claim } from '../cluster/claim.ts'
-import { type DeviceMark, isSameDevice } from '../endpoints/away-name.ts'
+import { type AwayName, type DeviceMark, isSameDevice } from '../endpoints/away-name.ts'
 import type { SessionEnd } from '../endpoints/connected-agent.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import type { EndpointPolicies, PlacedStates } from '../endpoints/endpoint-policies.ts'
@@ -9,6 +10,8 @@ import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { MovedLimits } from './moved-limits.ts'
 import { DRAIN_MS } from './node-drain.ts'
 
+/** A device that takes its names to another node is thought to take the next one within it. */
+const NEXT_NAME_MS = 10_000
 /** As long as where both processes of a device come to one node. */
 const ANSWER_MS = 2_000
 
@@ -27,6 +30,7 @@ export interface MovesOptions {
   readonly limits: Pick<MovedLimits, 'give' | 'hasCounted'>
   /** Whether this node gives up what it can. */
   readonly isDraining: () => boolean
+  readonly clock: Clock
   readonly log: Logger
 }
 
@@ -123,8 +127,18 @@ export class Moves {
     )
     // What is no device's is nobody's to take along.
     if (!(isCloud && isDraining()) && holders.length > 0) return false
+    if (away) this.#goOn(away, wanted)
     limits.give(own, this.statesOf(own) ?? new Map())
     return true
+  }
+
+  /** A device binds its names at another node: visitors wait for the others here while it does so. */
+  #goOn(away: AwayName, wanted: Claim['facts']): void {
+    const { registry, clock } = this.#options
+    const device = markOf(wanted)
+    if (!isSameDevice(away, device)) return
+    if (away.returning) away.returning.goOn(clock.monotonic() + NEXT_NAME_MS)
+    else registry.startReturn({ ...device, ownerId: wanted.ownerId }, NEXT_NAME_MS)
   }
 
   #move(endpoint: AgentEndpoint, session: MovingSession | undefined): void {

@@ -108,6 +108,21 @@ describe('SessionTable', () => {
     expect([table.size, table.find(a.id), [...table.all()]]).toEqual([1, undefined, [b]])
   })
 
+  it('counts the connections of a process as one, up to a bound', () => {
+    const { table } = openTable({ sessions: 2 })
+    let count = 0
+    const add = (deviceId: string, instance: string) => {
+      count += 1
+      const who = { credentialId: 'cr_a', deviceId, instance }
+      table.add(new Entry(table, `ts_${count}`, who, `client_${count}`))
+    }
+    for (let lane = 0; lane < 40; lane += 1) add('dev_1', 'p')
+    add('dev_2', 'q')
+    expect(serviceCode(() => add('dev_3', 'r'))).toBe(108)
+    expect(serviceCode(() => add('dev_1', 'p'))).toBe(349)
+    expect(table.size).toBe(41)
+  })
+
   it('keeps nothing of a session that could not be told of', () => {
     const told: string[] = []
     let isBroken = true

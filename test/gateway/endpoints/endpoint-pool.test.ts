@@ -81,7 +81,7 @@ describe('a pool', () => {
     const away = registry.suspend(b, WHO)
     expect(registry.match(HOST, 'https')).toBe(away)
     // Another device may bring it back: that this one does not says nothing.
-    registry.forgetLeftBy({ ownerId: null, ...WHO }, Number.POSITIVE_INFINITY)
+    registry.endReturn(registry.startReturn({ ownerId: null, ...WHO }, 10_000))
     expect(registry.match(HOST, 'https')).toBe(away)
     registry.add(a)
     expect(registry.match(HOST, 'https')).toBe(a)

@@ -86,14 +86,18 @@ describe.skipIf(!hasPostgres)('the limits of an authtoken at several gateways', 
 
   it('count one session less of a device that may be about to move, and no more', async () => {
     const { one, two } = await start({ sessions: 2 })
-    for (const name of ['a', 'b']) {
-      const session = await connectSdk(one, { metadata: deviceOf('cam') })
+    for (const name of ['cam', 'door']) {
+      const session = await connectSdk(one, { metadata: deviceOf(name) })
       await bind(session, `${name}.site.test`)
     }
     await knows(two, 2)
     await bind(await connectSdk(two, { metadata: deviceOf('cam') }), 'c.site.test')
-    expect(await sdkCode(connectSdk(two, { metadata: deviceOf('cam') }))).toContain('ERR_NGROK_108')
+    expect(await sdkCode(connectSdk(two, { metadata: deviceOf('gate') }))).toContain(
+      'ERR_NGROK_108',
+    )
     await knows(one, 1)
-    expect(await sdkCode(connectSdk(one, { metadata: deviceOf('cam') }))).toContain('ERR_NGROK_108')
+    expect(await sdkCode(connectSdk(one, { metadata: deviceOf('gate') }))).toContain(
+      'ERR_NGROK_108',
+    )
   })
 })

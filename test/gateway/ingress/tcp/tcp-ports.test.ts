@@ -53,7 +53,7 @@ async function startPorts(
     coalescer: new WriteCoalescer(),
     askSeal: new AskSeal(clock),
     http2Streams: { open: 0 },
-    pieceShares: new PieceShares(clock),
+    pieceShares: new PieceShares(),
     now: clock.monotonic(),
   }
   const range = somePorts()

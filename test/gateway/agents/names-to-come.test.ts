@@ -1,0 +1,149 @@
+import { describe, expect, it } from 'vitest'
+import { deviceMetadata, forward, startDeviceService, visit } from '../../helpers/device-sdk.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+import { RawAgent } from '../../helpers/raw-agent.ts'
+import { connectSdk, inTime, startGateway } from '../../helpers/running-gateway.ts'
+
+const HOUR_MS = 3_600_000
+const LATE_MS = 30_000
+const COMPLETE = JSON.stringify({ 'device-agent': { complete: {} } })
+const NAMES = ['a.site.test', 'b.site.test', 'c.site.test'] as const
+
+const metadataOf = (tellsComplete: boolean) =>
+  JSON.stringify({
+    ...JSON.parse(deviceMetadata('process-1')),
+    ...(tellsComplete && { tells_complete: true }),
+  })
+
+/** A device with three names, which the gateway then finds dead. */
+async function lostDevice({
+  tellsComplete = true,
+  ...options
+}: {
+  tellsComplete?: boolean
+  holdMs?: number
+} = {}) {
+  const clock = new ManualClock(Date.now())
+  const agentLimits = { heartbeatIntervalMs: HOUR_MS, heartbeatToleranceMs: HOUR_MS }
+  const running = await startGateway({ clock, agentLimits, ...options })
+  const service = await startDeviceService((_request, response) => void response.end('hello'))
+  const metadata = metadataOf(tellsComplete)
+  const before = await connectSdk(running, { metadata })
+  for (const domain of NAMES) await forward(before, service, { domain })
+  const { sessions, registry } = running.gateway.parts
+  for (const session of [...sessions.all()]) session.end('the agent does not answer heartbeats')
+  const held = (count: number) => eventually(() => expect(registry.held.size).toBe(count))
+  const statusOf = async (host: string) => (await visit(running, { host })).status
+  /** As an agent of ours does it. */
+  const say = async (agent: RawAgent, message: string) =>
+    (await agent.bind('complete.device-agent.internal', { Extra: { Metadata: message } })).URL
+  /** A connection of the same device by hand. */
+  const back = async () => {
+    const agent = await RawAgent.connect(running)
+    await agent.auth(running.authtoken.reveal(), { Metadata: metadata })
+    return agent
+  }
+  return {
+    ...running,
+    running,
+    clock,
+    service,
+    metadata,
+    held,
+    statusOf,
+    say,
+    back,
+    sessions,
+    registry,
+  }
+}
+
+describe('names that their device has not bound again yet', () => {
+  it('are waited for as long as the device goes through its names, and not longer than they are wanted', async () => {
+    const on = await lostDevice()
+    const session = await connectSdk(on.running, { metadata: on.metadata })
+    const [b, c] = [on.statusOf('b.site.test'), on.statusOf('c.site.test')]
+    await on.held(2)
+    // Longer than the hold, each time.
+    await on.clock.advance(LATE_MS)
+    await forward(session, on.service, { domain: 'a.site.test' })
+    await on.clock.advance(LATE_MS)
+    await on.held(2)
+    expect(await on.statusOf('a.site.test')).toBe(200)
+    await forward(session, on.service, { domain: 'b.site.test' })
+    expect(await b).toBe(200)
+    const told = session.httpEndpoint().domain('complete.device-agent.internal').metadata(COMPLETE)
+    expect((await inTime(told.listen())).url()).toBe('complete:')
+    // The device wants it no more: it was deleted meanwhile.
+    expect([await c, await on.statusOf('c.site.test')]).toEqual([404, 404])
+  })
+
+  it('are held anew when the device is lost again, and get 503 after that', async () => {
+    const on = await lostDevice()
+    await on.back()
+    await on.clock.advance(LATE_MS)
+    const waiting = on.statusOf('b.site.test')
+    await on.held(1)
+    for (const session of [...on.sessions.all()]) session.end('the connection was lost')
+    await on.clock.advance(9_000)
+    await on.held(1)
+    await on.clock.advance(2_000)
+    expect([await waiting, await on.statusOf('b.site.test')]).toEqual([503, 503])
+  })
+
+  it('get 503 and never 404 from a device that binds nothing more, and serve when it goes on after all', async () => {
+    const on = await lostDevice()
+    const agent = await on.back()
+    await on.clock.advance(61_000)
+    expect(await on.statusOf('b.site.test')).toBe(503)
+    expect((await agent.bind('a.site.test')).Error ?? '').toBe('')
+    const waiting = on.statusOf('b.site.test')
+    await on.held(1)
+    const session = await connectSdk(on.running, { metadata: on.metadata })
+    await forward(session, on.service, { domain: 'b.site.test' })
+    expect(await waiting).toBe(200)
+  })
+
+  it('are nobody’s when a device that does not say so has bound nothing for a while', async () => {
+    const on = await lostDevice({ tellsComplete: false })
+    const agent = await on.back()
+    await on.clock.advance(9_000)
+    await agent.bind('a.site.test')
+    await on.clock.advance(9_000)
+    await agent.bind('b.site.test')
+    const waiting = on.statusOf('c.site.test')
+    await on.held(1)
+    await on.clock.advance(9_000)
+    await on.held(1)
+    await on.clock.advance(2_000)
+    expect(await waiting).toBe(404)
+  })
+
+  it('belong to the device: what another connection of it, or another device, does changes nothing', async () => {
+    const on = await lostDevice()
+    const [first] = [await on.back(), await on.back()]
+    const other = await RawAgent.connect(on.running)
+    const metadata = JSON.stringify({ device_id: 'another', instance: 'x', tells_complete: true })
+    await other.auth(on.authtoken.reveal(), { Metadata: metadata })
+    await on.say(other, COMPLETE)
+    await on.clock.advance(LATE_MS)
+    const waiting = on.statusOf('b.site.test')
+    await on.held(1)
+    // One of the two connections is left.
+    first?.cut()
+    await eventually(() => expect(on.sessions.size).toBe(2))
+    await on.clock.advance(LATE_MS - 2_000)
+    await on.held(1)
+    await on.clock.advance(3_000)
+    expect(await waiting).toBe(503)
+  })
+
+  it('are not waited for where nobody waits for devices', async () => {
+    const on = await lostDevice({ holdMs: 0 })
+    const agent = await on.back()
+    expect(await on.statusOf('b.site.test')).toBe(503)
+    await on.say(agent, COMPLETE)
+    expect(await on.statusOf('b.site.test')).toBe(404)
+  })
+})
