@@ -92,7 +92,10 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
 
   const agent = new Agent({
     database,
-    connector: new NgrokConnector({ version, log, heartbeat: link.heartbeat }),
+    connector: new NgrokConnector({
+      ...{ version, log, heartbeat: link.heartbeat },
+      hasLanes: !link.isMetered,
+    }),
     dataDir,
     authtoken: {
       files: config.authtokenFile === undefined ? [] : [config.authtokenFile],

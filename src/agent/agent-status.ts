@@ -78,6 +78,8 @@ export interface AgentStatus {
   readonly clock: { readonly now: number; readonly skewMs: number | undefined }
 }
 
+/** From so long a round trip on, in ms, a person should know why all takes its time. */
+const SLOW_LINK_MS = 1_000
 /** A difference that certificates and signatures begin to mind. */
 const MAX_SKEW_MS = 60_000
 
@@ -98,7 +100,12 @@ export function concludeStatus(facts: AgentFacts): AgentStatus {
   return {
     ...facts,
     tunnels,
-    verdict: oneSentence([headline(tunnels), ...complaints, ...unverified]),
+    verdict: oneSentence([
+      headline(tunnels),
+      ...complaints,
+      ...slowness(facts.link, tunnels),
+      ...unverified,
+    ]),
     healthy: complaints.length === 0 && notReady.length === 0 && tunnels.online === tunnels.total,
     ready: notReady.length === 0,
     notReady,
@@ -204,6 +211,13 @@ function troubles(tunnels: readonly Tunnel[]): string[] {
   })
 }
 
+/** No fault of anybody: what it means for the tunnels. */
+function slowness({ state, latencyMs = 0 }: LinkStatus, { opening }: TunnelCounts): string[] {
+  if (!hasSession(state) || latencyMs < SLOW_LINK_MS) return []
+  const still = opening > 0 ? `, ${counted(opening, 'tunnel')} still opening` : ''
+  return [`slow link: round trip ${(latencyMs / 1_000).toFixed(1)} s${still}`]
+}
+
 function notReadyOf({ link, ownEndpoint, resources }: AgentFacts, tunnels: TunnelCounts): string[] {
   const notReady: string[] = []
   if ('problem' in resources) notReady.push(`The agent is out of ${resources.name}.`)
@@ -238,7 +252,6 @@ const UPSTREAM_SENTENCES: Partial<Record<Upstream | 'unhealthy', (services: stri
     `health check failed for ${services}: start the upstream or check its log`,
   slow: (services) => `requests to ${services} time out: check whether the upstream hangs`,
   garbage: (services) => `no valid HTTP from ${services}: check which service listens there`,
-  old_tls: (services) => `${services} only offers old TLS: update it or allow it`,
   untrusted: (services) => `certificate of ${services} not trusted: renew or allow it`,
 }
 

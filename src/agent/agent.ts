@@ -4,6 +4,7 @@ import type { Logger } from '../base/logger.ts'
 import type { AgentOptions } from './agent-options.ts'
 import { type AgentStatus, concludeStatus } from './agent-status.ts'
 import { AuthtokenSource } from './authtoken-source.ts'
+import type { Session } from './connector.ts'
 import { DeviceWatch } from './device/device-watch.ts'
 import { Identity } from './device/identity.ts'
 import { SteadyClock, withShownTimes } from './device/steady-clock.ts'
@@ -64,6 +65,8 @@ export class Agent {
   readonly #startedAt: number
   readonly #identity: Identity
   #isAnnounced = false
+  /** The session on which the service knows that all names are bound. */
+  #toldComplete: Session | undefined
   #stopped: Promise<void> | undefined
 
   constructor(options: AgentOptions) {
@@ -361,12 +364,23 @@ export class Agent {
     await tunnel.settle()
   }
 
+  /** Once for each session: what this device had besides is nobody's from then on. */
+  #tellComplete(): void {
+    const { session } = this.#link
+    if (!session || session === this.#toldComplete || this.#stopping.signal.aborted) return
+    const isOwnConcluded = this.#own?.isConcludedOn(session) ?? true
+    if (!isOwnConcluded || !this.#tunnels.areConcludedOn(session)) return
+    this.#toldComplete = session
+    void session.complete()
+  }
+
   /** Many changes at once are one piece of news. */
   #announce(): void {
     if (this.#isAnnounced) return
     this.#isAnnounced = true
     setImmediate(() => {
       this.#isAnnounced = false
+      this.#tellComplete()
       for (const listener of this.#listeners) listener()
     })
   }

@@ -19,6 +19,8 @@ export interface ConnectRequest {
   readonly caCert: string | undefined
   /** JSON text that the service keeps beside the session. */
   readonly metadata: string
+  /** How long it took to see that the service can be reached: a connect may take longer on a slow link. */
+  readonly preflightMs?: number
   /** The session is of no use any more, for good. Called at most once, and not after `close()`. */
   readonly onLost: (problem: Problem) => void
   readonly onHeartbeat: (latencyMs: number) => void
@@ -47,6 +49,13 @@ export interface Session {
    * open stays with the service when the session is closed then.
    */
   drain(withinMs: number): Promise<boolean>
+  /**
+   * Tells the service that all is open that is wanted here, as far as it can be: what this device had
+   * besides is not coming back. Never throws; a service that does not know that is told nothing.
+   */
+  complete(): Promise<void>
+  /** Another session serves: the service ends this one when nothing is under way on it. */
+  retire(): void
   /** Closes what is open, never throws. */
   close(): Promise<void>
 }

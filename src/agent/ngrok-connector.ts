@@ -1,8 +1,8 @@
 import { createRequire } from 'node:module'
 import type * as Sdk from '@ngrok/ngrok'
 import { abortable } from '../base/abortable.ts'
+import { type Clock, systemClock } from '../base/clock.ts'
 import { DeadlineError, withDeadline } from '../base/deadline.ts'
-import { Semaphore } from '../base/limit/semaphore.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import {
@@ -16,18 +16,20 @@ import {
 import { untrustedProblem } from './probes/connection-problem.ts'
 import { networkProblem, type Problem, ProblemError } from './problem.ts'
 import { serviceProblem } from './service-error.ts'
-import { DRAIN_DOMAIN, DRAINED, drainNotice, duplicateIn } from './sessions/gateway-notice.ts'
+import {
+  COMPLETE_DOMAIN,
+  COMPLETE_NOTICE,
+  DRAIN_DOMAIN,
+  DRAINED,
+  drainNotice,
+  duplicateIn,
+} from './sessions/gateway-notice.ts'
+import { RpcLanes } from './sessions/rpc-lanes.ts'
 import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'
 
 type EndpointBuilder = Sdk.HttpListenerBuilder | Sdk.TcpListenerBuilder | Sdk.TlsListenerBuilder
 
 const requirePackage = createRequire(import.meta.url)
-
-/**
- * The SDK runs the RPCs of a session one after the other. A few are handed over at once, so that
- * none waits for our event loop; with more, the deadline of the last would count the whole queue.
- */
-const RPC_AT_ONCE = 8
 
 export interface NgrokConnectorOptions {
   /** Of this agent, for the service's console. */
@@ -35,18 +37,34 @@ export interface NgrokConnectorOptions {
   readonly log: Logger
   /** Whole seconds, as the SDK wants them. */
   readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number }
+  /** More connections to a gateway of ours while many endpoints are to be opened; unset: yes. */
+  readonly hasLanes?: boolean
   readonly deadlines?: Partial<Deadlines>
+  readonly clock?: Clock
 }
 
 interface Deadlines {
-  /** A connect that takes longer never ends, and neither does any other in this process. */
+  /**
+   * A connect that takes longer never ends, and neither does any other in this process. It gets more on a
+   * link on which the preflight took long.
+   */
   readonly connectMs: number
+  /** For opening or closing an endpoint, while nothing at all comes back. */
   readonly bindMs: number
-  /** For closing one endpoint, and for closing the session. */
+  /** The same while the link shows other signs of life. */
+  readonly longestBindMs: number
+  /** For closing the session. */
   readonly closeMs: number
 }
 
-const DEADLINES: Deadlines = { connectMs: 15_000, bindMs: 10_000, closeMs: 3_000 }
+const DEADLINES: Deadlines = {
+  connectMs: 15_000,
+  bindMs: 10_000,
+  longestBindMs: 60_000,
+  closeMs: 3_000,
+}
+/** The SDK's connect has some more round trips than the preflight. */
+const CONNECT_SHARE = 5
 /** The SDK reports a silent link `interval + tolerance` after the last answer: 25 s. */
 const HEARTBEAT = { intervalS: 10, toleranceS: 15 }
 
@@ -65,9 +83,34 @@ export class NgrokConnector implements Connector {
   }
 
   async connect(request: ConnectRequest): Promise<Session> {
-    const { SessionBuilder } = await loadSdk()
+    const { clock = systemClock, hasLanes = true, log } = this.#options
     const liveness = new Liveness(request.onLost)
+    const isOurGateway = request.serverAddr !== undefined
+    const beganAt = clock.monotonic()
+    const first = await this.#openLane(request, request.onHeartbeat, (detail) =>
+      liveness.lose(detail),
+    )
+    const { onHeartbeat: _, ...others } = request
+    const session: NgrokSession = new NgrokSession(first, {
+      ...{ isOurGateway, liveness, deadlines: this.#deadlines, authtoken: request.authtoken },
+      connectMs: clock.monotonic() - beganAt,
+      openLane:
+        isOurGateway && hasLanes
+          ? () => this.#openLane(others, undefined, (detail) => session.lose(detail))
+          : undefined,
+      ...{ log, clock },
+    })
+    return session
+  }
+
+  async #openLane(
+    request: Omit<ConnectRequest, 'onHeartbeat'>,
+    onHeartbeat: ((latencyMs: number) => void) | undefined,
+    onLost: (detail: string) => void,
+  ): Promise<Lane> {
+    const { SessionBuilder } = await loadSdk()
     const { intervalS, toleranceS } = this.#options.heartbeat ?? HEARTBEAT
+    const lane = new Lane(onLost)
     const builder = new SessionBuilder()
       .authtoken(request.authtoken.reveal())
       .clientInfo('device-agent', this.#options.version)
@@ -77,13 +120,16 @@ export class NgrokConnector implements Connector {
       // False ends the SDK's own reconnecting, whose pauses grow to days. Anything but a boolean,
       // a promise or an exception here ends the process.
       .handleDisconnection((_address, error) => {
-        liveness.lose(`the connection to the service was lost: ${error}`)
+        lane.lose(`the connection to the service was lost: ${error}`)
         return false
       })
       // A missed heartbeat comes as null, which the SDK's types do not say.
       .handleHeartbeat((latencyMs: number | null) => {
-        if (latencyMs !== null) request.onHeartbeat(latencyMs)
-        else liveness.lose(`no heartbeat for ${intervalS + toleranceS} s`)
+        if (latencyMs === null) lane.lose(`no heartbeat for ${intervalS + toleranceS} s`)
+        else {
+          lane.onHeard()
+          onHeartbeat?.(latencyMs)
+        }
       })
       // The SDK tells the service yes whatever these do. An update carries notices of our gateway;
       // what is really one is not obeyed.
@@ -96,20 +142,17 @@ export class NgrokConnector implements Connector {
       })
     if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
     if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
-    const session = await this.#connect(builder, request.authtoken)
-    return new NgrokSession(session, {
-      isOurGateway: request.serverAddr !== undefined,
-      liveness,
-      deadlines: this.#deadlines,
-      authtoken: request.authtoken,
-      log: this.#options.log,
-    })
+    lane.session = await this.#connect(builder, request)
+    return lane
   }
 
-  async #connect(builder: Sdk.SessionBuilder, authtoken: Secret): Promise<Sdk.Session> {
-    const { connectMs } = this.#deadlines
+  async #connect(
+    builder: Sdk.SessionBuilder,
+    { authtoken, preflightMs = 0 }: Pick<ConnectRequest, 'authtoken' | 'preflightMs'>,
+  ): Promise<Sdk.Session> {
+    const withinMs = this.#deadlines.connectMs + CONNECT_SHARE * preflightMs
     try {
-      return await withDeadline(builder.connect(), connectMs, 'connecting to the service')
+      return await withDeadline(builder.connect(), withinMs, 'connecting to the service')
     } catch (error) {
       if (error instanceof DeadlineError) throw new PoisonedError(error.message)
       throw new ProblemError(sdkProblem(error, authtoken))
@@ -164,73 +207,150 @@ class Liveness {
   }
 }
 
+/** One connection of a session. The SDK does its RPCs one after the other. */
+class Lane {
+  readonly open = new Set<Sdk.Listener>()
+  isLost = false
+  onHeard = (): void => {}
+  #session: Sdk.Session | undefined
+  readonly #onLost: (detail: string) => void
+
+  constructor(onLost: (detail: string) => void) {
+    this.#onLost = onLost
+  }
+
+  /** There once it is connected. */
+  get session(): Sdk.Session {
+    if (!this.#session) throw new Error('the connection is not there yet')
+    return this.#session
+  }
+
+  set session(session: Sdk.Session) {
+    this.#session = session
+  }
+
+  lose(detail: string): void {
+    if (this.isLost) return
+    this.isLost = true
+    this.#onLost(detail)
+  }
+}
+
 interface SessionParts {
   /** Not the hosted service, which knows no notices of ours. */
   readonly isOurGateway: boolean
   readonly liveness: Liveness
   readonly deadlines: Deadlines
   readonly authtoken: Secret
+  readonly connectMs: number
+  readonly openLane: (() => Promise<Lane>) | undefined
   readonly log: Logger
+  readonly clock: Clock
 }
 
+/**
+ * A session of the link: one connection, or several while many endpoints are opened. With one of them all
+ * are lost, but for those of a session whose place another one has taken: those end one by one.
+ */
 class NgrokSession implements Session {
-  readonly #session: Sdk.Session
+  readonly #first: Lane
   readonly #parts: SessionParts
-  readonly #rpcs = new Semaphore(RPC_AT_ONCE)
-  readonly #open = new Set<Sdk.Listener>()
+  readonly #lanes: RpcLanes<Lane>
+  #isRetired = false
   #isDrained = false
 
-  constructor(session: Sdk.Session, parts: SessionParts) {
-    this.#session = session
+  constructor(first: Lane, parts: SessionParts) {
+    const { deadlines, liveness, connectMs, openLane, clock } = parts
+    this.#first = first
     this.#parts = parts
+    this.#lanes = new RpcLanes({
+      ...{ first, connectMs, clock },
+      openLane: openLane && (() => this.#admit(openLane)),
+      bounds: { silenceMs: deadlines.bindMs, longestMs: deadlines.longestBindMs },
+      // An RPC that gets no answer holds the only lock of its connection: nothing works after it.
+      onStalled: (detail) => liveness.lose(detail),
+    })
+    first.onHeard = () => this.#lanes.heard()
+    liveness.signal.addEventListener('abort', () => this.#lanes.close(), { once: true })
   }
 
   get isAlive(): boolean {
     return !this.#parts.liveness.isDead
   }
 
+  /** One of its connections has ended. */
+  lose(detail: string): void {
+    if (this.#isRetired && this.#lanes.all.some(({ isLost }) => !isLost)) return
+    this.#parts.liveness.lose(detail)
+  }
+
+  retire(): void {
+    this.#isRetired = true
+  }
+
   async open(request: EndpointRequest): Promise<Listener> {
-    const builder = this.#endpointOf(request)
+    const { authtoken } = this.#parts
+    this.#checkDialUrl(request)
     try {
-      const listener = await this.#rpcs.run(() => this.#bind(builder, request.dialUrl))
-      this.#watch(listener, request.onDropped)
-      const close = () => this.#rpcs.run(() => this.#close(listener))
+      const [lane, listener] = await this.#rpc(
+        (on) => this.#bind(on, request),
+        'opening an endpoint',
+      )
+      this.#watch(lane, listener, request.onDropped)
+      const close = () => this.#close(lane, listener)
       return { url: listener.url() ?? `https://${request.domain}`, close }
     } catch (error) {
-      throw new ProblemError(sdkProblem(error, this.#parts.authtoken))
+      throw new ProblemError(sdkProblem(error, authtoken))
     }
   }
 
-  /** Ends with the session: whoever waits for a dead one would be late for the next. */
-  async #bind(builder: EndpointBuilder, dialUrl: string): Promise<Sdk.Listener> {
-    const { deadlines, liveness } = this.#parts
-    liveness.signal.throwIfAborted()
-    const opened = builder.listenAndForward(dialUrl).then((listener) => {
-      this.#open.add(listener)
-      if (liveness.isDead) void this.#close(listener)
-      return listener
-    })
-    const rpc = this.#rpc(opened, deadlines.bindMs, 'opening an endpoint')
-    return abortable(rpc, liveness.signal)
+  async #bind(lane: Lane, request: EndpointRequest): Promise<[Lane, Sdk.Listener]> {
+    const listener = await this.#endpointOf(lane, request).listenAndForward(request.dialUrl)
+    lane.open.add(listener)
+    if (this.#parts.liveness.isDead) void this.#close(lane, listener)
+    return [lane, listener]
   }
 
   async drain(withinMs: number): Promise<boolean> {
-    const { deadlines, liveness } = this.#parts
-    if (liveness.isDead) return false
-    const builder = this.#session
-      .httpEndpoint()
-      .domain(DRAIN_DOMAIN)
-      .metadata(drainNotice(withinMs))
-    try {
-      const rpc = this.#rpc(builder.listen(), withinMs + deadlines.bindMs, 'draining')
-      const listener = await abortable(rpc, liveness.signal)
-      this.#isDrained = DRAINED.test(listener.url() ?? '')
-      // A service that takes it for an endpoint like any other.
-      if (!this.#isDrained) await this.#attempt(listener.close(), 'closing an endpoint')
-    } catch (error) {
-      this.#parts.log.debug({ err: messageOf(error, this.#parts.authtoken) }, 'not drained')
-    }
+    if (!this.isAlive) return false
+    const drained = this.#lanes.all.map(async (lane) => {
+      if (lane.isLost) return true
+      const url = await this.#say(lane, DRAIN_DOMAIN, drainNotice(withinMs), withinMs)
+      return url !== undefined && DRAINED.test(url)
+    })
+    this.#isDrained = (await Promise.all(drained)).every((isDrained) => isDrained)
     return this.#isDrained
+  }
+
+  async complete(): Promise<void> {
+    if (this.#parts.isOurGateway && this.isAlive) {
+      await this.#say(this.#first, COMPLETE_DOMAIN, COMPLETE_NOTICE)
+    }
+  }
+
+  /** By a bind that opens nothing at our gateway; resolves with the URL that answers it. */
+  async #say(
+    lane: Lane,
+    domain: string,
+    notice: string,
+    longestMs = 0,
+  ): Promise<string | undefined> {
+    const listen = () => lane.session.httpEndpoint().domain(domain).metadata(notice).listen()
+    try {
+      const listener = await this.#rpc(listen, 'telling the service', { lane, longestMs })
+      const url = listener.url() ?? ''
+      // After a drain the connection is closed, with what is open left to the service.
+      if (!DRAINED.test(url))
+        await this.#attempt(
+          this.#rpc(() => listener.close(), 'closing a message', { lane }),
+          'closing a message',
+        )
+      return url
+    } catch (error) {
+      const err = messageOf(error, this.#parts.authtoken)
+      this.#parts.log.debug({ err, domain }, 'the service was not told')
+      return undefined
+    }
   }
 
   /**
@@ -241,28 +361,59 @@ class NgrokSession implements Session {
    */
   async close(): Promise<void> {
     const isDead = this.#parts.liveness.isDead
+    this.#lanes.close()
     this.#parts.liveness.close()
-    const listeners = [...this.#open]
+    await Promise.all(this.#lanes.all.map((lane) => this.#closeLane(lane, isDead)))
+  }
+
+  async #closeLane(lane: Lane, isDead: boolean): Promise<void> {
+    const { session } = lane
+    const listeners = [...lane.open]
+    const closeAll = () => {
+      lane.open.clear()
+      return Promise.all(listeners.map((listener) => listener.close().catch(() => {})))
+    }
     if (this.#isDrained) {
-      await this.#attempt(this.#session.close(), 'closing a drained session')
-    } else if (isDead) {
-      await this.#attempt(this.#session.close(), 'closing a lost session')
-      await Promise.all(listeners.map((listener) => this.#close(listener)))
+      await this.#attempt(session.close(), 'closing a drained session')
+    } else if (isDead || lane.isLost) {
+      await this.#attempt(session.close(), 'closing a lost session')
+      await this.#attempt(closeAll(), 'closing the endpoints')
     } else {
-      const closed = listeners.map((listener) => this.#rpcs.run(() => this.#close(listener)))
-      await this.#attempt(Promise.all(closed), 'closing the endpoints')
-      await this.#attempt(this.#session.close(), 'closing the session')
+      await this.#attempt(closeAll(), 'closing the endpoints')
+      await this.#attempt(session.close(), 'closing the session')
     }
   }
 
-  #endpointOf(request: EndpointRequest): EndpointBuilder {
-    const { protocol, domain, dialUrl, http2, isPooled, forwardsTo, policy } = request
-    const { metadata, proxyProtocol } = request
+  async #admit(openLane: () => Promise<Lane>): Promise<Lane> {
+    const lane = await openLane()
+    lane.onHeard = () => this.#lanes.heard()
+    if (this.isAlive) return lane
+    // Those that there were are being closed.
+    void this.#closeLane(lane, true)
+    throw new Error('the session has ended')
+  }
+
+  /** Ends with the session: whoever waits for a dead one would be late for the next. */
+  async #rpc<T>(
+    call: (lane: Lane) => Promise<T>,
+    what: string,
+    options: { readonly lane?: Lane; readonly longestMs?: number } = {},
+  ): Promise<T> {
+    const { signal } = this.#parts.liveness
+    signal.throwIfAborted()
+    return abortable(this.#lanes.run(call, what, options), signal)
+  }
+
+  #checkDialUrl({ dialUrl }: EndpointRequest): void {
     // Without a scheme the SDK answers every request 502; an unknown one ends the process.
-    if (!/^(http:\/\/|tcp:\/\/|unix:\/)/.test(dialUrl)) {
-      throw new Error(`cannot forward to ${dialUrl}`)
-    }
-    const builder = this.#builderFor(protocol, domain)
+    if (/^(http:\/\/|tcp:\/\/|unix:\/)/.test(dialUrl)) return
+    throw new Error(`cannot forward to ${dialUrl}`)
+  }
+
+  #endpointOf({ session }: Lane, request: EndpointRequest): EndpointBuilder {
+    const { protocol, domain, http2, isPooled, forwardsTo, policy } = request
+    const { metadata, proxyProtocol } = request
+    const builder = builderFor(session, protocol, domain)
     builder.forwardsTo(forwardsTo)
     if (http2 && 'appProtocol' in builder) builder.appProtocol('http2')
     if (isPooled) builder.poolingEnabled(true)
@@ -277,52 +428,55 @@ class NgrokSession implements Session {
     return policy === undefined ? builder : builder.trafficPolicy(policy)
   }
 
-  #builderFor(protocol: TunnelProtocol = 'http', domain: string): EndpointBuilder {
-    if (protocol === 'http') return this.#session.httpEndpoint().domain(domain)
-    if (protocol === 'tls') return this.#session.tlsEndpoint().domain(domain)
-    const builder = this.#session.tcpEndpoint()
-    return domain === '' ? builder : builder.remoteAddr(domain)
-  }
-
   /** The SDK tells nobody but `join()` that an endpoint ended. */
-  #watch(listener: Sdk.Listener, onDropped: (problem: Problem) => void): void {
+  #watch(lane: Lane, listener: Sdk.Listener, onDropped: (problem: Problem) => void): void {
     const ended = listener.join().then(
       () => 'the endpoint ended',
       (error) => messageOf(error, this.#parts.authtoken),
     )
     void ended.then((message) => {
-      const isOurs = !this.#open.has(listener) || this.#parts.liveness.isDead
+      const isOurs = !lane.open.has(listener) || this.#parts.liveness.isDead || lane.isLost
       if (isOurs) return
       const closed =
         /ListenerClosed \{ message: "(.*)", error_code: (?:Some\("(\w+)"\)|None) \}/s.exec(message)
-      if (!closed) return this.#parts.liveness.lose(`the session ended: ${message}`)
-      void this.#close(listener)
+      if (!closed) return lane.lose(`the session ended: ${message}`)
+      void this.#close(lane, listener)
       const [, text, code] = closed
       return onDropped(serviceProblem(`the service closed the endpoint: ${text}`, code))
     })
   }
 
-  async #close(listener: Sdk.Listener): Promise<void> {
-    if (this.#open.delete(listener)) await this.#attempt(listener.close(), 'closing an endpoint')
-  }
-
-  async #attempt(call: Promise<unknown>, what: string): Promise<void> {
+  async #close(lane: Lane, listener: Sdk.Listener): Promise<void> {
+    if (!lane.open.delete(listener)) return
+    const close = () => listener.close()
+    const what = 'closing an endpoint'
     try {
-      await this.#rpc(call, this.#parts.deadlines.closeMs, what)
+      // Behind a dead connection nobody waits in a queue.
+      if (this.isAlive) await this.#rpc(close, what, { lane })
+      else await this.#attempt(close(), what)
     } catch (error) {
       this.#parts.log.debug({ err: messageOf(error, this.#parts.authtoken) }, `${what} failed`)
     }
   }
 
-  /** An RPC that gets no answer holds the session's only lock: nothing works after it. */
-  async #rpc<T>(call: Promise<T>, ms: number, what: string): Promise<T> {
+  async #attempt(call: Promise<unknown>, what: string): Promise<void> {
     try {
-      return await withDeadline(call, ms, what)
+      await withDeadline(call, this.#parts.deadlines.closeMs, what)
     } catch (error) {
-      if (error instanceof DeadlineError) this.#parts.liveness.lose(error.message)
-      throw error
+      this.#parts.log.debug({ err: messageOf(error, this.#parts.authtoken) }, `${what} failed`)
     }
   }
+}
+
+function builderFor(
+  session: Sdk.Session,
+  protocol: TunnelProtocol = 'http',
+  domain: string,
+): EndpointBuilder {
+  if (protocol === 'http') return session.httpEndpoint().domain(domain)
+  if (protocol === 'tls') return session.tlsEndpoint().domain(domain)
+  const builder = session.tcpEndpoint()
+  return domain === '' ? builder : builder.remoteAddr(domain)
 }
 
 const PREFIX = /^failed to (?:connect session|start listener): /

@@ -91,6 +91,11 @@ export class OwnEndpoint {
     }
   }
 
+  /** See `TunnelSupervisor`. */
+  isConcludedOn(session: Session): boolean {
+    return this.#supervisor.isConcludedOn(session)
+  }
+
   start(): void {
     this.#supervisor.start()
     this.probe.start()

@@ -1,5 +1,6 @@
 import { AppError } from '../base/app-error.ts'
 import { withDeadline } from '../base/deadline.ts'
+import type { Session } from './connector.ts'
 import { type SteadyClock, withMovedTimes } from './device/steady-clock.ts'
 import type { Inspections } from './inspection/inspections.ts'
 import { policyOf } from './policies/tunnel-policy.ts'
@@ -107,6 +108,11 @@ export class SupervisedTunnel {
   /** What the SDK dials for the endpoint that is open. */
   get dialUrl(): string | undefined {
     return this.#supervisor.dialUrl
+  }
+
+  /** See `TunnelSupervisor`. */
+  isConcludedOn(session: Session): boolean {
+    return this.#supervisor.isConcludedOn(session)
   }
 
   start(): void {

@@ -84,6 +84,8 @@ export class TunnelSupervisor {
   /** What is open is not what is wanted any more. */
   #isOutdated = false
   #open: OpenEndpoint | undefined
+  /** Where it is known for good what becomes of it: it is open there, or refused. */
+  #concludedOn: Session | undefined
   /** Why the service closed the endpoint. */
   #dropped: Problem | undefined
   #settled: Deferred<void> = createDeferred()
@@ -139,6 +141,11 @@ export class TunnelSupervisor {
   leave(): Promise<void> {
     this.#isLeaving = true
     return this.stop()
+  }
+
+  /** Whether it is open on a session, or was refused there. */
+  isConcludedOn(session: Session): boolean {
+    return this.#concludedOn === session
   }
 
   /** Resolves when the outcome of the present try is known: online, refused or waiting. */
@@ -198,11 +205,16 @@ export class TunnelSupervisor {
       const wanted = await this.#options.wanted()
       const isOpen = this.#open?.session === session && isDeepStrictEqual(this.#open.wanted, wanted)
       if (!isOpen) await this.#replace({ session, wanted })
-      if (!this.#isOutdated && !this.#dropped) this.#move('opened')
+      if (this.#isOutdated || this.#dropped) return
+      this.#concludedOn = session
+      this.#move('opened')
     } catch (error) {
       // Once the session is gone, that is the reason and not what the SDK makes of it.
       const isNews = session === this.#options.session() && !this.#isOutdated
-      if (isNews) await this.#pause(problemOf(error))
+      if (!isNews) return
+      const problem = problemOf(error)
+      if (problem.permanent || problem.reason === 'conflict') this.#concludedOn = session
+      await this.#pause(problem)
     }
   }
 

@@ -197,6 +197,12 @@ export class Tunnels {
     for (const entry of this.#entries.values()) entry.linkChanged(isAnother)
   }
 
+  /** Whether each is open on a session, or was refused there. */
+  areConcludedOn(session: Session): boolean {
+    for (const entry of this.#entries.values()) if (!entry.isConcludedOn(session)) return false
+    return true
+  }
+
   /** What visitors of some tunnels got, as the service tells it. */
   visitorsGot(reports: ReadonlyMap<string, VisitorReport>): void {
     for (const entry of this.#entries.values()) {

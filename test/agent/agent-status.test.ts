@@ -60,6 +60,20 @@ function conclude(change: Partial<AgentFacts> = {}) {
   })
 }
 
+it('says that the link is slow, with its figures, and calls nobody unhealthy for that', () => {
+  const link = { ...UP, latencyMs: 1_400 }
+  expect(conclude({ link, tunnels: [tunnel(), tunnel({ state: 'opening' })] }).verdict).toBe(
+    '1 of 2 tunnels online; slow link: round trip 1.4 s, 1 tunnel still opening',
+  )
+  expect(conclude({ link: { ...link, latencyMs: 4_000 }, tunnels: [tunnel()] })).toMatchObject({
+    verdict: 'the tunnel is online; slow link: round trip 4.0 s',
+    healthy: true,
+  })
+  expect(conclude({ link: { ...link, latencyMs: 999 }, tunnels: [tunnel()] }).verdict).toBe(
+    'the tunnel is online',
+  )
+})
+
 const own = (change: object) => ({
   domain: 'agent.test',
   url: 'https://agent.test',

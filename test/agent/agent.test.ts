@@ -160,6 +160,31 @@ describe('the link', () => {
     await eventually(() => expect(next.find('a').status.state).toBe('online'))
   })
 
+  it('tells the service once on each session that all is open that can be', async () => {
+    const { connector, again } = await withTunnels(['a', 'b', 'c'])
+    const hanging = gate()
+    let isTransient = true
+    connector.onOpen = ({ domain }) => {
+      if (domain === 'a.site.test') throw refusal(316)
+      if (domain === 'b.site.test' && isTransient) throw refusal(803)
+      return domain === 'c.site.test' ? hanging.wait() : undefined
+    }
+    const next = again()
+    await next.start()
+    await linkUp(next)
+    await eventually(() => expect(next.find('a').status.state).toBe('refused'))
+    hanging.open()
+    await eventually(() => expect(next.find('c').status.state).toBe('online'))
+    // One of them may still come: visitors of its name wait.
+    expect(connector.last.completed).toBe(0)
+    isTransient = false
+    await eventually(() => expect(next.find('b').status.state).toBe('online'))
+    await eventually(() => expect(connector.last.completed).toBe(1))
+    connector.last.lose()
+    await eventually(() => expect(connector.sessions).toHaveLength(3))
+    await eventually(() => expect(connector.last.completed).toBe(1))
+  })
+
   it('says which device this is', async () => {
     const { agent, connector } = await agentOnFake()
     await agent.start()
@@ -169,6 +194,7 @@ describe('the link', () => {
     expect(JSON.parse(connector.last.request.metadata)).toEqual({
       device_id: deviceId,
       instance: expect.stringMatching(/^[0-9a-f-]{36}$/),
+      tells_complete: true,
     })
   })
 

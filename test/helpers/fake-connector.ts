@@ -59,6 +59,8 @@ export class FakeSession implements Session {
   readonly #connector: FakeConnector
   isClosed = false
   isLost = false
+  /** How often it was said that all is open. */
+  completed = 0
 
   constructor(connector: FakeConnector, request: ConnectRequest) {
     this.#connector = connector
@@ -91,6 +93,12 @@ export class FakeSession implements Session {
     this.#connector.journal.push(`drain ${withinMs}`)
     return this.#connector.onDrain(withinMs)
   }
+
+  async complete(): Promise<void> {
+    this.completed += 1
+  }
+
+  retire(): void {}
 
   async close(): Promise<void> {
     this.isClosed = true

@@ -33,6 +33,7 @@ export class Identity {
     return JSON.stringify({
       device_id: this.#deviceId,
       instance: this.#instance,
+      tells_complete: true,
       ...(heartbeat && {
         heartbeat: { interval_s: heartbeat.intervalS, tolerance_s: heartbeat.toleranceS },
       }),

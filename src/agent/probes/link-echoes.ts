@@ -6,6 +6,8 @@ import type { Connector, ConnectRequest, Session } from '../connector.ts'
 interface Echo {
   /** When the latest heartbeat was sent that was answered, monotonic. */
   sentAt: number
+  /** Four round trips, as far as is known. */
+  slackMs: number
   readonly heard: AutoResetEvent
 }
 
@@ -17,6 +19,8 @@ const ROUNDING_MS = 1
  * neither does an echo of what was sent before. Resolves false at the deadline and when aborted.
  */
 export interface LinkWatch {
+  /** What a slow link may take in addition, in ms: some round trips. */
+  readonly slackMs?: number
   answers(signal: AbortSignal): Promise<boolean>
 }
 
@@ -44,16 +48,20 @@ export class LinkEchoes implements Connector {
 
   async connect(request: ConnectRequest): Promise<Session> {
     const { connector, clock, onNotice } = this.#options
-    const echo: Echo = { sentAt: Number.NEGATIVE_INFINITY, heard: new AutoResetEvent() }
+    const heard = new AutoResetEvent()
+    const echo: Echo = { sentAt: Number.NEGATIVE_INFINITY, slackMs: 0, heard }
+    const connectingAt = clock.monotonic()
     const session = await connector.connect({
       ...request,
       ...(onNotice && { onNotice }),
       onHeartbeat: (latencyMs) => {
         echo.sentAt = clock.monotonic() - latencyMs - ROUNDING_MS
+        echo.slackMs = 4 * latencyMs
         echo.heard.set()
         request.onHeartbeat(latencyMs)
       },
     })
+    if (echo.slackMs === 0) echo.slackMs = clock.monotonic() - connectingAt
     this.#echoes.set(session, echo)
     return session
   }
@@ -63,14 +71,16 @@ export class LinkEchoes implements Connector {
     const { clock, withinMs } = this.#options
     const beganAt = clock.monotonic()
     const echo = session && this.#echoes.get(session)
+    const slackMs = echo?.slackMs ?? 0
     return {
+      slackMs,
       answers: async (signal) => {
         if (!echo) return false
         const wake = () => echo.heard.set()
         signal.addEventListener('abort', wake, { once: true })
         try {
           while (echo.sentAt <= beganAt) {
-            const leftMs = beganAt + withinMs - clock.monotonic()
+            const leftMs = beganAt + withinMs + slackMs - clock.monotonic()
             if (leftMs <= 0 || signal.aborted) return false
             await echo.heard.wait(clock, leftMs)
           }

@@ -16,6 +16,8 @@ import { shownChain } from './shown-chain.ts'
 
 /** Where the SDK connects when nobody says otherwise. */
 export const HOSTED_SERVICE = 'connect.ngrok-agent.com:443'
+/** After a silence the next try waits twice as long, up to so many times the usual: the link may be slow. */
+const MAX_PATIENCE = 4
 /** Node gives up an address after 250 ms, which a mobile network does not always make. */
 const ADDRESS_ATTEMPT_MS = 1_500
 
@@ -53,6 +55,7 @@ export class Preflight {
   readonly #server: ListenAddress
   readonly #where: string
   #lookup: Promise<LookupAddress[]> | undefined
+  #patience = 1
 
   constructor(options: PreflightOptions) {
     this.#options = options
@@ -71,7 +74,7 @@ export class Preflight {
       host,
       port,
       lookup: answerWith(addresses),
-      autoSelectFamilyAttemptTimeout: ADDRESS_ATTEMPT_MS,
+      autoSelectFamilyAttemptTimeout: ADDRESS_ATTEMPT_MS * this.#patience,
     })
     try {
       await this.#until('connect', socket, timings.connectMs, signal)
@@ -98,15 +101,17 @@ export class Preflight {
       this.#lookup = undefined
     })
     try {
-      return await withDeadline(this.#lookup, dnsMs, 'resolving the name')
+      return await withDeadline(this.#lookup, dnsMs * this.#patience, 'resolving the name')
     } catch (error) {
       const isSlow = error instanceof DeadlineError
+      if (isSlow) this.#patience = Math.min(2 * this.#patience, MAX_PATIENCE)
       const code = isSlow ? Object.assign(new Error(), { code: 'EAI_AGAIN' }) : error
       throw new ProblemError(connectionProblem(host, code), { cause: error })
     }
   }
 
-  async #until(event: string, socket: Socket, ms: number, signal: AbortSignal): Promise<void> {
+  async #until(event: string, socket: Socket, usualMs: number, signal: AbortSignal): Promise<void> {
+    const ms = usualMs * this.#patience
     // Errors after the event are nobody's business.
     socket.on('error', () => {})
     const isOver = new AbortController()
@@ -117,6 +122,7 @@ export class Preflight {
       isOver.abort()
       signal.throwIfAborted()
       const isSilent = error instanceof DeadlineError
+      if (isSilent) this.#patience = Math.min(2 * this.#patience, MAX_PATIENCE)
       throw new ProblemError(
         isSilent ? silenceProblem(this.#where, ms) : connectionProblem(this.#where, error),
         { cause: error },

@@ -150,7 +150,9 @@ export class SelfProbe {
     this.#doubting = new AbortController()
     const doubting = this.#doubting.signal
     const link = watchLink()
-    const outcome = await this.#fetchNonce(url)
+    // The way there and the way from the service to this device are both on the link.
+    const deadlineMs = this.#options.timings.deadlineMs + 2 * (link.slackMs ?? 0)
+    const outcome = await this.#fetchNonce(url, deadlineMs)
     const isLinkFine = outcome.name === 'unanswered' && (await link.answers(doubting))
     if (this.#stopping.signal.aborted || this.#options.url() !== url) return
     // Nobody knows which of the two links it was about: the next probe follows at once.
@@ -187,14 +189,14 @@ export class SelfProbe {
     onRebuild(outcome.problem)
   }
 
-  async #fetchNonce(url: string): Promise<Outcome> {
-    const { request, timings, serviceTime } = this.#options
+  async #fetchNonce(url: string, deadlineMs: number): Promise<Outcome> {
+    const { request, serviceTime } = this.#options
     const expected = { nonce: randomText(), answer: randomText() }
     this.#expected = expected
     try {
       const { status, body, date, serviceCode } = await request(
         new URL(`${PROBE_PATH}/${expected.nonce}`, url),
-        { deadlineMs: timings.deadlineMs, signal: this.#stopping.signal },
+        { deadlineMs, signal: this.#stopping.signal },
       )
       if (date !== undefined) serviceTime.note(date)
       if (status === 200 && body === expected.answer) return { name: 'reached' }
@@ -206,9 +208,7 @@ export class SelfProbe {
       const misdated = isDateError(error) ? await this.#clockToBlame(url) : undefined
       if (misdated) return { name: 'misdated', problem: misdated }
       const isSlow = error instanceof DeadlineError
-      const problem = isSlow
-        ? silenceProblem(url, timings.deadlineMs)
-        : connectionProblem(url, error)
+      const problem = isSlow ? silenceProblem(url, deadlineMs) : connectionProblem(url, error)
       return { name: 'unanswered', problem }
     } finally {
       this.#expected = undefined

@@ -1,7 +1,8 @@
 import * as z from 'zod'
 
-/** The name of a bind that opens nothing: it carries a message to our gateway. */
+/** Names of binds that open nothing: they carry a message to our gateway. */
 export const DRAIN_DOMAIN = 'drain.device-agent.internal'
+export const COMPLETE_DOMAIN = 'complete.device-agent.internal'
 /** The URL that answers it, with the number of exchanges that were still under way. */
 export const DRAINED = /^drain:\d+$/
 
@@ -16,6 +17,9 @@ const Notice = z.object({
 export function drainNotice(withinMs: number): string {
   return JSON.stringify({ 'device-agent': { drain: { within_ms: withinMs } } })
 }
+
+/** Tells our gateway that all names are bound that this device wants: nobody has the others that it had. */
+export const COMPLETE_NOTICE = JSON.stringify({ 'device-agent': { complete: {} } })
 
 /** Who has the identity of this device, too, as our gateway says in the version of an update command. */
 export function duplicateIn(version: string): string | undefined {

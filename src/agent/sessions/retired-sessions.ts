@@ -25,6 +25,7 @@ export class RetiredSessions {
 
   /** Another session has its place. What is under way on it goes on until the service ends it. */
   retire(session: LinkSession): void {
+    session.sdk.retire()
     const { clock, retireMs } = this.#options
     const ended = new AbortController()
     this.#sessions.set(session, ended)

@@ -1,4 +1,5 @@
 import { abortable } from '../../base/abortable.ts'
+import type { Clock } from '../../base/clock.ts'
 import { Secret } from '../../base/secret.ts'
 import type { Connector } from '../connector.ts'
 import { type Problem, ProblemError } from '../problem.ts'
@@ -15,6 +16,7 @@ export interface SessionOpenerOptions {
   readonly caCert: string | undefined
   /** JSON text that says which device this is, and which process. */
   readonly metadata: () => string
+  readonly clock: Clock
 }
 
 /** Makes the sessions of the link, whatever they are for. */
@@ -58,15 +60,19 @@ export class SessionOpener {
 
   /** Throws ProblemError or PoisonedError, and the signal's reason. */
   async open(place: number, events: SessionEvents, signal: AbortSignal): Promise<LinkSession> {
-    const { connector, preflight, caCert, metadata } = this.#options
+    const { connector, preflight, caCert, metadata, clock } = this.#options
     const serverAddr = this.addressOf(place)
+    const beganAt = clock.monotonic()
     await preflight(serverAddr, signal)
+    const preflightMs = clock.monotonic() - beganAt
     const session = new LinkSession(place, this.requireAuthtoken(), events)
+    const connectingAt = clock.monotonic()
     const connecting = connector.connect({
       authtoken: session.authtoken,
       serverAddr,
       caCert,
       metadata: metadata(),
+      preflightMs,
       onLost: (problem) => session.end(problem),
       onHeartbeat: (latencyMs) => {
         session.latencyMs = latencyMs
@@ -76,6 +82,8 @@ export class SessionOpener {
     })
     try {
       session.sdk = await abortable(connecting, signal)
+      // Until a heartbeat says more: TCP, TLS and authentication are about four round trips.
+      session.latencyMs ??= Math.round((clock.monotonic() - connectingAt) / 4)
       return session
     } catch (error) {
       // A connect cannot be taken back: when it still succeeds, its session is put away.

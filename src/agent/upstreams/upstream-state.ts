@@ -1,26 +1,18 @@
 /**
  * How the local service behind a tunnel does. `slow`: it takes connections and does not answer in
  * time; that may be its nature, so it is never called down. `garbage`: what it answers is no HTTP.
- * `untrusted`: the certificate that it shows cannot be. `old_tls`: its TLS is too old to agree with.
+ * `untrusted`: the certificate that it shows cannot be.
  */
-export type Upstream = 'unknown' | 'up' | 'slow' | 'garbage' | 'untrusted' | 'old_tls' | 'down'
+export type Upstream = 'unknown' | 'up' | 'slow' | 'garbage' | 'untrusted' | 'down'
 
 /** `connected`: it took a connection, which says nothing about what it answers. */
-export type UpstreamEvent =
-  | 'connected'
-  | 'answered'
-  | 'hung'
-  | 'garbled'
-  | 'untrusted'
-  | 'old-tls'
-  | 'failed'
+export type UpstreamEvent = 'connected' | 'answered' | 'hung' | 'garbled' | 'untrusted' | 'failed'
 
 const SEEN = {
   answered: 'up',
   hung: 'slow',
   garbled: 'garbage',
   untrusted: 'untrusted',
-  'old-tls': 'old_tls',
   failed: 'down',
 } as const
 
@@ -31,7 +23,6 @@ const NEXT: Record<Upstream, Partial<Record<UpstreamEvent, Upstream>>> = {
   garbage: SEEN,
   // No connection is taken for one before its certificate is trusted.
   untrusted: { ...SEEN, connected: 'up' },
-  old_tls: { ...SEEN, connected: 'up' },
   down: { ...SEEN, connected: 'up' },
 }
 

@@ -25,7 +25,6 @@ const OPEN_FIELDS = new Set([
   'upstream.http2',
   'upstream.proxy_protocol',
   'upstream.verify_tls',
-  'upstream.tls_min_version',
   'pooling_enabled',
 ])
 
@@ -41,7 +40,6 @@ function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> 
     'upstream.http2': upstream?.http2,
     'upstream.proxy_protocol': upstream?.proxy_protocol,
     'upstream.verify_tls': upstream?.verify_tls,
-    'upstream.tls_min_version': upstream?.tls_min_version,
     pooling_enabled: isPooled,
   }
 }

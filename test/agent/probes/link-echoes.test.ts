@@ -67,6 +67,25 @@ describe('LinkEchoes', () => {
     expect(clock.sleeping).toBe(0)
   })
 
+  it('waits longer on a link whose round trips are long, and says by how much', async () => {
+    const { clock, echoes, session, ask, beat } = await setUp()
+    beat(4_000)
+    expect(echoes.watch(session).slackMs).toBe(16_000)
+    const said = ask()
+    await clock.advance(14_500)
+    beat(4_000)
+    await clock.advance(0)
+    expect(said).toEqual([true])
+  })
+
+  it('knows a slow link by its connect, before the first heartbeat', async () => {
+    const { clock, connector, echoes, connect } = await setUp()
+    connector.onConnect = () => clock.sleep(12_000)
+    const connecting = connect()
+    await clock.advance(12_000)
+    expect(echoes.watch(await connecting).slackMs).toBe(12_000)
+  })
+
   it('does not take the answer of another link', async () => {
     const { clock, connector, connect, ask } = await setUp()
     const said = ask()

@@ -107,6 +107,19 @@ describe('Preflight', () => {
     expect(getEventListeners(signal, 'abort')).toEqual([])
   })
 
+  it('waits twice as long after a silence, and not for good: the link may be slow', async () => {
+    const address = await listen(createTcpServer(() => {}))
+    const timings = { dnsMs: 30_000, connectMs: 30_000, tlsMs: 50 }
+    const slow = preflight(address, { timings })
+    const waitedMs: number[] = []
+    for (let round = 0; round < 4; round += 1) {
+      const error = await slow.run(signal).catch((reason) => reason)
+      expect(error.problem.reason).toBe('network')
+      waitedMs.push(error.cause.ms)
+    }
+    expect(waitedMs).toEqual([50, 100, 200, 200])
+  })
+
   it('calls a name that does not resolve dns', async () => {
     expect(await problem('no-such-name.invalid:443')).toMatchObject({
       reason: 'dns',
