@@ -160,6 +160,12 @@ export function cpuMs(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) * 10
 }
 
+/** What the thread of a process has had of a processor: neighbours on the machine do not count. */
+export function threadMs(pid: number): number {
+  const [ns = '0'] = readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'utf8').split(' ')
+  return Number(ns) / 1e6
+}
+
 export function median(values: readonly number[]): number {
   return quantile(values, 0.5)
 }

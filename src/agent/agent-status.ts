@@ -252,6 +252,7 @@ const UPSTREAM_SENTENCES: Partial<Record<Upstream | 'unhealthy', (services: stri
     `health check failed for ${services}: start the upstream or check its log`,
   slow: (services) => `requests to ${services} time out: check whether the upstream hangs`,
   garbage: (services) => `no valid HTTP from ${services}: check which service listens there`,
+  old_tls: (services) => `${services} only offers old TLS: update it or allow it`,
   untrusted: (services) => `certificate of ${services} not trusted: renew or allow it`,
 }
 

@@ -107,6 +107,10 @@ export const TunnelSpecSchema = z
       const message = 'is only for https:// upstreams'
       context.addIssue({ code: 'custom', path: ['upstream', 'verify_tls'], message })
     }
+    if (upstream?.tls_min_version && !forwards_to.startsWith('https:')) {
+      const message = 'is only for https:// upstreams'
+      context.addIssue({ code: 'custom', path: ['upstream', 'tls_min_version'], message })
+    }
     return {
       protocol,
       forwardsTo: forwards_to,

@@ -17,7 +17,15 @@ const LINK_STATES = [
   'stopped',
 ] as const
 const TUNNEL_STATES = ['opening', 'online', 'waiting', 'refused', 'closing'] as const
-const UPSTREAM_STATES = ['up', 'down', 'slow', 'garbage', 'untrusted', 'unknown'] as const
+const UPSTREAM_STATES = [
+  'up',
+  'down',
+  'slow',
+  'garbage',
+  'untrusted',
+  'old_tls',
+  'unknown',
+] as const
 /** Tunnels that have a series of their own, the oldest. */
 const MOST_TUNNELS = 200
 

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { type JsonObject, PolicyObject, type Tunnel } from '../agent/tunnel.ts'
-import { UpstreamOptionsSchema } from '../agent/upstreams/upstream-options.ts'
+import { TLS_MIN_VERSIONS, UpstreamOptionsSchema } from '../agent/upstreams/upstream-options.ts'
 import type { VisitorReport } from '../agent/upstreams/visitor-report.ts'
 import { IsoTime, isoTime } from './iso-time.ts'
 import { problemFields, problemView } from './problem-view.ts'
@@ -43,7 +43,7 @@ export const TunnelStatusView = TunnelView.extend({
   ...problemFields,
   reachable: ReachableView,
   upstream: z
-    .enum(['up', 'down', 'slow', 'garbage', 'untrusted', 'unknown'])
+    .enum(['up', 'down', 'slow', 'garbage', 'untrusted', 'old_tls', 'unknown'])
     .describe('state of the upstream, from health checks and from responses to visitors'),
   upstream_settings: z
     .strictObject({
@@ -52,6 +52,7 @@ export const TunnelStatusView = TunnelView.extend({
       http2: z.boolean(),
       proxy_protocol: z.literal([1, 2]).optional(),
       verify_tls: z.boolean(),
+      tls_min_version: z.enum(TLS_MIN_VERSIONS).optional(),
     })
     .describe('upstream options in effect, from the tunnel or the settings'),
   pooling_enabled: z

@@ -36,6 +36,7 @@ const SECURE = {
     http2: true,
     proxy_protocol: 1,
     verify_tls: false,
+    tls_min_version: '1.0',
   },
 } satisfies TunnelSpecView & {
   upstream: { [Name in keyof UpstreamOptions]-?: NonNullable<UpstreamOptions[Name]> }

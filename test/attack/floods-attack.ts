@@ -1,72 +1,129 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { get } from 'node:http'
+import { loadavg } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { quantile, threadMs } from '../../bench/tools.ts'
 import { row, type TrialRow } from '../helpers/trials.ts'
 import type { Attack } from './attack.ts'
 import { type AttackSite, BESIDE } from './attack-site.ts'
-import { FLOOD_KINDS, FLOODED } from './flood-kinds.ts'
+import {
+  FLOOD_KINDS,
+  FLOODED,
+  type FloodTarget,
+  MANY_READERS,
+  SLOW_BATCH,
+  SLOW_SET,
+} from './flood-kinds.ts'
 
-const CONNECTIONS = 10
 /** The bar: others' p99 in milliseconds, or so many times their p99 without an attack. */
 const P99_MS = 100
 const TIMES_IDLE = 10
-const PROBES = 100
+const IDLE_PROBES = 100
+const PROBES = 200
 const EVERY_MS = 25
 /** A request that takes longer has failed. */
 const PATIENCE_MS = 10_000
-/** Until the flood is under way. */
-const BEFORE_MS = 1_500
+/** It makes nothing. */
+const BATCH = { requests: [{ path: 'nothing', body: {} }] }
+/** A process of TypeScript begins within it, at the lowest priority. */
+const BEFORE_MS = 2_000
 
 export const attack: Attack = {
   name: 'floods',
-  what: 'ten connections send tiny frames as fast as they can, of each kind in turn',
+  what: 'ten connections cost as much as they can, in each way in turn',
   async run(site) {
     const service = startScript('flood-service.ts', [])
     const [port] = await once(service, 'message')
     await site.tunnel(FLOODED, Number(port))
-    const idle = await measure(site)
+    const target = await targetOf(site)
+    await measure(site, othersOf(site, ''), IDLE_PROBES)
     const rows: TrialRow[] = []
     for (const name of Object.keys(FLOOD_KINDS)) {
-      const flood = startFlood(site, name)
+      const others = othersOf(site, name)
+      const idle = await measure(site, others, IDLE_PROBES)
+      const flood = startScript('flood-process.ts', [JSON.stringify(target), name])
       await sleep(BEFORE_MS)
-      const flooded = await measure(site)
+      const flooded = await measure(site, others, PROBES)
       flood.kill()
       await once(flood, 'exit')
-      rows.push(rowOf(`another tunnel: ${name}`, flooded.tunnel, idle.tunnel))
-      rows.push(rowOf(`management API: ${name}`, flooded.management, idle.management))
+      for (const [who, p99] of flooded) rows.push(rowOf(`${name}: ${who}`, p99, idle.get(who)))
     }
     service.kill()
     return rows
   },
 }
 
-interface Measured {
-  /** Milliseconds; infinite where a request was not answered with 200. */
-  readonly tunnel: number
-  readonly management: number
-}
+/** What others do meanwhile; true when it was answered as it should be. */
+type Others = Readonly<Record<string, () => Promise<boolean>>>
 
-/** p99 of requests to another tunnel, and to the management API. */
-async function measure(site: AttackSite): Promise<Measured> {
-  const tunnel: Promise<number>[] = []
-  const management: Promise<number>[] = []
-  for (let n = 0; n < PROBES; n += 1) {
-    tunnel.push(timeOf(() => visit(site)))
-    management.push(timeOf(async () => (await site.site.manage('GET', '/endpoints')).ok))
-    await sleep(EVERY_MS)
+function othersOf(site: AttackSite, flood: string): Others {
+  const isOk = async (answer: Promise<Response>) => {
+    const { ok, body } = await answer
+    await body?.cancel()
+    return ok
   }
   return {
-    tunnel: p99Of(await Promise.all(tunnel)),
-    management: p99Of(await Promise.all(management)),
+    'another tunnel': () => visit(site),
+    'management API': () => isOk(site.site.manage('GET', '/endpoints')),
+    ...(flood === SLOW_BATCH && {
+      'POST /batch': () => isOk(site.site.manage('POST', '/batch', BATCH)),
+    }),
+    ...(flood === SLOW_SET && {
+      'PUT /tunnels': async () => (await site.site.call('PUT', '/tunnels?dry_run=true', [])).ok,
+    }),
+    ...(flood === MANY_READERS && { '/events': () => isOk(site.site.call('GET', '/events')) }),
   }
 }
 
-async function timeOf(ask: () => Promise<boolean>): Promise<number> {
-  const since = performance.now()
+/** An API key, and a token of the agent, for the flood alone. */
+async function targetOf({ site }: AttackSite): Promise<FloodTarget> {
+  const { ingress_http, ingress_https, management_api, ca_cert } = site.ready
+  const key = await site.manage('POST', '/api_keys', { name: 'flood' })
+  const token = await site.call('POST', '/tokens', { name: 'flood', scope: 'write' })
+  const portOf = (url: string) => Number(new URL(url).port)
+  return {
+    ports: {
+      http: portOf(ingress_http),
+      https: portOf(ingress_https),
+      management: portOf(management_api),
+      agent: portOf(site.agentApi),
+    },
+    caFile: ca_cert,
+    apiKey: ((await key.json()) as { token: string }).token,
+    agentToken: ((await token.json()) as { token: string }).token,
+  }
+}
+
+/** Milliseconds of a request; infinite when it has failed. */
+interface Probe {
+  readonly ms: number
+  /** Processor time of the gateway's thread meanwhile. */
+  readonly busyMs: number
+}
+
+/** p99 of each. */
+async function measure(site: AttackSite, others: Others, probes: number) {
+  const all = Object.entries(others).map(([who, ask]) => ({
+    who,
+    ask,
+    asked: [] as Promise<Probe>[],
+  }))
+  for (let n = 0; n < probes; n += 1) {
+    for (const { ask, asked } of all) asked.push(probe(site, ask))
+    await sleep(EVERY_MS)
+  }
+  const p99s = all.map(async ({ who, asked }) => [who, p99Of(await Promise.all(asked))] as const)
+  return new Map(await Promise.all(p99s))
+}
+
+async function probe({ site }: AttackSite, ask: () => Promise<boolean>): Promise<Probe> {
+  const { pid } = site.gateway
+  const [since, busySince] = [performance.now(), threadMs(pid)]
   const isAnswered = await ask().catch(() => false)
-  return isAnswered ? performance.now() - since : Number.POSITIVE_INFINITY
+  const ms = isAnswered ? performance.now() - since : Number.POSITIVE_INFINITY
+  return { ms, busyMs: threadMs(pid) - busySince }
 }
 
 function visit(site: AttackSite): Promise<boolean> {
@@ -80,24 +137,27 @@ function visit(site: AttackSite): Promise<boolean> {
   })
 }
 
-function p99Of(times: readonly number[]): number {
-  const sorted = [...times].sort((a, b) => a - b)
-  return sorted[Math.floor(0.99 * (sorted.length - 1))] ?? Number.NaN
-}
-
-function startFlood({ site, ingress }: AttackSite, name: string): ChildProcess {
-  const { ingress_https, ca_cert } = site.ready
-  const ports = [String(ingress.port), new URL(ingress_https).port]
-  return startScript('flood-process.ts', [...ports, ca_cert, name, String(CONNECTIONS)])
-}
+const p99Of = (probes: readonly Probe[]): Probe => ({
+  ms: quantile(
+    probes.map(({ ms }) => ms),
+    0.99,
+  ),
+  busyMs: quantile(
+    probes.map(({ busyMs }) => busyMs),
+    0.99,
+  ),
+})
 
 function startScript(file: string, args: readonly string[]): ChildProcess {
   const all = ['--import', 'tsx', join(import.meta.dirname, file), ...args]
   return spawn(process.execPath, all, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
 }
 
-function rowOf(what: string, ms: number, idleMs: number): TrialRow {
+function rowOf(what: string, flooded: Probe, idle: Probe | undefined): TrialRow {
+  const idleMs = idle?.ms ?? Number.NaN
   const bar = Math.max(P99_MS, TIMES_IDLE * idleMs)
-  const measured = `p99 ${ms.toFixed(0)} ms, idle ${idleMs.toFixed(0)} ms`
-  return row(what, measured, `p99 < ${bar.toFixed(0)} ms`, ms < bar)
+  const [p99, busy] = [flooded.ms.toFixed(0), flooded.busyMs.toFixed(0)]
+  const load = loadavg()[0]?.toFixed(1)
+  const measured = `p99 ${p99} ms (gateway busy ${busy}), idle ${idleMs.toFixed(0)} ms, load ${load}`
+  return row(what, measured, `p99 < ${bar.toFixed(0)} ms`, flooded.ms < bar)
 }

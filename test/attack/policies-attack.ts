@@ -1,8 +1,8 @@
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
 import { Agent, createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { threadMs } from '../../bench/tools.ts'
 import { askedBomb, digestBomb, generateBombs, manyExpressions } from '../helpers/policy-bombs.ts'
 import { seeded } from '../helpers/seeded.ts'
 import type { Site } from '../helpers/site.ts'
@@ -120,12 +120,6 @@ export const attack = {
       service.close()
     }
   },
-}
-
-/** What the thread of a process has had of a processor: neighbours on the machine do not count. */
-function threadMs(pid: number): number {
-  const [ns = '0'] = readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'utf8').split(' ')
-  return Number(ns) / 1e6
 }
 
 /** Documents that no request could pay for are refused before they are bound. */

@@ -120,7 +120,7 @@ export class FrameClient {
   isClosed = false
   #rest = Buffer.alloc(0)
 
-  constructor(site: Pick<IngressSite, 'addresses' | 'caPem'>) {
+  constructor(site: Pick<IngressSite, 'addresses' | 'caPem'>, localAddress?: string) {
     this.socket = tlsConnect({
       host: '127.0.0.1',
       port: site.addresses.https.port,
@@ -128,6 +128,7 @@ export class FrameClient {
       ca: site.caPem,
       ALPNProtocols: ['h2'],
       checkServerIdentity: () => undefined,
+      ...(localAddress && { localAddress }),
     })
     this.socket.on('data', (chunk) => this.#read(chunk))
     this.socket.on('error', () => {})

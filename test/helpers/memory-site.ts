@@ -79,7 +79,7 @@ export async function startMemorySite(options: MemorySiteOptions) {
     coalescer: new WriteCoalescer(),
     askSeal: new AskSeal(clock),
     http2Streams: { open: 0 },
-    pieceShares: new PieceShares(),
+    pieceShares: new PieceShares(clock),
     now: clock.monotonic(),
   }
   const connections = new Set<ClientConnection>()

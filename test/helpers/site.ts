@@ -78,6 +78,11 @@ export class Site {
     return this.#agent
   }
 
+  /** Where the agent's API listens. */
+  get agentApi(): string {
+    return this.#api.agent_api
+  }
+
   call(method: string, path: string, body?: unknown): Promise<Response> {
     return fetch(`${this.#api.agent_api}${path}`, {
       method,

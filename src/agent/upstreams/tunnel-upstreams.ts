@@ -123,8 +123,9 @@ function readUpstream(tunnel: UpstreamOfTunnel, defaults: UpstreamDefaults): Ups
   if (!target) throw new Error(`${forwardsTo} is not a valid forward target`)
   const settings = settingsOf(tunnel, defaults)
   const { health, http2, proxy_protocol: proxyProtocol, verify_tls: verifyTls } = settings
-  const way = { carrier: carrierOf(protocol), verifyTls, http2, proxyProtocol }
-  const key = [forwardsTo, health, http2, proxyProtocol, verifyTls].join(' ')
+  const { tls_min_version: tlsMinVersion } = settings
+  const way = { carrier: carrierOf(protocol), verifyTls, tlsMinVersion, http2, proxyProtocol }
+  const key = [forwardsTo, health, http2, proxyProtocol, verifyTls, tlsMinVersion].join(' ')
   return { target, settings, way, key }
 }
 
@@ -141,5 +142,6 @@ function settingsOf(
     http2: upstream.http2 ?? false,
     ...(upstream.proxy_protocol && { proxy_protocol: upstream.proxy_protocol }),
     verify_tls: upstream.verify_tls ?? true,
+    ...(upstream.tls_min_version && { tls_min_version: upstream.tls_min_version }),
   }
 }

@@ -3,6 +3,7 @@ import { abortedAfter } from '../../base/deadline.ts'
 import { encodeProxyProtocol, type ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import { authorityOf, type ForwardTarget } from './forward-target.ts'
 import { connectUpstream, HandshakeError } from './upstream-connection.ts'
+import type { TlsMinVersion } from './upstream-options.ts'
 import { type HttpQuestion, requestStatus } from './upstream-request.ts'
 import type { UpstreamEvent } from './upstream-state.ts'
 
@@ -18,6 +19,7 @@ export interface UpstreamQuestion {
   readonly withinMs: number
   /** Whether the certificate of a service that speaks TLS has to be trusted; it has to, unless given. */
   readonly verifyTls?: boolean | undefined
+  readonly tlsMinVersion?: TlsMinVersion | undefined
   readonly lookup: LookupFunction | undefined
 }
 
@@ -35,12 +37,13 @@ export function askUpstream(question: UpstreamQuestion): Promise<UpstreamAnswer>
 }
 
 async function ask(question: UpstreamQuestion, signal: AbortSignal): Promise<UpstreamAnswer> {
-  const { target, http, verifyTls = true, lookup, proxyProtocol: version } = question
+  const { target, http, verifyTls = true, tlsMinVersion, lookup } = question
+  const { proxyProtocol: version } = question
   const http2 = http?.http2 ?? question.http2
   // Nobody's connection: the service has to take it, and to count nobody for it.
   const preface = version && encodeProxyProtocol(version, undefined)
   try {
-    const wish = { lookup, verifyTls, http2, preface, signal }
+    const wish = { lookup, verifyTls, tlsMinVersion, http2, preface, signal }
     const socket = await connectUpstream(target, wish)
     signal.addEventListener('abort', () => socket.destroy())
     const authority = authorityOf(target)
@@ -74,7 +77,7 @@ function failureOf(
   { signal, isHttp }: { readonly signal: AbortSignal; readonly isHttp: boolean },
 ): UpstreamAnswer {
   if (error instanceof HandshakeError) {
-    if (error.isUntrusted) return 'untrusted'
+    if (error.kind !== 'other') return error.kind
     return signal.aborted ? 'hung' : 'garbled'
   }
   const { code = '' } = error

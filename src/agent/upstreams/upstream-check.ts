@@ -35,7 +35,7 @@ export interface UpstreamCheckOptions {
 /** In which way a service is asked. */
 type UpstreamQuestions = Pick<
   UpstreamSettings,
-  'health' | 'http2' | 'proxy_protocol' | 'verify_tls'
+  'health' | 'http2' | 'proxy_protocol' | 'verify_tls' | 'tls_min_version'
 >
 
 interface Watched {
@@ -154,6 +154,7 @@ export class UpstreamCheck {
         http2: how.http2,
         proxyProtocol: how.proxy_protocol,
         verifyTls: how.verify_tls,
+        tlsMinVersion: how.tls_min_version,
         withinMs: timings.connectMs,
         lookup,
       })

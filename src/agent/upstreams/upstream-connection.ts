@@ -1,12 +1,16 @@
+import { constants } from 'node:crypto'
 import { connect, isIP, type LookupFunction, type Socket } from 'node:net'
-import { connect as connectTls, TLSSocket } from 'node:tls'
+import { connect as connectTls, DEFAULT_CIPHERS, type SecureVersion, TLSSocket } from 'node:tls'
 import { type ForwardTarget, type HostTarget, isSecure } from './forward-target.ts'
+import type { TlsMinVersion } from './upstream-options.ts'
 
 export interface ConnectionWish {
   /** How a name is looked up; unset: as the system does it. */
   readonly lookup?: LookupFunction | undefined
   /** Whether the certificate of a service that speaks TLS has to be trusted. */
   readonly verifyTls: boolean
+  /** The oldest TLS that will do; given at all, weak ciphers and short keys will do, too. */
+  readonly tlsMinVersion?: TlsMinVersion | undefined
   /** Whether HTTP/2 will be spoken: a service that speaks TLS wants to know first. */
   readonly http2?: boolean | undefined
   /** Sent before all else, TLS included, as servers want a PROXY header. */
@@ -20,11 +24,11 @@ export interface ConnectionWish {
 /** TLS failed on a connection that was taken. */
 export class HandshakeError extends Error {
   override readonly name = 'HandshakeError'
-  readonly isUntrusted: boolean
+  readonly kind: 'untrusted' | 'old-tls' | 'other'
 
-  constructor(cause: Error) {
+  constructor(cause: NodeJS.ErrnoException) {
     super(cause.message, { cause })
-    this.isUntrusted = isUntrusted(cause)
+    this.kind = kindOf(cause.code)
   }
 }
 
@@ -80,13 +84,34 @@ function opened(
   })
 }
 
-function tlsOptions({ host }: HostTarget, { verifyTls, http2 = false }: ConnectionWish) {
+/** Node 24 refuses keys that Node 20 takes, such as 1,024 bits of Diffie-Hellman: level 1 takes them. */
+const USUAL_CIPHERS = `${DEFAULT_CIPHERS}:@SECLEVEL=1`
+/** Cameras and controllers of 2005 to 2015. */
+const OLD_CIPHERS = 'ALL:!aNULL:!eNULL:@SECLEVEL=0'
+
+function tlsOptions(
+  { host }: HostTarget,
+  { verifyTls, tlsMinVersion, http2 = false }: ConnectionWish,
+) {
   return {
+    ...(tlsMinVersion === undefined
+      ? { ciphers: USUAL_CIPHERS }
+      : {
+          ciphers: OLD_CIPHERS,
+          minVersion: VERSIONS[tlsMinVersion],
+          secureOptions: constants.SSL_OP_LEGACY_SERVER_CONNECT,
+        }),
     // An address is no name that a server could be asked for; it is what the certificate has to be for.
     ...(isIP(host) === 0 ? { servername: host } : { host, servername: '' }),
     rejectUnauthorized: verifyTls,
     ALPNProtocols: [http2 ? 'h2' : 'http/1.1'],
   }
+}
+
+const VERSIONS: Readonly<Record<TlsMinVersion, SecureVersion>> = {
+  '1.0': 'TLSv1',
+  '1.1': 'TLSv1.1',
+  '1.2': 'TLSv1.2',
 }
 
 /** Breaks it off, so that the other side sees that something is missing, where there is a way. */
@@ -99,7 +124,12 @@ export function breakOff(socket: Socket): void {
 const UNTRUSTED =
   /CERT|ISSUER|SELF_SIGNED|LEAF_SIGNATURE|HOSTNAME_MISMATCH|INVALID_CA|INVALID_PURPOSE/
 
-function isUntrusted({ code = '' }: NodeJS.ErrnoException): boolean {
+/** What OpenSSL says of a peer whose versions, ciphers or keys are too old for it. */
+const OLD_TLS =
+  /^ERR_SSL_(?:UNSUPPORTED_PROTOCOL|.*ALERT_PROTOCOL_VERSION|.*ALERT_HANDSHAKE_FAILURE|DH_KEY_TOO_SMALL|(?:EE|CA)_KEY_TOO_SMALL|CA_MD_TOO_WEAK|UNSAFE_LEGACY_RENEGOTIATION_DISABLED|WRONG_SIGNATURE_TYPE|NO_CIPHERS?_.*|WRONG_CIPHER_RETURNED)$/
+
+function kindOf(code = ''): HandshakeError['kind'] {
+  if (OLD_TLS.test(code)) return 'old-tls'
   // What begins so is an alert: it is the service that does not trust us.
-  return UNTRUSTED.test(code) && !code.startsWith('ERR_SSL_')
+  return UNTRUSTED.test(code) && !code.startsWith('ERR_SSL_') ? 'untrusted' : 'other'
 }

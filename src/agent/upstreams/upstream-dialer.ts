@@ -78,9 +78,9 @@ export class UpstreamDialer {
 }
 
 function keyOf(target: ForwardTarget, way: WayToUpstream): string {
-  const { carrier, verifyTls, http2, proxyProtocol } = way
+  const { carrier, verifyTls, tlsMinVersion, http2, proxyProtocol } = way
   const url = urlOf(target, carrier)
-  return isSecure(target) ? [url, verifyTls, http2, proxyProtocol].join(' ') : url
+  return isSecure(target) ? [url, verifyTls, tlsMinVersion, http2, proxyProtocol].join(' ') : url
 }
 
 function urlOf(target: ForwardTarget, carrier: Carrier): string {

@@ -15,7 +15,12 @@ export interface UpstreamOptions {
   readonly proxy_protocol?: ProxyProtocol | undefined
   /** False: a service that speaks TLS may show any certificate. */
   readonly verify_tls?: boolean | undefined
+  /** The oldest TLS that a service may speak. Given at all, weak ciphers and short keys will do, too. */
+  readonly tls_min_version?: TlsMinVersion | undefined
 }
+
+export const TLS_MIN_VERSIONS = ['1.0', '1.1', '1.2'] as const
+export type TlsMinVersion = (typeof TLS_MIN_VERSIONS)[number]
 
 /** What is in force for a tunnel. */
 export interface UpstreamSettings extends UpstreamOptions {
@@ -39,6 +44,7 @@ export const DEFAULT_UPSTREAM: UpstreamSettings = {
 
 export const TIMEOUT_RANGE = 'must be a whole number of seconds from 1 to 3600'
 export const HEALTH_FORM = 'must be off, tcp, or a path such as /healthz'
+export const TLS_MIN_VERSION_FORM = 'must be 1.0, 1.1 or 1.2, as text'
 export const PROXY_PROTOCOL_FORM = 'must be the number 1 or 2'
 const HEALTH = /^(off|tcp|\/[!-~]{0,255})$/
 
@@ -76,4 +82,10 @@ export const UpstreamOptionsSchema = z.strictObject({
     .boolean('must be true or false')
     .optional()
     .describe('whether to verify the certificate of an https upstream; default: true'),
+  tls_min_version: z
+    .enum(TLS_MIN_VERSIONS, TLS_MIN_VERSION_FORM)
+    .optional()
+    .describe(
+      'for old https upstreams: oldest TLS version, 1.0, 1.1 or 1.2; also allows weak ciphers and short keys; default: 1.2 without them',
+    ),
 })

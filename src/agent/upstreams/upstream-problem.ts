@@ -25,6 +25,13 @@ const TROUBLES: Partial<Record<Upstream, Trouble>> = {
     detail: `the certificate of ${service} is not trusted`,
     remedy: `Install a certificate from a trusted CA on ${service}, or add its CA to NODE_EXTRA_CA_CERTS. Insecure alternative: set upstream.verify_tls of the tunnel to false.`,
   }),
+  old_tls: (service, { tls_min_version: allowed }) => ({
+    detail: `${service} speaks only an old version of TLS, or uses weak ciphers or keys`,
+    remedy:
+      allowed === '1.0'
+        ? `Update the upstream on ${service}, or use its HTTP port.`
+        : `Update the upstream on ${service}, or set upstream.tls_min_version of the tunnel to "1.0". That also allows weak ciphers.`,
+  }),
 }
 
 /** Who is never asked is known by what visitors get, and they get the same for both. */

@@ -7,6 +7,7 @@ import { type ProxyProtocol, proxyHeaderLength } from '../../base/net/proxy-prot
 import { type ForwardTarget, formatForwardTarget, isSecure } from './forward-target.ts'
 import type { Carrier } from './tunnel-protocol.ts'
 import { breakOff, connectUpstream, HandshakeError } from './upstream-connection.ts'
+import type { TlsMinVersion } from './upstream-options.ts'
 
 /** More than the streams of a session. */
 const MAX_CONNECTIONS = 512
@@ -19,6 +20,7 @@ export interface WayToUpstream {
   readonly carrier: Carrier
   /** Those of `ConnectionWish`, of interest where TLS is spoken. */
   readonly verifyTls: boolean
+  readonly tlsMinVersion?: TlsMinVersion | undefined
   readonly http2: boolean
   readonly proxyProtocol?: ProxyProtocol | undefined
 }
@@ -129,8 +131,10 @@ export class UpstreamRelay {
 }
 
 function refusalOf(error: NodeJS.ErrnoException): string {
-  if (error instanceof HandshakeError && error.isUntrusted)
-    return 'shows a certificate that is not trusted'
+  if (error instanceof HandshakeError) {
+    if (error.kind === 'untrusted') return 'shows a certificate that is not trusted'
+    if (error.kind === 'old-tls') return 'speaks a TLS that is too old'
+  }
   return error.code === 'ECONNRESET' ? 'answers with a connection reset' : 'cannot be reached'
 }
 

@@ -1,18 +1,26 @@
 /**
  * How the local service behind a tunnel does. `slow`: it takes connections and does not answer in
  * time; that may be its nature, so it is never called down. `garbage`: what it answers is no HTTP.
- * `untrusted`: the certificate that it shows cannot be.
+ * `untrusted`: the certificate that it shows cannot be. `old_tls`: its TLS is too old to agree with.
  */
-export type Upstream = 'unknown' | 'up' | 'slow' | 'garbage' | 'untrusted' | 'down'
+export type Upstream = 'unknown' | 'up' | 'slow' | 'garbage' | 'untrusted' | 'old_tls' | 'down'
 
 /** `connected`: it took a connection, which says nothing about what it answers. */
-export type UpstreamEvent = 'connected' | 'answered' | 'hung' | 'garbled' | 'untrusted' | 'failed'
+export type UpstreamEvent =
+  | 'connected'
+  | 'answered'
+  | 'hung'
+  | 'garbled'
+  | 'untrusted'
+  | 'old-tls'
+  | 'failed'
 
 const SEEN = {
   answered: 'up',
   hung: 'slow',
   garbled: 'garbage',
   untrusted: 'untrusted',
+  'old-tls': 'old_tls',
   failed: 'down',
 } as const
 
@@ -23,6 +31,7 @@ const NEXT: Record<Upstream, Partial<Record<UpstreamEvent, Upstream>>> = {
   garbage: SEEN,
   // No connection is taken for one before its certificate is trusted.
   untrusted: { ...SEEN, connected: 'up' },
+  old_tls: { ...SEEN, connected: 'up' },
   down: { ...SEEN, connected: 'up' },
 }
 

@@ -12,13 +12,21 @@ const STATE_TONES = {
   closing: 'plain',
   refused: 'bad',
 }
-const UPSTREAM_TONES = { up: 'good', slow: 'wait', down: 'bad', garbage: 'bad', untrusted: 'bad' }
+const UPSTREAM_TONES = {
+  up: 'good',
+  slow: 'wait',
+  down: 'bad',
+  garbage: 'bad',
+  untrusted: 'bad',
+  old_tls: 'bad',
+}
 const UPSTREAMS = {
   up: 'answers',
   slow: 'slow',
   down: 'not responding',
   garbage: 'not HTTP',
   untrusted: 'certificate not trusted',
+  old_tls: 'TLS too old',
 }
 
 /** A tunnel: where it leads, how it is, and what to do when it is not well. */

@@ -25,6 +25,7 @@ const OPEN_FIELDS = new Set([
   'upstream.http2',
   'upstream.proxy_protocol',
   'upstream.verify_tls',
+  'upstream.tls_min_version',
   'pooling_enabled',
 ])
 
@@ -40,6 +41,7 @@ function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> 
     'upstream.http2': upstream?.http2,
     'upstream.proxy_protocol': upstream?.proxy_protocol,
     'upstream.verify_tls': upstream?.verify_tls,
+    'upstream.tls_min_version': upstream?.tls_min_version,
     pooling_enabled: isPooled,
   }
 }

@@ -62,8 +62,8 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
   const targets = new Map(
     tunnels.map((it) => {
       const { protocol, forwards_to: to, upstream_settings: settings } = it
-      const { http2, proxy_protocol: version, verify_tls: verifyTls } = settings
-      return [[protocol, to, http2, version, verifyTls].join(' '), it]
+      const { http2, proxy_protocol: version, verify_tls: verifyTls, tls_min_version } = settings
+      return [[protocol, to, http2, version, verifyTls, tls_min_version].join(' '), it]
     }),
   )
   return [
@@ -124,9 +124,10 @@ async function upstream(tunnel: TunnelStatusView): Promise<Finding> {
   const check = `upstream ${forwardsTo}`
   const target = parseForwardTarget(forwardsTo)
   if (!target) return skipped(check, 'unknown kind of upstream')
-  const { verify_tls: verifyTls, http2, proxy_protocol: version } = settings
+  const { verify_tls: verifyTls, tls_min_version: tlsMinVersion, http2 } = settings
+  const { proxy_protocol: version } = settings
   const preface = version && encodeProxyProtocol(version, undefined)
-  const wish = { ...lookupOf(target), verifyTls, http2, preface }
+  const wish = { ...lookupOf(target), verifyTls, tlsMinVersion, http2, preface }
   const startedAt = performance.now()
   try {
     const status = await abortedAfter(ANSWER_MS, new AbortController().signal, async (signal) => {
@@ -163,7 +164,11 @@ function unreachable(check: string, error: NodeJS.ErrnoException): Finding {
     (it) => it instanceof DOMException && it.name === 'TimeoutError',
   )
   if (error instanceof HandshakeError && !isSilent) {
-    if (!error.isUntrusted) {
+    if (error.kind === 'old-tls') {
+      const remedy = 'Update it, or set upstream.tls_min_version of the tunnel to "1.0".'
+      return bad(check, `its TLS is too old: ${error.message}`, remedy)
+    }
+    if (error.kind === 'other') {
       const detail = `the upstream does not use TLS: ${error.message}`
       return bad(check, detail, 'Forward to it without https://, or check its certificate and key.')
     }

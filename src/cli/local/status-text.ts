@@ -22,6 +22,7 @@ const UPSTREAM_COLOURS: Readonly<Partial<Record<TunnelStatusView['upstream'], Co
   slow: 'yellow',
   garbage: 'red',
   untrusted: 'red',
+  old_tls: 'red',
 }
 
 /** One sentence, the link, a table of the tunnels, and what to do about those that are not well. */

@@ -16,6 +16,7 @@ interface AddOptions extends Options {
   readonly pooling?: boolean
   readonly proxyProtocol?: string
   readonly verifyTls: boolean
+  readonly tlsMinVersion?: string
   readonly http2?: boolean
   readonly upstreamTimeout?: string
   readonly health?: string
@@ -63,6 +64,10 @@ export function tunnelsCommand(context: CommandContext): Command {
     .option('--upstream-timeout <seconds>', 'time to wait for the first byte of a response')
     .option('--health <check>', 'health check: off, tcp, or a path that returns a status below 500')
     .option('--no-verify-tls', 'accept any certificate of an https:// upstream')
+    .option(
+      '--tls-min-version <version>',
+      'for old https:// upstreams: 1.0, 1.1 or 1.2; also allows weak ciphers and short keys',
+    )
     .action((domain: string, target: string, options: AddOptions) =>
       add(context, { domain, forwards_to: target }, options),
     )
@@ -149,13 +154,14 @@ async function add(
 
 /** What is said on the command line alone; the settings say the rest. */
 function upstreamOf(options: AddOptions): { readonly upstream?: object } {
-  const { proxyProtocol, verifyTls, http2, upstreamTimeout, health } = options
+  const { proxyProtocol, verifyTls, tlsMinVersion, http2, upstreamTimeout, health } = options
   const upstream = {
     ...(upstreamTimeout !== undefined && { timeout: Number(upstreamTimeout) }),
     ...(health !== undefined && { health }),
     ...(http2 && { http2 }),
     ...(proxyProtocol !== undefined && { proxy_protocol: Number(proxyProtocol) }),
     ...(!verifyTls && { verify_tls: false }),
+    ...(tlsMinVersion !== undefined && { tls_min_version: tlsMinVersion }),
   }
   return Object.keys(upstream).length === 0 ? {} : { upstream }
 }

@@ -42,7 +42,7 @@ export const commonVersion = (offered: readonly string[]): string | undefined =>
   PROTOCOL_VERSIONS.find((version) => offered.includes(version))
 
 export function identify(
-  { ClientId, Extra }: AuthRequest,
+  { Version, ClientId, Extra }: AuthRequest,
   { id: credentialId, ownerId }: Credential,
   remoteAddress: string,
 ): AgentIdentity {
@@ -53,6 +53,7 @@ export function identify(
     ...readDevice(Extra.Metadata),
     legNumber: Extra.LegNumber ?? 0,
     agentVersion: Extra.Version,
+    isOfVersion2: commonVersion(Version) === '2',
     os: Extra.OS,
     arch: Extra.Arch,
     hostname: Extra.Hostname,

@@ -46,6 +46,8 @@ export interface BinderOf {
   readonly ownerId: string | null
   readonly deviceId?: string | undefined
   readonly instance?: string | undefined
+  /** The random host that it has at the other of HTTP and HTTPS, for the same service. */
+  readonly pairedHost?: (protocol: EndpointProtocol, forwardsTo: string) => string | undefined
 }
 
 /** What an accepted bind comes down to. */
@@ -130,7 +132,7 @@ export class Binder {
       description,
       trafficPolicy,
       around,
-      token: protocol !== 'tcp' && isChosen ? this.#tokenOf(host, who.ownerId) : '',
+      token: isChosen ? this.#tokenOf(host, who.ownerId) : '',
       isPooled,
       poolMember: isPooled ? (who.deviceId ?? (request.Id || undefined)) : undefined,
     }
@@ -169,7 +171,8 @@ export class Binder {
     )
   }
 
-  #addressOf({ Id, Opts, ForwardsTo }: BindRequest, { ownerId, ...device }: BinderOf) {
+  #addressOf({ Id, Opts, ForwardsTo, Extra }: BindRequest, who: BinderOf) {
+    const { ownerId, ...device } = who
     const { authority, tcpAddresses: addresses } = this.#deps
     const asked = Opts.Addr.toLowerCase()
     if (isInternal(asked)) {
@@ -184,7 +187,10 @@ export class Binder {
       )
     }
     if (Opts.Addr !== '') return addresses.read(Opts.Addr, 301)
+    const token = Extra?.Token ?? ''
+    const [given = ''] = token.split(' ')
     return addresses.draw({
+      given: isSame(token, this.#tokenOf(given, ownerId)) ? given : undefined,
       ...device,
       ownerId,
       endpointId: Id,
@@ -201,11 +207,12 @@ export class Binder {
   }
 
   #hostOf(
-    { Opts, Extra }: BindRequest,
-    { credentialId, ownerId }: BinderOf,
+    { Opts, Extra, ForwardsTo }: BindRequest,
+    who: BinderOf,
     protocol: EndpointProtocol,
     mayJoin: boolean,
   ): string {
+    const { credentialId, ownerId } = who
     const asked = (Opts.Domain || Opts.Hostname).toLowerCase()
     if (asked) return checked(asked)
     const { authority, registry } = this.#deps
@@ -218,6 +225,8 @@ export class Binder {
     }
     const given = this.#givenBefore(Extra?.Token ?? '', { credentialId, ownerId }, suffix)
     if (given !== undefined && mayHave(given)) return given
+    const paired = who.pairedHost?.(protocol, ForwardsTo)
+    if (paired?.endsWith(suffix) && mayHave(paired)) return paired
     return drawHost(suffix, mayHave)
   }
 

@@ -1,5 +1,6 @@
 import type { WantedName } from '../access/name-claims.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
+import { carriesRequests, type EndpointProtocol } from '../records/endpoint-protocol.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import type { Binding, CompiledBinding } from './binder.ts'
 import type { BindRequest } from './control-message.ts'
@@ -16,7 +17,10 @@ export async function prepareBinding(
   deps: AgentDeps,
 ): Promise<CompiledBinding> {
   const { binder, sessions, coverHost, openAddress } = deps
-  const binding = binder.judge(request, session.identity)
+  const binding = binder.judge(request, {
+    ...session.identity,
+    pairedHost: (protocol, forwardsTo) => pairedHost(session, protocol, forwardsTo),
+  })
   sessions.checkRoom(session, binding)
   checkQuota(binding, findPredecessor(binding, session, deps)?.endpoint, deps)
   const { host, protocol } = binding
@@ -25,6 +29,22 @@ export async function prepareBinding(
   // Last: a port is listened on for as long as the registry has its address.
   if (protocol === 'tcp') await openAddress(host)
   return compiled
+}
+
+/**
+ * Agents of version 2 bind a tunnel twice, for HTTP and for HTTPS, and show both as one: a random name
+ * is the same for both.
+ */
+function pairedHost(
+  session: TableEntry,
+  protocol: EndpointProtocol,
+  forwardsTo: string,
+): string | undefined {
+  if (!session.identity.isOfVersion2 || !carriesRequests(protocol)) return undefined
+  const others = session
+    .endpoints()
+    .filter((one) => one.isDrawn && one.protocol !== protocol && carriesRequests(one.protocol))
+  return others.find((one) => one.forwardsTo === forwardsTo)?.host
 }
 
 /**

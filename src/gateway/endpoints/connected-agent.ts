@@ -28,6 +28,8 @@ export interface AgentIdentity {
   /** Within it the agent sends heartbeats of its own, and wants none; undefined: it says nothing. */
   readonly ownHeartbeatMs?: number | undefined
   readonly agentVersion: string
+  /** It speaks version 2 of the protocol alone, as agents of version 2 do. */
+  readonly isOfVersion2?: boolean
   readonly os: string
   readonly arch: string
   readonly hostname: string

@@ -33,6 +33,8 @@ export interface AddressWish extends DeviceMark {
   /** The endpoint that it had before, as the SDK says when it reconnects; empty at first. */
   readonly endpointId: string
   readonly forwardsTo: string
+  /** One that the gateway has chosen for the account before, as its token proves. */
+  readonly given?: string | undefined
   /** Whether it may have a certain one. */
   readonly mayBind: (address: string) => boolean
 }
@@ -119,7 +121,7 @@ export class TcpAddresses {
    * free. Throws ServiceError 15013 when there is none.
    */
   draw(wish: AddressWish): string {
-    const address = this.#keptFor(wish) ?? this.drawFree(wish.mayBind)
+    const address = this.#keptFor(wish) ?? this.#givenTo(wish) ?? this.drawFree(wish.mayBind)
     this.#notBefore.set(this.portOf(address), this.#clock.monotonic() + GIVEN_MS)
     return address
   }
@@ -156,6 +158,12 @@ export class TcpAddresses {
       if (device.deviceId !== undefined && drawn.forwardsTo === forwardsTo) return host
     }
     return undefined
+  }
+
+  #givenTo({ given, mayBind }: AddressWish): string | undefined {
+    if (given === undefined || !this.has(given) || !mayBind(given)) return undefined
+    const isFree = !this.#registry.match(given, 'tcp') && !this.#isReserved(given)
+    return isFree ? given : undefined
   }
 
   #isLeftAlone(port: number): boolean {

@@ -12,6 +12,7 @@ const OUTCOMES: Partial<Record<EdgeErrorCode, VisitorOutcome>> = {
   ERR_NGROK_3005: 'late',
   ERR_NGROK_8012: 'unreachable',
   ERR_GATEWAY_UNTRUSTED: 'unreachable',
+  ERR_GATEWAY_OLD_TLS: 'unreachable',
 }
 
 /** How a wait for the device ended that went over into this state. */

@@ -54,6 +54,10 @@ export const EDGE_ERRORS = {
     status: 502,
     sentence: 'The device is online, but does not trust the certificate of its local service.',
   },
+  ERR_GATEWAY_OLD_TLS: {
+    status: 502,
+    sentence: 'The device is online, but its local service only offers an old version of TLS.',
+  },
   ERR_GATEWAY_AWAY: {
     status: 503,
     sentence: 'The device is offline. Try again in a moment.',
@@ -88,6 +92,7 @@ export const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
   lost: 'ERR_NGROK_3210',
   unreachable: 'ERR_NGROK_8012',
   untrusted: 'ERR_GATEWAY_UNTRUSTED',
+  'old-tls': 'ERR_GATEWAY_OLD_TLS',
   invalid: 'ERR_NGROK_3004',
   broken: 'ERR_NGROK_3004',
 }

@@ -102,7 +102,7 @@ export class Ingress {
       addresses: options.addresses,
       proxies: options.proxies,
       http2Streams: { open: 0 },
-      pieceShares: new PieceShares(),
+      pieceShares: new PieceShares(clock),
       now: clock.monotonic(),
     }
     this.#entrance = new PeerEntrance({

@@ -153,7 +153,6 @@ const MALFORMED: readonly (readonly [what: string, bytes: string, says: string])
   ],
   ['another scheme', `GET ftp://a.test/ HTTP/1.1\r\n${HOST}\r\n`, 'an invalid request target'],
   ['a later version', `GET / HTTP/1.2\r\n${HOST}\r\n`, 'a version'],
-  ['HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'a version'],
   ['no version', `GET /\r\n${HOST}\r\n`, 'a version'],
   ['a lower-case version', `GET / http/1.1\r\n${HOST}\r\n`, 'a version'],
   [

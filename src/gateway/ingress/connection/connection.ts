@@ -13,6 +13,7 @@ import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { parseRequestHead, type RequestHead } from '../http1/request-head.ts'
 import { TINY_BYTES } from '../http2/wire/flood-guard.ts'
+import { HTTP_1_1_REQUIRED, isHttp2Preface } from '../http2/wire/http1-required.ts'
 import type { IncomingRequest } from '../incoming-request.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener, RefusalReason } from '../ingress-listener.ts'
@@ -67,8 +68,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   #isReading = false
   /** Nothing is read until the next step asks for it. */
   #isPaused = false
-  /** The client has sent more tiny chunks than its share: nothing is read for a while. */
-  #isResting = false
+  /** While nothing is read because it has sent more tiny chunks than its share: gives up its turn. */
+  #giveUpTurn: (() => void) | undefined
   /** Set with the last answer; what still comes is dropped. */
   #closing: LingeringClose | undefined
   /** When to close, monotonic; an exchange and an upgrade have deadlines of their own. */
@@ -109,6 +110,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     // What went wrong with a client is the client's affair; `close` follows.
     socket.on('error', () => {})
     socket.on('close', () => {
+      this.#giveUpTurn?.()
       this.#claim.close()
       this.#onClose(this)
       this.guard(() => this.#exchange?.onClientClose())
@@ -181,7 +183,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
 
   resume(): void {
     this.#isPaused = false
-    if (!this.#isResting) this.#socket.resume()
+    if (!this.#giveUpTurn) this.#socket.resume()
   }
 
   get listener(): IngressListener {
@@ -329,23 +331,12 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   #chargeChunks(chunks: number, bytes: number): void {
     const cost = chunks - bytes / TINY_BYTES
     if (cost <= 0) return
-    const { clock, pieceShares } = this.#context
-    const restMs = pieceShares.charge(this.network, cost, clock.monotonic())
-    if (restMs > 0 && !this.#isResting) this.#rest(restMs)
-  }
-
-  #rest(ms: number): void {
-    const { clock, pieceShares } = this.#context
-    this.#isResting = true
+    const { pieceShares } = this.#context
+    if (!pieceShares.charge(this.network, cost) || this.#giveUpTurn) return
     this.#socket.pause()
-    pieceShares.rest(this.network)
-    void clock.sleep(ms).then(() => {
-      pieceShares.wake(this.network)
-      this.#isResting = false
-      if (this.#socket.destroyed) return
-      const moreMs = this.#closing ? 0 : pieceShares.restMs(this.network, clock.monotonic())
-      if (moreMs > 0) this.#rest(moreMs)
-      else if (!this.#isPaused) this.#socket.resume()
+    this.#giveUpTurn = pieceShares.rest(this.network, () => {
+      this.#giveUpTurn = undefined
+      if (!this.#isPaused) this.#socket.resume()
     })
   }
 
@@ -365,7 +356,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
       head = this.listener.peer ? fromPeer(head) : this.#identify(head)
     } catch (error) {
       if (!(error instanceof HttpSyntaxError)) throw error
-      this.#reject(FAULT_CODES[error.fault], `It has ${error.message}.`)
+      if (isHttp2Preface(chunk, at)) this.#refuseHttp2()
+      else this.#reject(FAULT_CODES[error.fault], `It has ${error.message}.`)
       return chunk.length
     }
     this.#headBytes = countedHeadBytes(before + end - at)
@@ -404,6 +396,12 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     const framing = { isHead: false, keepAlive: false, version: '1.1' } as const
     const reply = edgeErrorReply(code, '', detail)
     this.write(encodeReply(reply, framing, this.#context.clock.now()))
+    this.#closeGracefully()
+  }
+
+  /** A client that speaks HTTP/2 by prior knowledge understands nothing else. */
+  #refuseHttp2(): void {
+    this.write(HTTP_1_1_REQUIRED)
     this.#closeGracefully()
   }
 

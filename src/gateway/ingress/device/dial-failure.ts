@@ -21,7 +21,7 @@ export function resemblesDialFailure({ status, fields, framing }: ResponseHead):
 }
 
 /** Why a device did not reach its service. `broken`: it took the connection, and reset it at once. */
-export type DialFailure = 'unreachable' | 'untrusted' | 'broken'
+export type DialFailure = 'unreachable' | 'untrusted' | 'old-tls' | 'broken'
 
 /**
  * As our agent says it and the TLS library of the SDK, and as Linux and Windows do; no name of a
@@ -30,6 +30,7 @@ export type DialFailure = 'unreachable' | 'untrusted' | 'broken'
  */
 const TOLD: readonly (readonly [RegExp, DialFailure])[] = [
   [/ certificate/i, 'untrusted'],
+  [/ speaks a TLS that is too old$/, 'old-tls'],
   [/ connection reset|os error 10054/i, 'broken'],
 ]
 

@@ -21,6 +21,7 @@ import { type StreamConnection, VisitorStream } from './visitor-stream.ts'
 import { onEachPiece } from './wire/each-piece.ts'
 import { type Flood, FloodGuard } from './wire/flood-guard.ts'
 import { headersOf } from './wire/node-headers.ts'
+import { BROKEN_STREAM_PIECES, FLOOD_PIECES } from './wire/piece-shares.ts'
 import { SessionWatch } from './wire/session-watch.ts'
 import { startReading, stopReading } from './wire/socket-reading.ts'
 
@@ -35,6 +36,8 @@ const {
 const STREAMS = 100
 /** Of a body that no device takes: more is a long way without a pause, less a slow upload over far. */
 const WINDOW_BYTES = 262_144
+/** A new connection rests together with others of its client. */
+const SUSPECTED_MS = 5_000
 /** A head that is too large gets its 431 up to here, and a reset beyond. */
 const REFUSED_HEAD_BYTES = 16_384
 const REFUSED_HEAD_FIELDS = 64
@@ -67,8 +70,11 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   readonly #peer: Visitor
   #isStopping = false
   #isFlooded = false
-  /** Nothing is read from it for a while. */
-  #isResting = false
+  /** Ends the suspicion that it causes work without use; later when it has done so. */
+  readonly #endSuspicion: () => void
+  /** While nothing is read from it: gives up its turn. */
+  #giveUpTurn: (() => void) | undefined
+  #suspectedUntil: number
   /** When to close while there is no stream, monotonic. */
   #deadline: number
   #idleSince: number
@@ -100,10 +106,9 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       },
     }) as ServerHttp2Session
     this.#watch = new SessionWatch(this.#session, socket)
+    this.#endSuspicion = context.pieceShares.suspect(this.#peer.network, () => this.#rest())
+    this.#suspectedUntil = context.now + SUSPECTED_MS
     this.#listen()
-    // A new connection is no way around a rest.
-    const restMs = context.pieceShares.restMs(this.#peer.network, context.clock.monotonic())
-    if (restMs > 0) this.#rest(restMs)
   }
 
   get isStopping(): boolean {
@@ -120,16 +125,19 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   }
 
   #onPiece(bytes: number): void {
-    this.#floods.onContent(bytes)
-    const now = this.#context.clock.monotonic()
-    const excess = this.#floods.onPiece(bytes, now)
-    if (excess === 0) return
-    const restMs = this.#context.pieceShares.charge(this.#peer.network, excess, now)
-    if (restMs > 0) this.#rest(restMs)
+    this.#charge(this.#floods.onPiece(bytes, this.#context.clock.monotonic()))
+  }
+
+  /** Work without use, in tiny pieces of content. */
+  #charge(pieces: number): void {
+    if (pieces === 0) return
+    this.#suspectedUntil = Number.POSITIVE_INFINITY
+    if (this.#context.pieceShares.charge(this.#peer.network, pieces)) this.#rest()
   }
 
   countEnd(isBroken: boolean): void {
     this.#floods.onStreamEnd(isBroken, this.#context.clock.monotonic())
+    if (isBroken) this.#charge(BROKEN_STREAM_PIECES)
     this.checkFlood()
   }
 
@@ -170,8 +178,9 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   }
 
   sweep(now: number): void {
+    if (now > this.#suspectedUntil) this.#endSuspicion()
     const isUnsent = [...this.#streams].some((stream) => stream.unreadBytes > 0)
-    if (!this.#isResting && this.#watch.look(isUnsent)) this.destroy()
+    if (!this.#giveUpTurn && this.#watch.look(isUnsent)) this.destroy()
     for (const stream of this.#streams) stream.sweep(now)
     if (this.#streams.size > 0 || now <= this.#deadline) return
     if (this.#isStopping) this.destroy()
@@ -190,29 +199,23 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   }
 
   /** Reads nothing for a while from a client that has sent more tiny pieces than its share. */
-  #rest(ms: number): void {
+  #rest(): void {
     if (this.#isFlooded || this.#socket.destroyed) return
     if (!stopReading(this.#socket)) {
       this.#closeFor('tiny-pieces')
       return
     }
-    if (this.#isResting) return
-    this.#isResting = true
-    const { clock, pieceShares } = this.#context
-    const { network } = this.#peer
-    pieceShares.rest(network)
-    void clock.sleep(ms).then(() => {
-      pieceShares.wake(network)
-      this.#isResting = false
-      if (this.#socket.destroyed) return
-      const moreMs = pieceShares.restMs(network, clock.monotonic())
-      if (moreMs > 0) this.#rest(moreMs)
-      else startReading(this.#socket)
+    this.#giveUpTurn ??= this.#context.pieceShares.rest(this.#peer.network, () => {
+      this.#giveUpTurn = undefined
+      startReading(this.#socket)
     })
   }
 
   #closeFor(flood: Flood): void {
     this.#isFlooded = true
+    // Megabytes may have arrived already.
+    stopReading(this.#socket)
+    this.#context.pieceShares.charge(this.#peer.network, FLOOD_PIECES)
     this.#context.log.debug(
       { flood, clientIp: this.#peer.ip },
       'connection closed: flood of frames',
@@ -246,7 +249,11 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       this.#socket.destroy()
     })
     // A stream that Node tells nothing more of keeps no place in the count.
-    this.#socket.once('close', () => setImmediate(() => this.#giveUp()))
+    this.#socket.once('close', () => {
+      this.#giveUpTurn?.()
+      this.#endSuspicion()
+      setImmediate(() => this.#giveUp())
+    })
     // Half-open connections are for HTTP/1.
     this.#socket.on('end', () => this.destroy())
   }

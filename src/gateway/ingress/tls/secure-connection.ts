@@ -129,9 +129,27 @@ export class SecureConnection implements IngressConnection {
       const bytes = hello.take()
       this.#socket.unshift(bytes)
       if (verdict.kind === 'hello') this.#serverName = verdict.serverName
-      this.#route(bytes.length)
+      this.#inTurn(() => this.#route(bytes.length))
       return
     }
+  }
+
+  /** While its client is in debt, a new connection waits: it is no way around a rest. */
+  #inTurn(step: () => void): void {
+    const { pieceShares } = this.#options.context
+    const network = this.#network
+    if (!pieceShares.mustRest(network)) {
+      step()
+      return
+    }
+    const giveUp = pieceShares.rest(network, () => {
+      if (!this.#socket.destroyed) this.#guard(step)
+    })
+    this.#socket.once('close', giveUp)
+  }
+
+  get #network(): string {
+    return networkOf(plainAddress(this.#socket.remoteAddress ?? ''))
   }
 
   #route(helloBytes: number): void {
@@ -148,11 +166,10 @@ export class SecureConnection implements IngressConnection {
   #find(): Route | undefined {
     const name = this.#serverName
     const { context, listener, handed } = this.#options
-    const network = networkOf(plainAddress(this.#socket.remoteAddress ?? ''))
-    if (handed) return handed.find(network)
+    if (handed) return handed.find(this.#network)
     if (name === undefined) return undefined
     const routes = listener.staysHere ? context.ownRoutes : context.routes
-    return routes.match(name, 'tls', network)
+    return routes.match(name, 'tls', this.#network)
   }
 
   /** The home is another node, and TLS is a matter of it, or of the device there. */

@@ -53,7 +53,7 @@ async function startPorts(
     coalescer: new WriteCoalescer(),
     askSeal: new AskSeal(clock),
     http2Streams: { open: 0 },
-    pieceShares: new PieceShares(),
+    pieceShares: new PieceShares(clock),
     now: clock.monotonic(),
   }
   const range = somePorts()

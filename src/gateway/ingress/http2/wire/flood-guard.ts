@@ -8,8 +8,9 @@ export interface FloodLimits {
   readonly idleBytesPerSecond: number
   /** What each stream may take for its head, on average. */
   readonly bytesPerStream: number
-  /** How often the content may be outweighed by frames: acknowledged, and cut in small pieces. */
+  /** Bytes of frames for each byte of content, and for each piece of it: it is acknowledged. */
   readonly bytesPerContentByte: number
+  readonly bytesPerPiece: number
   /** What a PING counts beyond one for each piece of content, and a SETTINGS: both want an answer. */
   readonly pingBytes: number
   readonly settingsBytes: number
@@ -27,7 +28,8 @@ export const FLOOD_LIMITS: FloodLimits = {
   idleBytes: 1_048_576,
   idleBytesPerSecond: 1_024,
   bytesPerStream: 16_384,
-  bytesPerContentByte: 16,
+  bytesPerContentByte: 2,
+  bytesPerPiece: 128,
   pingBytes: 1_024,
   settingsBytes: 4_096,
   pieces: 500,
@@ -107,14 +109,16 @@ export class FloodGuard {
 
   /** What it is that the connection has to be closed for; `receivedBytes` are all that came on it. */
   look(receivedBytes: number, now: number): Flood | undefined {
-    const { idleBytes, idleBytesPerSecond, bytesPerStream, bytesPerContentByte } = this.#limits
+    const { idleBytes, idleBytesPerSecond, bytesPerStream } = this.#limits
+    const { bytesPerContentByte, bytesPerPiece } = this.#limits
     const pings = Math.max(0, this.#pings - this.#pieces)
     if (this.#brokenStreams > this.#limits.brokenStreams) return 'broken-streams'
     const allowed =
       idleBytes +
       ((now - this.#since) / 1_000) * idleBytesPerSecond +
       this.#streams * bytesPerStream +
-      this.#contentBytes * bytesPerContentByte
+      this.#contentBytes * bytesPerContentByte +
+      this.#pieces * bytesPerPiece
     const costs = this.#costs + pings * this.#limits.pingBytes
     return receivedBytes + costs > allowed ? 'idle-bytes' : undefined
   }

@@ -7,7 +7,8 @@ import {
 
 const { brokenStreams, forgivenStreams, idleBytes, idleBytesPerSecond } = FLOOD_LIMITS
 const { pieces, piecesPerSecond } = FLOOD_LIMITS
-const { bytesPerStream, bytesPerContentByte, pingBytes, settingsBytes } = FLOOD_LIMITS
+const { bytesPerStream, bytesPerContentByte, bytesPerPiece, pingBytes, settingsBytes } =
+  FLOOD_LIMITS
 
 describe('a guard against floods', () => {
   const times = (count: number, step: () => void) => {
@@ -47,7 +48,7 @@ describe('a guard against floods', () => {
     ['at first', () => {}, 0, 0],
     ['with the time', () => {}, 5_000, 5 * idleBytesPerSecond],
     ['with a stream', (guard) => guard.onStream(), 0, bytesPerStream],
-    ['with content', (guard) => guard.onContent(100), 0, 100 * bytesPerContentByte],
+    ['with content', (guard) => guard.onContent(100), 0, 100 * bytesPerContentByte + bytesPerPiece],
     ['less for a PING', (guard) => guard.onPing(), 0, -pingBytes],
     [
       'as much for a PING with each piece of content',
@@ -56,7 +57,7 @@ describe('a guard against floods', () => {
         for (let n = 0; n < 10; n += 1) guard.onPing()
       },
       0,
-      100 * bytesPerContentByte,
+      100 * bytesPerContentByte + 10 * bytesPerPiece,
     ],
     ['less for a SETTINGS', (guard) => guard.onSettings(), 0, -settingsBytes],
   ])('allows so many bytes %s', (_when, act, now, more) => {
