@@ -11,6 +11,7 @@ import { formatListenAddress } from '../../src/base/listen-address.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { GatewayProgram } from '../helpers/gateway-program.ts'
 import { publicRequest } from '../helpers/public-request.ts'
+import { startRelay } from '../helpers/relay.ts'
 import { inTime } from '../helpers/running-gateway.ts'
 import { lastingAddress, somePorts } from '../helpers/some-ports.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
@@ -136,27 +137,6 @@ async function allCases(
     tls('termination mutualTlsca', broken, (b) => b.termination(cert, key).mutualTlsca(ca)),
     tls('mutualTlsca', broken, (b) => b.mutualTlsca(ca)),
   ]
-}
-
-/** Leads to the gateway that is up, or will be: the SDK waits long between its attempts. */
-async function startRelay(target: () => Promise<string>): Promise<string> {
-  const sockets = new Set<Socket>()
-  const server = createServer(async (socket) => {
-    sockets.add(socket.on('error', () => {}))
-    const { hostname, port } = new URL(`tcp://${await target()}`)
-    const up = connect(Number(port), hostname).on('error', () => socket.destroy())
-    sockets.add(up)
-    up.once('close', () => socket.destroy())
-    socket.once('close', () => up.destroy())
-    socket.pipe(up).pipe(socket)
-  })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  onTestFinished(() => {
-    for (const socket of sockets) socket.destroy()
-    server.close()
-  })
-  return `localhost:${(server.address() as AddressInfo).port}`
 }
 
 async function startService(): Promise<number> {

@@ -35,7 +35,9 @@ export function readRebind(message: unknown): Rebind | undefined {
   const { data } = Rebind.safeParse(message)
   if (!data?.Id) return undefined
   const { Id: id, Proto: protocol, Opts, Extra } = data
-  const host = Opts.Domain || Opts.Hostname || Opts.Subdomain || Opts.Addr || Extra.Token
+  // What follows the address in a token proves that the gateway has chosen it: it is the agent's alone.
+  const [drawn] = Extra.Token.split(' ')
+  const host = Opts.Domain || Opts.Hostname || Opts.Subdomain || Opts.Addr || drawn
   const url = /^[a-z]+:\/\/./i.test(Opts.URL)
     ? Opts.URL
     : `${protocol || 'https'}://${Opts.URL.replace(/^.*:\/\//, '') || host || 'not-served.invalid'}`

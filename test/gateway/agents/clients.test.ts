@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { connect as connectTcp } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import type { Secret } from '../../../src/base/secret.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
@@ -108,6 +110,20 @@ const BINDS: readonly (readonly [client: string, bind: Bind, url: RegExp])[] = [
     /^https:\/\/cam\.internal$/,
   ],
   [
+    'ngrok-go 2.1, an internal address of TCP',
+    {
+      Proto: 'tcp',
+      Opts: goTcp({ URL: 'tcp://ssh.internal:22' }),
+      Extra: go2Extra({ Bindings: ['internal'] }),
+    },
+    /^tcp:\/\/ssh\.internal:22$/,
+  ],
+  [
+    'ngrok-go 2.1, an internal name of TLS',
+    { Proto: 'tls', Opts: goTls({ URL: 'tls://cam.internal' }), Extra: go2Extra() },
+    /^tls:\/\/cam\.internal$/,
+  ],
+  [
     'an agent of version 3, for agents that ask for certificates',
     { Proto: 'tls', Opts: goTls({ URL: 'tls://plc.site.test', MutualTLSAtAgent: true }) },
     /^tls:\/\/plc\.site\.test:/,
@@ -151,6 +167,19 @@ const again = (bind: Bind, { Id, Proto, Opts, Extra }: RpcAnswer) => ({
   Extra: { ...bind.Extra, Token: (Extra as { Token: string }).Token },
 })
 
+it('closes the connection of `ssh -R`, which gets no SSH server', async () => {
+  const { addresses } = await startGateway()
+  const socket = connectTcp(addresses.agent)
+  socket.on('error', () => {})
+  let heard = ''
+  socket.on('data', (chunk) => {
+    heard += chunk.toString('latin1')
+  })
+  socket.write('SSH-2.0-OpenSSH_9.7\r\n')
+  await once(socket, 'close')
+  expect(heard).not.toMatch(/^SSH-/)
+})
+
 describe('a client', () => {
   it.each(BINDS)('%s: is served, and gets its URL and its options back', async (_, bind, url) => {
     const site = await start()
@@ -171,6 +200,7 @@ describe('a client', () => {
     ['https://invalid@site.test', 'ERR_NGROK_9037'],
     ['ftp://cam.site.test', 'ERR_NGROK_9036'],
     ['tcp://127.0.0.1:1', 'ERR_NGROK_301'],
+    ['tcp://ssh.internal', 'ERR_NGROK_9034'],
   ])('that asks for %s hears %s', async (URL, code) => {
     const { agent } = await connect(await start())
     const Proto = URL.startsWith('tcp') ? 'tcp' : 'https'
