@@ -4,7 +4,7 @@ import type { AgentIdentity } from '../endpoints/connected-agent.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { SessionTable } from './session-table.ts'
 
-/** How long the older session of a device has to show that it is alive. */
+/** How long the older session of a device has to show that it is alive; four round trips on a slow link. */
 const ANSWER_MS = 2_000
 
 /**
@@ -20,7 +20,7 @@ export async function settleRivals(
   for (;;) {
     const rival = sessions.rivalOf(identity)
     if (!rival) return
-    if (!(await rival.answers(ANSWER_MS))) {
+    if (!(await rival.answers(Math.max(ANSWER_MS, 4 * (rival.latencyMs ?? 0))))) {
       const reason = 'another process of the device connected, and this session does not answer'
       rival.end(reason, 'duplicate')
       continue
