@@ -4,6 +4,7 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cpuMs, residentMb } from '../../bench/tools.ts'
 import { Site } from '../helpers/site.ts'
+import type { Attack } from './attack.ts'
 
 export const FILE_BYTES = 20_000_000
 const PIECE = Buffer.alloc(50_000, 'x')
@@ -34,10 +35,14 @@ export class AttackSite {
     this.#servers = servers
   }
 
-  static async start(folder: string, env: Readonly<Record<string, string>>): Promise<AttackSite> {
-    const site = await Site.start(folder, { AGENT_DOMAIN: AGENT, ...env })
+  static async start(
+    folder: string,
+    { env, gateway }: Pick<Attack, 'env' | 'gateway'>,
+  ): Promise<AttackSite> {
+    const programs = gateway ? { gateway } : {}
+    const site = await Site.start(folder, { AGENT_DOMAIN: AGENT, ...env }, programs)
     const attackSite = new AttackSite(site, [])
-    const port = await attackSite.serve(attackSite.#createService())
+    const port = await attackSite.serveWord()
     for (const host of [ATTACKED, BESIDE]) await attackSite.tunnel(host, port)
     await attackSite.#ready()
     return attackSite
@@ -52,6 +57,11 @@ export class AttackSite {
   async tunnel(host: string, port: number): Promise<void> {
     const answer = await this.site.create(host, port, { on_http_request: [] })
     if (!answer.ok) throw new Error(`no tunnel ${host}: ${answer.status} ${await answer.text()}`)
+  }
+
+  /** The usual service once more; answers its port. */
+  serveWord(): Promise<number> {
+    return this.serve(this.#createService())
   }
 
   /** Listens until the site stops; answers the port. */

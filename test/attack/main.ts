@@ -19,7 +19,7 @@ async function findAttacks(): Promise<Attack[]> {
 async function run(attack: Attack): Promise<readonly TrialRow[]> {
   const folder = mkdtempSync(join(tmpdir(), 'device-agent-attack-'))
   try {
-    const site = await AttackSite.start(folder, attack.env ?? {})
+    const site = await AttackSite.start(folder, attack)
     try {
       return await attack.run(site)
     } finally {

@@ -1,3 +1,4 @@
+import { connect } from 'node:net'
 import { type TLSSocket, connect as tlsConnect } from 'node:tls'
 import { onTestFinished } from 'vitest'
 import { eventually } from './eventually.ts'
@@ -120,15 +121,21 @@ export class FrameClient {
   isClosed = false
   #rest = Buffer.alloc(0)
 
-  constructor(site: Pick<IngressSite, 'addresses' | 'caPem'>, localAddress?: string) {
+  /** `proxyHeader` goes before everything else, as a load balancer sends it. */
+  constructor(
+    site: Pick<IngressSite, 'addresses' | 'caPem'>,
+    localAddress?: string,
+    proxyHeader?: Buffer,
+  ) {
+    const { port } = site.addresses.https
+    const socket = connect({ port, host: '127.0.0.1', ...(localAddress && { localAddress }) })
+    if (proxyHeader) socket.write(proxyHeader)
     this.socket = tlsConnect({
-      host: '127.0.0.1',
-      port: site.addresses.https.port,
+      socket,
       servername: 'a.test',
       ca: site.caPem,
       ALPNProtocols: ['h2'],
       checkServerIdentity: () => undefined,
-      ...(localAddress && { localAddress }),
     })
     this.socket.on('data', (chunk) => this.#read(chunk))
     this.socket.on('error', () => {})

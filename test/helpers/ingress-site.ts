@@ -1,6 +1,7 @@
 import { onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import type { LogLevel } from '../../src/base/logger.ts'
+import { type ProxyConfig, TrustedProxies } from '../../src/base/net/trusted-proxies.ts'
 import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
 import { served } from '../../src/gateway/certificates/certificate-file.ts'
 import {
@@ -40,6 +41,8 @@ export interface IngressSiteOptions {
   readonly logLevel?: LogLevel
   readonly policy?: Partial<CompiledPolicy>
   readonly registry?: EndpointRegistryOptions
+  /** Trusted proxies in front, which name clients by `X-Forwarded-For`, or by the PROXY protocol. */
+  readonly proxies?: Pick<ProxyConfig, 'networks' | 'sendProxyProtocol'>
   /** Of `https://a.test`, as what follows. */
   readonly answerMs?: number
   readonly appProtocol?: AppProtocol
@@ -91,6 +94,16 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
       return certificate
     },
   }
+  const { proxies } = options
+  const inFront = proxies && {
+    proxies: new TrustedProxies({
+      ...proxies,
+      header: 'x-forwarded-for',
+      log: captured.log,
+      clock,
+    }),
+    hasProxyProtocol: proxies.sendProxyProtocol,
+  }
   const ingress = new Ingress({
     registry,
     http: { host: httpHost, port: 0 },
@@ -99,6 +112,7 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
     log: captured.log,
     clock,
     ...(limits ? { limits } : {}),
+    ...inFront,
   })
   onTestFinished(() => ingress.stop(0))
   const own = await ingress.start()
@@ -106,7 +120,7 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
   const first = isBehindNode()
     ? await putNodeBefore(
         { ingress, registry },
-        { httpHost, limits, tls: tlsOf, log: captureLog().log, clock },
+        { httpHost, limits, tls: tlsOf, log: captureLog().log, clock, ...inFront },
       )
     : undefined
   const addresses = first?.addresses ?? own

@@ -290,6 +290,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
 
   exchangeDone(keepAlive: boolean): void {
     this.#exchange = undefined
+    // The next request of a proxy may be of another client.
+    if (this.#visitor !== this.#peer) this.#endRest()
     this.#idleSince = this.#context.now
     if (!keepAlive || this.#isStopping) {
       this.#closeGracefully()
@@ -334,10 +336,14 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     const { pieceShares } = this.#context
     if (!pieceShares.charge(this.network, cost) || this.#giveUpTurn) return
     this.#socket.pause()
-    this.#giveUpTurn = pieceShares.rest(this.network, () => {
-      this.#giveUpTurn = undefined
-      if (!this.#isPaused) this.#socket.resume()
-    })
+    this.#giveUpTurn = pieceShares.rest(this.network, () => this.#endRest())
+  }
+
+  #endRest(): void {
+    if (!this.#giveUpTurn) return
+    this.#giveUpTurn()
+    this.#giveUpTurn = undefined
+    if (!this.#isPaused) this.#socket.resume()
   }
 
   #readHead(chunk: Buffer, at: number): number {

@@ -70,6 +70,12 @@ export class Visitor {
     this.#admittedBy.add(endpoint)
   }
 
+  /** Whether it is a trusted proxy, which sends requests of many clients. */
+  isProxy(proxies: TrustedProxies | undefined): boolean {
+    this.#isProxy ??= proxies?.trusts(this.ip) === true && !this.listener.internal
+    return this.#isProxy
+  }
+
   /**
    * Who sends a request. Behind a trusted proxy each request has a visitor of its own, because the
    * proxy sends those of many clients on one connection: nothing is kept from one to the next.
@@ -78,8 +84,7 @@ export class Visitor {
     head: RequestHead,
     proxies: TrustedProxies | undefined,
   ): { readonly visitor: Visitor; readonly head: RequestHead } {
-    this.#isProxy ??= proxies?.trusts(this.ip) === true && !this.listener.internal
-    if (!this.#isProxy) return { visitor: this, head }
+    if (!this.isProxy(proxies)) return { visitor: this, head }
     const client = proxies?.clientOf(this.ip, (name) => valuesOf(head.fields, name))
     const { ip, port, scheme, before = [] } = client ?? { ip: this.ip, port: 0 }
     const visitor = new Visitor({

@@ -106,7 +106,10 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       },
     }) as ServerHttp2Session
     this.#watch = new SessionWatch(this.#session, socket)
-    this.#endSuspicion = context.pieceShares.suspect(this.#peer.network, () => this.#rest())
+    // Many share the address of a proxy: they do not rest because one of them costs much.
+    this.#endSuspicion = this.#peer.isProxy(context.proxies)
+      ? () => {}
+      : context.pieceShares.suspect(this.#peer.network, () => this.#rest(this.#peer))
     this.#suspectedUntil = context.now + SUSPECTED_MS
     this.#listen()
   }
@@ -124,20 +127,20 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#floods.onContent(bytes)
   }
 
-  #onPiece(bytes: number): void {
-    this.#charge(this.#floods.onPiece(bytes, this.#context.clock.monotonic()))
+  #onPiece(bytes: number, visitor: Visitor): void {
+    this.#charge(this.#floods.onPiece(bytes, this.#context.clock.monotonic()), visitor)
   }
 
   /** Work without use, in tiny pieces of content. */
-  #charge(pieces: number): void {
+  #charge(pieces: number, visitor: Visitor): void {
     if (pieces === 0) return
     this.#suspectedUntil = Number.POSITIVE_INFINITY
-    if (this.#context.pieceShares.charge(this.#peer.network, pieces)) this.#rest()
+    if (this.#context.pieceShares.charge(visitor.network, pieces)) this.#rest(visitor)
   }
 
-  countEnd(isBroken: boolean): void {
+  countEnd(isBroken: boolean, visitor = this.#peer): void {
     this.#floods.onStreamEnd(isBroken, this.#context.clock.monotonic())
-    if (isBroken) this.#charge(BROKEN_STREAM_PIECES)
+    if (isBroken) this.#charge(BROKEN_STREAM_PIECES, visitor)
     this.checkFlood()
   }
 
@@ -198,14 +201,14 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     if (!this.#isFlooded) this.#closeFor(flood)
   }
 
-  /** Reads nothing for a while from a client that has sent more tiny pieces than its share. */
-  #rest(): void {
+  /** Reads nothing for a while from a visitor that has sent more tiny pieces than its share. */
+  #rest({ network }: Visitor): void {
     if (this.#isFlooded || this.#socket.destroyed) return
     if (!stopReading(this.#socket)) {
       this.#closeFor('tiny-pieces')
       return
     }
-    this.#giveUpTurn ??= this.#context.pieceShares.rest(this.#peer.network, () => {
+    this.#giveUpTurn ??= this.#context.pieceShares.rest(network, () => {
       this.#giveUpTurn = undefined
       startReading(this.#socket)
     })
@@ -215,7 +218,9 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#isFlooded = true
     // Megabytes may have arrived already.
     stopReading(this.#socket)
-    this.#context.pieceShares.charge(this.#peer.network, FLOOD_PIECES)
+    if (!this.#peer.isProxy(this.#context.proxies)) {
+      this.#context.pieceShares.charge(this.#peer.network, FLOOD_PIECES)
+    }
     this.#context.log.debug(
       { flood, clientIp: this.#peer.ip },
       'connection closed: flood of frames',
@@ -260,7 +265,8 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   #open(...[stream, pseudo, flags, raw = []]: HeadEvent): void {
     this.#floods.onStream()
-    onEachPiece(stream, (bytes) => this.#onPiece(bytes))
+    let visitor = this.#peer
+    onEachPiece(stream, (bytes) => this.#onPiece(bytes, visitor))
     if (this.#isFlooded) {
       // It goes with the connection.
       stream.on('error', () => {})
@@ -291,8 +297,10 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       this.#reject(stream, 'ERR_GATEWAY_MISDIRECTED')
       return
     }
+    const sender = this.#peer.of(head, this.#context.proxies)
+    visitor = sender.visitor
     const visitorStream = new VisitorStream({
-      ...this.#peer.of(head, this.#context.proxies),
+      ...sender,
       ...{ stream, connection: this, context: this.#context },
     })
     this.#streams.add(visitorStream)

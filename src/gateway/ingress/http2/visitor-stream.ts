@@ -40,7 +40,7 @@ export interface StreamConnection {
   /** Content that the client gets. */
   onContent(bytes: number): void
   /** At once, for what is done about floods. */
-  countEnd(isBroken: boolean): void
+  countEnd(isBroken: boolean, visitor: Visitor): void
   onStreamClose(stream: VisitorStream): void
 }
 
@@ -116,7 +116,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
     stream.on('drain', () => this.guard(() => this.#onDrain()))
     // What went wrong with a stream shows in its code; `close` follows.
     stream.on('error', () => {})
-    stream.once('close', () => this.#connection.countEnd(this.isBroken))
+    stream.once('close', () => this.#connection.countEnd(this.isBroken, this.visitor))
     whenClosed(stream, () => this.guard(() => this.#onClose()))
     this.guard(() => {
       this.#exchange?.start()

@@ -134,11 +134,14 @@ export class SecureConnection implements IngressConnection {
     }
   }
 
-  /** While its client is in debt, a new connection waits: it is no way around a rest. */
+  /**
+   * While its client is in debt, a new connection waits: it is no way around a rest. That of a proxy
+   * does not: it may be for another client.
+   */
   #inTurn(step: () => void): void {
-    const { pieceShares } = this.#options.context
+    const { pieceShares, proxies } = this.#options.context
     const network = this.#network
-    if (!pieceShares.mustRest(network)) {
+    if (!pieceShares.mustRest(network) || proxies?.trusts(this.#ip)) {
       step()
       return
     }
@@ -148,8 +151,12 @@ export class SecureConnection implements IngressConnection {
     this.#socket.once('close', giveUp)
   }
 
+  get #ip(): string {
+    return plainAddress(this.#socket.remoteAddress ?? '')
+  }
+
   get #network(): string {
-    return networkOf(plainAddress(this.#socket.remoteAddress ?? ''))
+    return networkOf(this.#ip)
   }
 
   #route(helloBytes: number): void {

@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { FLOOD_LIMITS } from '../../../../src/gateway/ingress/http2/wire/flood-guard.ts'
+import { INGRESS_LIMITS } from '../../../../src/gateway/ingress/ingress-limits.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import {
   type Flood,
@@ -13,6 +14,7 @@ import {
   times,
 } from '../../../helpers/http2-floods.ts'
 import {
+  ACK,
   DATA,
   END_STREAM,
   FrameClient,
@@ -24,6 +26,7 @@ import {
   PING,
   POST,
   RST_STREAM,
+  SETTINGS,
   statusOf,
   uint32,
 } from '../../../helpers/http2-frames.ts'
@@ -178,18 +181,46 @@ describe('a connection that only costs', () => {
     await client.closed()
   })
 
-  it.each(['stays', 'leaves'] as const)(
-    'ends soon after it has broken a rule, also when Node says nothing and the client %s',
-    async (what) => {
-      const site = await siteOf({ limits: { sweepMs: 10 } })
-      const client = new FrameClient(site).begin()
-      // A frame behind the end of its stream, before there is an answer.
-      client.send(head(1), frame(DATA, 0, 1, [1]))
-      await client.receive(({ type }) => type === GOAWAY)
-      if (what === 'leaves') client.socket.end()
-      await client.closed()
-    },
-  )
+  describe.each([
+    // Before there is an answer, and when there will be none.
+    ['a frame behind the end of its stream', [head(1), frame(DATA, 0, 1, [1])], true],
+    ['such a frame that nothing follows', [head(1), frame(DATA, 0, 1, [1])], false],
+    ['settings of a stream', [head(1), frame(SETTINGS, 0, 1)], false],
+    ['a frame that is too large', [Buffer.alloc(1_000, 0xff)], false],
+  ] as const)('that sent %s', (_what, bytes, isAnswered) => {
+    it.each(['stays', 'leaves'] as const)(
+      'ends soon, also when Node says nothing and the client %s',
+      async (what) => {
+        const hourMs = 3_600_000
+        const site = await siteOf({
+          limits: { sweepMs: 10, headMs: hourMs, keepAliveMs: hourMs },
+          ...(!isAnswered && { serve: () => {} }),
+        })
+        const client = new FrameClient(site).begin()
+        client.send(...bytes)
+        await client.receive(({ type }) => type === GOAWAY)
+        if (what === 'leaves') client.socket.end()
+        await client.closed()
+      },
+    )
+  })
+
+  it('is asked once whether it is alive, when it was heard and is silent', async () => {
+    const clock = new ManualClock()
+    const site = await siteOf({ clock })
+    const client = new FrameClient(site).begin()
+    expect(await client.isAlive()).toBe(true)
+    const asked = () => client.frames.filter(({ type, flags }) => type === PING && flags === 0)
+    const sweep = async () => {
+      await clock.advance(INGRESS_LIMITS.sweepMs)
+      await setImmediate()
+    }
+    while (asked().length === 0) await sweep()
+    client.send(frame(PING, ACK, 0, asked()[0]?.payload))
+    for (let n = 0; n < 10; n += 1) await sweep()
+    expect(asked()).toHaveLength(1)
+    expect(await client.isAlive()).toBe(true)
+  })
 
   it('ends when it takes nothing of what it asks for, and holds no more than the windows', async () => {
     const body = 64 * MIB

@@ -2,12 +2,11 @@ import type { ServerHttp2Session } from 'node:http2'
 import type { TLSSocket } from 'node:tls'
 import { isFlushed, startReading } from './socket-reading.ts'
 
-const nothing = () => {}
-
 /**
  * Finds sessions that have ended without a word from Node. After some connection errors Node 20
  * stops reading and writing, and reports nothing: frames stay in its queue, and the end of the
- * connection is never read.
+ * connection is never read. So a client that was heard, and is silent then, gets a PING: it shows
+ * whether frames leave still.
  */
 export class SessionWatch {
   readonly #session: ServerHttp2Session
@@ -15,6 +14,8 @@ export class SessionWatch {
   #readBytes = 0
   #writtenBytes = 0
   #isAsked = false
+  /** The session was alive when so many bytes were read. */
+  #provenBytes = 0
   /** Frames were waiting at the last look. */
   #wasQueued = false
 
@@ -27,7 +28,8 @@ export class SessionWatch {
   look(isUnsent: boolean): boolean {
     const { bytesRead, bytesWritten } = this.#socket
     const isSilent = bytesWritten === this.#writtenBytes
-    if (bytesRead !== this.#readBytes) this.#isAsked = false
+    const isHeard = bytesRead !== this.#readBytes
+    if (isHeard) this.#isAsked = false
     else startReading(this.#socket)
     this.#readBytes = bytesRead
     this.#writtenBytes = bytesWritten
@@ -38,7 +40,12 @@ export class SessionWatch {
     this.#wasQueued = (this.#session.state.outboundQueueSize ?? 0) > 0
     if (this.#wasQueued) return wasQueued
     // Content is not part of the queue. A PING is, and leaves at once where the session is alive.
-    if (isUnsent && !this.#isAsked) this.#isAsked = this.#session.ping(nothing)
+    const isDoubtful = isUnsent || (!isHeard && bytesRead !== this.#provenBytes)
+    if (isDoubtful && !this.#isAsked) this.#isAsked = this.#session.ping(this.#onAnswer)
     return false
+  }
+
+  readonly #onAnswer = () => {
+    this.#provenBytes = this.#socket.bytesRead
   }
 }
