@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import {
   contradictions,
   type FindReservation,
+  givesNothing,
   isGrant,
   mayAnswer,
   overlaps,
@@ -212,5 +213,26 @@ describe('reservations that contradict each other', () => {
     expect(found.map(([older, newer]) => `${nameOf(older)} < ${nameOf(newer)}`).join()).toBe(
       expected,
     )
+  })
+})
+
+describe('an ACL rule that gives no name', () => {
+  it.each([
+    // The rule, whose it is, whether the gateway's owner has set it, and the reservations.
+    ['*.v.test', 't', false, 'v *.v.test', true],
+    ['cam.v.test', 't', false, 'v *.v.test', true],
+    ['*.test', 't', false, 'v *.v.test', true],
+    ['*.test', 't', false, 'v *.v.test, t *.t.test', false],
+    ['*.v.test', 'v', false, 'v *.v.test', false],
+    ['*.cam.v.test', 'v', false, 'v *.v.test', false],
+    // Nobody has reserved it: nothing is lost.
+    ['*.free.test', 't', false, 'v *.v.test', false],
+    ['*.o.test', 't', true, '- *.o.test', false],
+    ['*.cam.o.test', 't', true, '- *.o.test, v x.cam.o.test', false],
+    ['*.cam.o.test', 't', false, '- *.o.test', true],
+  ])('%s of %s, granted %s, among %s: %s', (rule, ownerId, isGranted, text, isSo) => {
+    const use = { ownerId, isGranted }
+    const related = reservations(text).filter(({ domain }) => overlaps(domain, rule))
+    expect(givesNothing(rule, use, finder(text), OWN, related)).toBe(isSo)
   })
 })
