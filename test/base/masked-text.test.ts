@@ -194,10 +194,21 @@ describe('maskedBody', () => {
     expect(maskedBody(code, 'text/javascript')).toBe(code.replace('abc', '[secret]'))
   })
 
+  it('hides all cookies of a head, also in the middle of a line', () => {
+    expect(maskedBody('sent cookie: theme=dark; b=34', '')).toBe('sent cookie: [secret]')
+  })
+
+  it('leaves UUIDs readable, however they change between digits and letters', () => {
+    const ids = '1a2b3c4d-5e6f-4a1b-8c2d-3e4f5a6b7c8d,f1e2d3c4-b5a6-4f7e-9d8c-b7a6f5e4d3c2'
+    expect(maskedBody(ids, '')).toBe(ids)
+  })
+
   it('hides fields of forms', () => {
     const form = 'user=ann&password=a%26b&x=1'
     const type = 'application/x-www-form-urlencoded; charset=utf-8'
     expect(maskedBody(form, type)).toBe('user=ann&password=[secret]&x=1')
+    // In a form only & ends a value, and names may be escaped.
+    expect(maskedBody('p%61ssword=a}b&x=1', type)).toBe('p%61ssword=[secret]&x=1')
     const part = (name: string, value: string) =>
       `--b\r\nContent-Disposition: form-data; name="${name}"\r\nX-A: 1\r\n\r\n${value}\r\n`
     const parts = (password: string) => `${part('user', 'ann')}${part('password', password)}--b--`

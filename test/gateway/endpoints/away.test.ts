@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import type { AwayName, NameFacts } from '../../../src/gateway/endpoints/away-name.ts'
+import {
+  type AwayName,
+  type DeviceMark,
+  isSameDevice,
+  type NameFacts,
+} from '../../../src/gateway/endpoints/away-name.ts'
 import type { AgentEndpoint } from '../../../src/gateway/endpoints/endpoint.ts'
 import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
@@ -32,6 +37,32 @@ function startRegistry(options: { awayNames?: number } = {}) {
 /** Whether a request may wait for it now. */
 const waits = (registry: EndpointRegistry, name: AwayName) =>
   registry.wait(name, { network: 'n', bytes: 1, onNameChange: () => {} })
+
+describe('two marks of one account', () => {
+  const CAM: DeviceMark = { credentialId: 'cr_1', deviceId: 'cam', instance: 'run 1' }
+  it.each([
+    ['the same device and authtoken, in another process', { ...CAM, instance: 'run 2' }, true],
+    ['the same process with a new authtoken', { ...CAM, credentialId: 'cr_2' }, true],
+    [
+      'another process with another authtoken',
+      { deviceId: 'cam', credentialId: 'cr_2', instance: 'run 2' },
+      false,
+    ],
+    ['another authtoken without a process', { deviceId: 'cam', credentialId: 'cr_2' }, false],
+    ['another device with the same authtoken', { ...CAM, deviceId: 'nas' }, false],
+    ['no device with the same authtoken', { credentialId: 'cr_1', instance: 'run 1' }, false],
+  ])('are of one device or not: %s', (_what, other, isSame) => {
+    expect([isSameDevice(CAM, other), isSameDevice(other, CAM)]).toEqual([isSame, isSame])
+  })
+
+  it('are of one device by the authtoken alone where neither names a device', () => {
+    expect(isSameDevice({ credentialId: 'cr_1' }, { credentialId: 'cr_1' })).toBe(true)
+    const run = { instance: 'run 1' }
+    expect(isSameDevice({ credentialId: 'cr_1', ...run }, { credentialId: 'cr_2', ...run })).toBe(
+      false,
+    )
+  })
+})
 
 describe('a name that is away', () => {
   it('counts as no endpoint, is taken by the next one, and is not there twice', () => {
