@@ -76,34 +76,37 @@ export const ECHO: GrpcHandlers = {
   },
 }
 
-/** A server without TLS on a free port of loopback. */
+/** A server without TLS on a free port, of loopback unless a host is given. */
 export async function startGrpcServer(
   handlers: Partial<GrpcHandlers> = {},
+  host = '127.0.0.1',
 ): Promise<{ readonly port: number; stop(): void }> {
   const server = new Server()
   server.addService(METHODS, { ...ECHO, ...handlers })
   const port = await new Promise<number>((resolve, reject) => {
-    server.bindAsync('127.0.0.1:0', ServerCredentials.createInsecure(), (error, bound) =>
+    server.bindAsync(`${host}:0`, ServerCredentials.createInsecure(), (error, bound) =>
       error ? reject(error) : resolve(bound),
     )
   })
   return { port, stop: () => server.forceShutdown() }
 }
 
-/** A client of the host behind an ingress on loopback, or without `ca` of the server itself. */
+/** A client of the host behind an ingress, or without `ca` of the server itself; on loopback unless told. */
 export function grpcClient({
+  address = '127.0.0.1',
   port,
   host,
   ca,
 }: {
+  readonly address?: string
   readonly port: number
   readonly host?: string
   readonly ca?: Buffer
 }): Client {
   if (!ca || host === undefined) {
-    return new Client(`127.0.0.1:${port}`, credentials.createInsecure())
+    return new Client(`${address}:${port}`, credentials.createInsecure())
   }
-  return new Client(`127.0.0.1:${port}`, credentials.createSsl(ca), {
+  return new Client(`${address}:${port}`, credentials.createSsl(ca), {
     'grpc.ssl_target_name_override': host,
     'grpc.default_authority': host,
   })

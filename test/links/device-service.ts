@@ -1,6 +1,6 @@
 /**
- * A service of a device, as a process: `device-service.ts <host>` prints its port. HTTP/1.1 and
- * HTTP/2 without TLS on one port: `/` answers 5 bytes, `/down?bytes` as many, and an upload its size.
+ * A service of a device, as a process: `device-service.ts <host>` prints its port, and that of a gRPC
+ * server that echoes. HTTP/1.1 and HTTP/2 without TLS on one port: `/` answers 5 bytes, `/down?bytes` as many, and an upload its size.
  */
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -8,6 +8,7 @@ import { createServer as createHttp2Server } from 'node:http2'
 import { type AddressInfo, createServer as createTcpServer } from 'node:net'
 import type { Readable, Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
+import { startGrpcServer } from '../helpers/grpc.ts'
 
 const [host = '127.0.0.1'] = process.argv.slice(2)
 const PIECE = Buffer.alloc(65_536, 'device')
@@ -36,8 +37,12 @@ async function answer(
 const plain = createServer((request: IncomingMessage, response: ServerResponse) => {
   answer(request.method, request.url, request, response).catch(() => response.destroy())
 })
-const http2 = createHttp2Server()
-http2.on('session', (session) => session.on('error', () => {}))
+// Go's windows: with the 64 KiB of Node these would be what is measured.
+const http2 = createHttp2Server({ settings: { initialWindowSize: 1_048_576 } })
+http2.on('session', (session) => {
+  session.on('error', () => {})
+  session.setLocalWindowSize(1_048_576)
+})
 http2.on('stream', (stream, headers) => {
   stream.on('error', () => {})
   stream.respond({ ':status': 200 })
@@ -59,5 +64,6 @@ const server = createTcpServer((socket) => {
 })
 server.listen(0, host)
 await once(server, 'listening')
-process.stdout.write(`${(server.address() as AddressInfo).port}\n`)
+const grpc = await startGrpcServer({}, host)
+process.stdout.write(`${(server.address() as AddressInfo).port} ${grpc.port}\n`)
 process.stdin.on('end', () => process.exit(0)).resume()

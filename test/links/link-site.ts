@@ -29,9 +29,8 @@ export const portOf = (listener: string) => Number(listener.slice(listener.lastI
 export class LinkSite {
   readonly gateway: ActivatedGateway
   readonly rig: Rig
-  readonly servicePort: number
+  readonly service: LinkService
   readonly #folder: string
-  readonly #service: ChildProcess
   readonly #server: string
   readonly #agentEnv: Readonly<Record<string, string>>
   #agent: Program
@@ -40,14 +39,14 @@ export class LinkSite {
     rig: Rig,
     folder: string,
     gateway: ActivatedGateway,
-    service: readonly [ChildProcess, number],
+    service: LinkService,
     server: string,
     agentEnv: Readonly<Record<string, string>>,
   ) {
     this.rig = rig
     this.#folder = folder
     this.gateway = gateway
-    ;[this.#service, this.servicePort] = service
+    this.service = service
     this.#server = server
     this.#agentEnv = agentEnv
     this.#agent = this.#spawnAgent()
@@ -71,8 +70,7 @@ export class LinkSite {
       port: portOf(gateway.ready.agent_listen),
     }
     const server = formatListenAddress(await rig.across('device', listener))
-    const [file, ...words] = rig.commandAt('device', serviceProgram('0.0.0.0'))
-    const service = await startService(file, words)
+    const service = await startService(rig.commandAt('device', serviceProgram('0.0.0.0')))
     const site = new LinkSite(rig, folder, gateway, service, server, agentEnv)
     await site.#agent.ready<RunReady>()
     return site
@@ -116,20 +114,19 @@ export class LinkSite {
     })
   }
 
-  /** Asks for tunnels to the device's service, and does not wait for them. */
-  async createTunnels(count: number, upstream: object = {}): Promise<void> {
+  /** Asks for a tunnel, and does not wait for it. */
+  async createTunnel(domain: string, port: number, more: object = {}): Promise<void> {
+    const spec = { protocol: 'http', forwards_to: `localhost:${port}`, domain, policy: NO_RULES }
+    const { status, text } = await this.call('POST', '/tunnels', { ...spec, ...more })
+    if (status >= 300) throw new Error(`${status}: ${text}`)
+  }
+
+  /** Asks for tunnels to the device's service. */
+  async createTunnels(count: number): Promise<void> {
     const left = this.hosts(count)
     const worker = async () => {
       for (let domain = left.shift(); domain !== undefined; domain = left.shift()) {
-        const spec = {
-          protocol: 'http',
-          forwards_to: `localhost:${this.servicePort}`,
-          domain,
-          policy: NO_RULES,
-          ...upstream,
-        }
-        const { status, text } = await this.call('POST', '/tunnels', spec)
-        if (status >= 300) throw new Error(`${status}: ${text}`)
+        await this.createTunnel(domain, this.service.port)
       }
     }
     await Promise.all(Array.from({ length: AT_ONCE }, worker))
@@ -187,9 +184,7 @@ export class LinkSite {
     await this.#agent.end('SIGKILL')
     await this.gateway.end('SIGKILL')
     await this.gateway.stop()
-    const ended = once(this.#service, 'exit')
-    this.#service.stdin?.end()
-    await ended
+    await stopService(this.service)
     rmSync(this.#folder, { recursive: true, force: true })
   }
 
@@ -213,7 +208,7 @@ export class LinkSite {
 }
 
 /** `device-service.ts`, listening at that host. */
-export const serviceProgram = (host: string) => [
+export const serviceProgram = (host: string): [string, ...string[]] => [
   process.execPath,
   '--import',
   'tsx',
@@ -221,12 +216,23 @@ export const serviceProgram = (host: string) => [
   host,
 ]
 
-/** Resolves with the process and its port when it listens. */
-export async function startService(
-  file: string,
-  words: readonly string[],
-): Promise<[ChildProcess, number]> {
+export interface LinkService {
+  readonly child: ChildProcess
+  readonly port: number
+  readonly grpcPort: number
+}
+
+/** Resolves when it listens. */
+export async function startService([file, ...words]: [string, ...string[]]): Promise<LinkService> {
   const child = spawn(file, words, { stdio: ['pipe', 'pipe', 'inherit'] })
-  const [port] = await once(child.stdout, 'data')
-  return [child, Number(String(port).trim())]
+  const [line] = await once(child.stdout, 'data')
+  const [port = 0, grpcPort = 0] = String(line).trim().split(' ').map(Number)
+  return { child, port, grpcPort }
+}
+
+/** Resolves when it has ended. */
+export async function stopService({ child }: LinkService): Promise<void> {
+  const ended = once(child, 'exit')
+  child.stdin?.end()
+  await ended
 }
