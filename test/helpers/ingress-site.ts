@@ -15,6 +15,7 @@ import {
 } from '../../src/gateway/endpoints/endpoint-registry.ts'
 import { Ingress, type IngressAddresses } from '../../src/gateway/ingress/ingress.ts'
 import type { IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
+import type { BufferAccount } from '../../src/gateway/streams/buffer-account.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'
 import { StreamSlots, type StreamSlotsLimits } from '../../src/gateway/streams/stream-slots.ts'
 import { Session } from '../../src/muxado/session.ts'
@@ -35,6 +36,8 @@ export interface IngressSiteOptions {
   readonly clock?: Clock
   readonly limits?: Partial<IngressLimits>
   readonly slotLimits?: Partial<StreamSlotsLimits>
+  /** What waits for visitors and devices, of the whole gateway. */
+  readonly buffers?: BufferAccount
   readonly sessionLimits?: Partial<SessionLimits>
   /** Where the plain front listens; another address than loopback redirects. */
   readonly httpHost?: string
@@ -110,6 +113,7 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
     https: { host: '127.0.0.1', port: 0 },
     tls: tlsOf,
     log: captured.log,
+    ...(options.buffers ? { buffers: options.buffers } : {}),
     clock,
     ...(limits ? { limits } : {}),
     ...inFront,
@@ -130,6 +134,7 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
       session,
       clock,
       ...(options.slotLimits ? { limits: options.slotLimits } : {}),
+      ...(options.buffers ? { buffers: options.buffers } : {}),
     })
     // As the agent session does it.
     void session.closed.then(() => slots.close())

@@ -2,7 +2,7 @@
 export const DEFAULT_BUFFER_BYTES = 201_326_592
 /**
  * What a session of a device may hold of that, and an endpoint. By default it is enough for all the streams that
- * each can have, with a full window each: to end readers would only make room for the next ones.
+ * each can have, with a full window of the wire protocol each: to end readers would only make room for the next ones.
  */
 const DEVICE_PART = 2 / 3
 const ENDPOINT_PART = 1 / 2

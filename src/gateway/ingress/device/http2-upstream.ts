@@ -15,8 +15,12 @@ import { StreamDuplex, type StreamDuplexOwner } from './stream-duplex.ts'
 
 const { NGHTTP2_CANCEL } = constants
 
-/** What the device may send of a response that waits for its visitor: as much as in HTTP/1.1. */
-const WINDOW_BYTES = 262_144
+/**
+ * What the device may send of a response that waits for its visitor: twice what a stream of the wire
+ * protocol carries in a round trip, so that the service does not wait for HTTP/2 as well. Fixed,
+ * because services on devices may not expect another window on a connection that is in use.
+ */
+const WINDOW_BYTES = 524_288
 /** More than the window of the one stream that there is: it never holds that up. */
 const CONNECTION_WINDOW_BYTES = 2 * WINDOW_BYTES
 /** Heads that are a little too large are read, and refused by name. */

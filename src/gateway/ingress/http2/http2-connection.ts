@@ -22,6 +22,7 @@ import { onEachPiece } from './wire/each-piece.ts'
 import { type Flood, FloodGuard } from './wire/flood-guard.ts'
 import { headersOf } from './wire/node-headers.ts'
 import { BROKEN_STREAM_PIECES, FLOOD_PIECES } from './wire/piece-shares.ts'
+import { LEAST_WINDOW_BYTES, ReceiveWindow } from './wire/receive-window.ts'
 import { SessionWatch } from './wire/session-watch.ts'
 import { startReading, stopReading } from './wire/socket-reading.ts'
 
@@ -34,10 +35,10 @@ const {
 
 /** Requests at once on one connection. */
 const STREAMS = 100
-/** Of a body that no device takes: more is a long way without a pause, less a slow upload over far. */
-const WINDOW_BYTES = 262_144
 /** A new connection rests together with others of its client. */
 const SUSPECTED_MS = 5_000
+/** Of an upload that its device takes as it comes: 10 MB over 100 ms are as fast as in HTTP/1.1. */
+const MOST_WINDOW_BYTES = 4_194_304
 /** A head that is too large gets its 431 up to here, and a reset beyond. */
 const REFUSED_HEAD_BYTES = 16_384
 const REFUSED_HEAD_FIELDS = 64
@@ -66,6 +67,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   readonly #context: IngressContext
   readonly #floods: FloodGuard
   readonly #watch: SessionWatch
+  readonly #window: ReceiveWindow
   readonly #streams = new Set<VisitorStream>()
   readonly #peer: Visitor
   #isStopping = false
@@ -100,7 +102,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       maxSendHeaderBlockLength: 2 * headBytes,
       settings: {
         enableConnectProtocol: true,
-        initialWindowSize: WINDOW_BYTES,
+        initialWindowSize: LEAST_WINDOW_BYTES,
         maxConcurrentStreams: STREAMS,
         maxHeaderListSize: headBytes + REFUSED_HEAD_BYTES,
       },
@@ -111,6 +113,8 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       ? () => {}
       : context.pieceShares.suspect(this.#peer.network, () => this.#rest(this.#peer))
     this.#suspectedUntil = context.now + SUSPECTED_MS
+    this.#window = new ReceiveWindow(this.#session, MOST_WINDOW_BYTES)
+    this.#session.setLocalWindowSize(this.#window.connectionBytes)
     this.#listen()
   }
 
@@ -125,6 +129,24 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   onContent(bytes: number): void {
     this.#floods.onContent(bytes)
+  }
+
+  onBody(bytes: number, waitingBytes: number): void {
+    if (this.#isCrowded) return
+    this.#window.onContent(bytes, waitingBytes > this.#window.bytes / 4, this.#bodies)
+  }
+
+  /** Streams whose requests have not ended. */
+  get #bodies(): number {
+    let count = 0
+    for (const stream of this.#streams) if (stream.hasOpenBody) count += 1
+    return count
+  }
+
+  /** What waits for visitors and devices has used half of its budget up. */
+  get #isCrowded(): boolean {
+    const { bytes, limitBytes } = this.#context.buffers
+    return bytes > limitBytes / 2
   }
 
   #onPiece(bytes: number, visitor: Visitor): void {
@@ -185,6 +207,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     const isUnsent = [...this.#streams].some((stream) => stream.unreadBytes > 0)
     if (!this.#giveUpTurn && this.#watch.look(isUnsent)) this.destroy()
     for (const stream of this.#streams) stream.sweep(now)
+    if (this.#isCrowded) this.#window.shrink()
     if (this.#streams.size > 0 || now <= this.#deadline) return
     if (this.#isStopping) this.destroy()
     else this.stop()
@@ -306,6 +329,8 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#streams.add(visitorStream)
     this.#context.http2Streams.open += 1
     visitorStream.start()
+    if (this.#window.bytes > LEAST_WINDOW_BYTES) this.#window.fit(this.#bodies)
+    visitor.start()
   }
 
   #giveUp(): void {

@@ -39,6 +39,8 @@ export interface StreamConnection {
   leave(): void
   /** Content that the client gets. */
   onContent(bytes: number): void
+  /** Content of a request has gone on; other content of it has come and waits. */
+  onBody(bytes: number, waitingBytes: number): void
   /** At once, for what is done about floods. */
   countEnd(isBroken: boolean, visitor: Visitor): void
   onStreamClose(stream: VisitorStream): void
@@ -104,6 +106,8 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
     if (this.#isOpen) {
       onEachPiece(stream, () => {
         this.#unreadPieces += 1
+        // Nobody else counts what comes meanwhile.
+        if (stream.isPaused()) this.guard(() => this.countHeld())
       })
       stream.on('trailers', (...[, , raw = []]: TrailersEvent) => {
         this.#trailers = raw
@@ -171,6 +175,11 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   /** True while it is the client's turn. */
   get isAwaited(): boolean {
     return this.#exchange ? this.#exchange.isAwaited : true
+  }
+
+  /** True while the client may send content. */
+  get hasOpenBody(): boolean {
+    return this.#isOpen
   }
 
   /** True when it speaks WebSocket by now. */
@@ -334,6 +343,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
     this.#passedTick = tick
     this.#passGathered()
     this.#pass(chunk)
+    this.#connection.onBody(chunk.length, this.stream.readableLength)
   }
 
   /** See `Corked`: the tick has ended. */

@@ -511,7 +511,7 @@ describe('a device that sends without end', () => {
         const credit = () =>
           it.frames
             .filter(({ type, stream }) => type === WINDOW_UPDATE && stream === id)
-            .reduce((sum, { payload }) => sum + payload.readUInt32BE(), 262_144)
+            .reduce((sum, { payload }) => sum + payload.readUInt32BE(), 524_288)
         while ((n + 1) * piece.length > credit()) await nextTurn()
       }
     })
