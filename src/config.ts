@@ -67,6 +67,8 @@ export interface Config {
     readonly tcpIdleMs: number
     /** Undefined where no proxy in front is trusted. */
     readonly proxies: ProxyConfig | undefined
+    readonly upstreamTimeoutMs: number
+    readonly idleMs: number
     readonly apiListen: ListenAddress
     readonly apiHosts: readonly string[]
     readonly cnameBase: string
@@ -144,6 +146,8 @@ function toConfig(settings: Settings, environment: Environment): Config {
       tcpListen: settings.GATEWAY_TCP_LISTEN,
       tcpIdleMs: settings.GATEWAY_TCP_IDLE_SECONDS * 1_000,
       proxies: proxiesOf(settings),
+      upstreamTimeoutMs: settings.GATEWAY_UPSTREAM_TIMEOUT * 1_000,
+      idleMs: settings.GATEWAY_IDLE_SECONDS * 1_000,
       apiListen: settings.GATEWAY_API_LISTEN,
       apiHosts: settings.GATEWAY_API_HOSTS,
       cnameBase: settings.GATEWAY_CNAME_BASE,

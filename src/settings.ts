@@ -33,6 +33,7 @@ const LEAST_RATE = 'must be a whole number of kB/s from 0 to 1000000'
 const DRAIN_TIME = 'must be between 0 and 60 seconds'
 const TCP_RANGE = 'must be host:first-last with at most 10000 ports, such as 0.0.0.0:20000-20100'
 const TCP_IDLE = 'must be a whole number of seconds from 10 to 604800'
+const UPSTREAM_TIMEOUT = 'must be a whole number of seconds from 1 to 3600'
 const HOLD_TIME = 'must be between 0 and 60 seconds'
 const BUFFER_LIMIT = 'must be a whole number of MiB from 8 to 65536'
 const DRAIN = 'must be a whole number of seconds from 0 to 60'
@@ -269,6 +270,24 @@ export const SettingsSchema = z.strictObject({
     .max(604_800, TCP_IDLE)
     .default(3_600)
     .describe('seconds without data in both directions before a TCP connection is closed'),
+  GATEWAY_UPSTREAM_TIMEOUT: z.coerce
+    .number({ error: UPSTREAM_TIMEOUT })
+    .int(UPSTREAM_TIMEOUT)
+    .min(1, UPSTREAM_TIMEOUT)
+    .max(3_600, UPSTREAM_TIMEOUT)
+    .default(60)
+    .describe(
+      'seconds until a service begins its response, before 504; `upstream.timeout` of a tunnel takes precedence',
+    ),
+  GATEWAY_IDLE_SECONDS: z.coerce
+    .number({ error: TCP_IDLE })
+    .int(TCP_IDLE)
+    .min(10, TCP_IDLE)
+    .max(604_800, TCP_IDLE)
+    .default(3_600)
+    .describe(
+      'seconds without data before a WebSocket, another upgraded connection or a response stream is closed',
+    ),
   GATEWAY_API_LISTEN: listen
     .default({ host: '127.0.0.1', port: 8070 })
     .describe('host:port of the management API'),

@@ -65,6 +65,20 @@ describe('parseConfig', () => {
     })
   })
 
+  it('reads how long services and silent connections may take', () => {
+    expect(parseConfig({}).gateway).toMatchObject({ upstreamTimeoutMs: 60_000, idleMs: 3_600_000 })
+    const env = { GATEWAY_UPSTREAM_TIMEOUT: '300', GATEWAY_IDLE_SECONDS: '86400' }
+    expect(parseConfig(env).gateway).toMatchObject({
+      upstreamTimeoutMs: 300_000,
+      idleMs: 86_400_000,
+    })
+    for (const value of ['0', '3601', '1.5', 'x']) {
+      expect(() => parseConfig({ GATEWAY_UPSTREAM_TIMEOUT: value })).toThrow(
+        'GATEWAY_UPSTREAM_TIMEOUT must be a whole number of seconds from 1 to 3600',
+      )
+    }
+  })
+
   it('takes an empty value for an unset one', () => {
     expect(parseConfig({ AGENT_DOMAIN: '', LOG_LEVEL: '' }).agent.domain).toBeUndefined()
   })

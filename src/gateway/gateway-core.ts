@@ -76,6 +76,10 @@ export interface GatewayCoreOptions {
   readonly tcpListen: PortRange | undefined
   /** How long a connection to a TCP endpoint may be silent. */
   readonly tcpIdleMs: number | undefined
+  /** How long a service may take to begin its response. */
+  readonly upstreamTimeoutMs?: number | undefined
+  /** How long upgraded connections and response streams may be silent. */
+  readonly idleMs?: number | undefined
   readonly cnameBase: string
   /** Under which the management API is served beside its addresses. */
   readonly apiHosts: readonly string[]
@@ -157,6 +161,8 @@ export async function openGatewayCore(
     onRestartNeeded,
     tcpListen,
     tcpIdleMs,
+    upstreamTimeoutMs,
+    idleMs,
   } = options
   const lock = closer.own('lock', lockFolder({ folder: dataDir, owner: 'gateway', log }), (it) =>
     it.release(),
@@ -300,7 +306,11 @@ export async function openGatewayCore(
     https,
     tls: certificates,
     tcp: tcpListen && tcpAddresses && { listenHost: tcpListen.host, addresses: tcpAddresses },
-    limits: { ...(tcpIdleMs !== undefined && { tcpIdleMs }) },
+    limits: {
+      ...(tcpIdleMs !== undefined && { tcpIdleMs }),
+      ...(upstreamTimeoutMs !== undefined && { answerMs: upstreamTimeoutMs }),
+      ...(idleMs !== undefined && { idleMs }),
+    },
     buffers,
     log,
     clock,

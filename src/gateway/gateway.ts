@@ -45,6 +45,10 @@ export interface GatewayOptions {
   readonly tcpListen?: PortRange | undefined
   /** How long a connection to a TCP endpoint may be silent; an hour unless given. */
   readonly tcpIdleMs?: number | undefined
+  /** How long a service may take to begin its response; a minute unless given. */
+  readonly upstreamTimeoutMs?: number | undefined
+  /** How long upgraded connections and response streams may be silent; an hour unless given. */
+  readonly idleMs?: number | undefined
   /** Where the management API listens; without it, it is not served. */
   readonly apiListen?: ListenAddress | undefined
   /** Host names of the management API beside `localhost`, its address and all other addresses. */

@@ -21,6 +21,7 @@ import { sendAway } from './departure.ts'
 
 /** Sockets in TLS handshakes are cut after this when the listener stops. */
 const STOP_MS = 1_000
+const KEEP_ALIVE_MS = 60_000
 
 export interface AgentListenerOptions {
   readonly listen: ListenAddress
@@ -54,6 +55,8 @@ export class AgentListener {
       key: keyPem,
       minVersion: 'TLSv1.2',
       handshakeTimeout: limits.tlsHandshakeMs,
+      keepAlive: true,
+      keepAliveInitialDelay: KEEP_ALIVE_MS,
     })
     this.#server = server
     server.on('connection', (socket: Socket) => this.#admit(socket))

@@ -90,11 +90,12 @@ export abstract class AnsweredExchange extends ClientExchange implements Forward
     this.writer.begin({ status, reason, fields, framing, transforms: NO_TRANSFORMS }, false)
     const isConverted = 'streams' in state.to && state.to.isBehindWebSocket
     const Passage = isConverted ? WebSocketConversion : Upgrade
+    const { limits } = this.context
     const upgrade = new Passage({
       client: this.client,
       stream,
       traffic: this.traffic,
-      limits: this.context.limits,
+      limits: { ...limits, silenceMs: limits.idleMs },
       onOver: (bytesIn, bytesOut) => {
         this.conclude(bytesIn, bytesOut)
         this.client.exchangeDone(false)

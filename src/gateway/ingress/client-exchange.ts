@@ -8,6 +8,7 @@ import { DeviceWait, silenceOf } from './device-wait.ts'
 import { type EdgeErrorCode, edgeErrorReply, TOO_SLOW } from './edge-error.ts'
 import { type ExchangeState, nextExchangeState } from './exchange-state.ts'
 import { ExchangeTraffic } from './exchange-traffic.ts'
+import { CHUNKED, UNTIL_CLOSE } from './http1/body-framing.ts'
 import { HttpSyntaxError } from './http1/http-syntax-error.ts'
 import type { RequestHead } from './http1/request-head.ts'
 import { IncomingRequest } from './incoming-request.ts'
@@ -41,6 +42,8 @@ export class ClientExchange implements ResponseOwner {
   #failure: EdgeErrorCode | undefined
   readonly #wait = new DeviceWait()
   #watch: ProgressWatch | undefined
+  /** The response may have pauses of any length. */
+  #isStream = false
   #meter: RateMeter | undefined
   #state = ROUTING
 
@@ -191,7 +194,10 @@ export class ClientExchange implements ResponseOwner {
     const passedOn = 'forward' in state && state.forward ? state.forward.passedOn + 1 : 0
     const movedBytes = bodyBytes + passedOn + this.writer.bytes
     const awaitedBodyBytes = isAwaited ? bodyBytes : undefined
-    const silenceMs = silenceOf(state, this.#endpoint, this.request.head, this.context.limits)
+    // A visitor that takes nothing is no quiet stream.
+    const isStream = this.#isStream && unreadBytes === 0
+    const { limits } = this.context
+    const silenceMs = silenceOf(state, this.#endpoint, this.request.head, isStream, limits)
     const stall = this.#watch.look({ movedBytes, awaitedBodyBytes, silenceMs }, now)
     if (stall === 'slow-body') {
       this.fail('ERR_GATEWAY_REQUEST_TIMEOUT', false)
@@ -301,6 +307,9 @@ export class ClientExchange implements ResponseOwner {
   ): void {
     const fields = this.withAdded(response.fields)
     this.become({ name: 'responding', forward })
+    const { framing, contentLength } = response
+    const hasLength = framing !== CHUNKED && framing !== UNTIL_CLOSE
+    this.#isStream = !hasLength && contentLength === undefined
     this.writer.begin({ ...response, fields }, isMore)
   }
 

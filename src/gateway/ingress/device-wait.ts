@@ -67,18 +67,19 @@ export class DeviceWait {
 /** More than any endpoint grants its service. */
 const PEER_ANSWER_MS = 3_720_000
 
-/** How long an exchange may stand still in its state. */
+/** How long an exchange may stand still in its state; `isStream`: its response has no known length. */
 export function silenceOf(
   state: ExchangeState,
   endpoint: Endpoint | undefined,
   head: RequestHead,
-  { answerMs, silenceMs }: IngressLimits,
+  isStream: boolean,
+  { answerMs, silenceMs, idleMs }: IngressLimits,
 ): number {
+  if (state.name === 'responding' && isStream) return idleMs
   if (state.name !== 'forwarding') return silenceMs
   // Another node keeps time itself, and a link to one that does not is given up.
-  if ('home' in state.to) return PEER_ANSWER_MS
+  if ('home' in state.to) return Math.max(PEER_ANSWER_MS, answerMs, idleMs)
   const own = endpoint?.type === 'agent' ? endpoint.answerMs : undefined
   // The head of a stream of gRPC may come with its first message; the caller's deadline is its own.
-  const granted = isGrpc(head) ? silenceMs : answerMs
-  return own ?? Math.min(granted, silenceMs)
+  return own ?? (isGrpc(head) ? idleMs : answerMs)
 }

@@ -10,8 +10,10 @@ export interface IngressLimits {
   /** In each window a request body has to grow by so many bytes while the device takes them. */
   readonly bodyWindowMs: number
   readonly bodyWindowBytes: number
-  /** How long an exchange or an upgraded connection may be silent in both directions. */
+  /** How long an exchange may stand still that is neither an upgraded connection nor a stream. */
   readonly silenceMs: number
+  /** How long upgraded connections may be silent in both directions, and responses of no known length. */
+  readonly idleMs: number
   /** The same for connections to TCP endpoints. */
   readonly tcpIdleMs: number
   /** How long a device may take to begin its response, unless its endpoint says otherwise. */
@@ -40,6 +42,7 @@ export const INGRESS_LIMITS: IngressLimits = {
   bodyWindowMs: 30_000,
   bodyWindowBytes: 1_024,
   silenceMs: 300_000,
+  idleMs: 3_600_000,
   tcpIdleMs: 3_600_000,
   answerMs: 60_000,
   pipelinedBytes: 65_536,

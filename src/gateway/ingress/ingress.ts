@@ -38,6 +38,13 @@ import { WriteCoalescer } from './write-coalescer.ts'
 
 /** How often a stop looks whether the last connection has closed. */
 const STOP_STEP_MS = 20
+/** Probes find out about a visitor that went away without a word, hours before a stream is idle. */
+const VISITOR_SOCKETS = {
+  allowHalfOpen: true,
+  noDelay: true,
+  keepAlive: true,
+  keepAliveInitialDelay: 60_000,
+}
 
 export interface IngressTls {
   /** The certificate for a server name; undefined when the client named none. Asked each time. */
@@ -203,7 +210,7 @@ export class Ingress {
         connection.destroy()
       }
     }
-    const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+    const server = createServer(VISITOR_SOCKETS, (socket) => {
       if (!this.#options.hasProxyProtocol) {
         admit(socket, accept(socket))
         return

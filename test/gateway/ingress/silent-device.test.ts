@@ -43,10 +43,10 @@ describe('a device that is silent', () => {
   it.each([
     ['as long as its endpoint says', { answerMs: 10_000 }, 20_000, 20_000],
     [
-      'no longer than anything may be silent',
+      'as long as the gateway says, though nothing else may be silent for so long',
       { answerMs: 60_000, silenceMs: 30_000 },
       undefined,
-      30_000,
+      60_000,
     ],
     ['and then as long as the gateway says', { answerMs: 30_000 }, undefined, 30_000],
   ])('has %s', async (_what, limits, answerMs, expectedMs) => {
@@ -74,6 +74,19 @@ describe('a device that is silent', () => {
     await read(client)
     expect(client.ending).toBe('reset')
     expect([...site.endpoint.traffic.errors]).toEqual([['ERR_NGROK_3005', 1]])
+  })
+
+  it('may be silent in an answer without a length for as long as the gateway says', async () => {
+    const { device, site, visit, read } = await startHandSite({ limits: { idleMs: 900_000 } })
+    const client = await visit(get())
+    device.last.send('HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n')
+    await turns()
+    await site.advance(890_000)
+    expect(await read(client)).toContain('data: 1')
+    expect(client.ending).toBeUndefined()
+    await site.advance(15_000)
+    await read(client)
+    expect(client.ending).toBe('reset')
   })
 
   it('has time while the client sends, as long as that does not end', async () => {

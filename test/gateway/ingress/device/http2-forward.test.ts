@@ -420,7 +420,7 @@ describe('a service that speaks HTTP/2', () => {
   })
 
   it('that says nothing gets 504, and a call of gRPC may wait for longer', async () => {
-    const limits = { answerMs: 100, silenceMs: 600, sweepMs: 20 }
+    const limits = { answerMs: 100, idleMs: 600, sweepMs: 20 }
     const { site, visit } = await siteWith(() => {}, { limits })
     expect((await visit()).status).toBe(504)
     const { status } = await answerOf(
