@@ -39,6 +39,8 @@ const STREAMS = 100
 const SUSPECTED_MS = 5_000
 /** Of an upload that its device takes as it comes: 10 MB over 100 ms are as fast as in HTTP/1.1. */
 const MOST_WINDOW_BYTES = 4_194_304
+/** Of a window: when more of it waits for the device, the device is what is slow. */
+const SLOW_SHARE = 3 / 4
 /** A head that is too large gets its 431 up to here, and a reset beyond. */
 const REFUSED_HEAD_BYTES = 16_384
 const REFUSED_HEAD_FIELDS = 64
@@ -133,7 +135,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   onBody(bytes: number, waitingBytes: number): void {
     if (this.#isCrowded) return
-    this.#window.onContent(bytes, waitingBytes > this.#window.bytes / 4, this.#bodies)
+    this.#window.onContent(bytes, waitingBytes > this.#window.bytes * SLOW_SHARE, this.#bodies)
   }
 
   /** Streams whose requests have not ended. */

@@ -56,7 +56,7 @@ describe('the receive window of a connection in HTTP/2', () => {
   it('grows while the device takes an upload as it comes', async () => {
     const { session } = await siteWith(taking)
     const stream = upload(session)
-    while (windowOf(session) < 4 * MIB) await send(stream, MIB)
+    while (windowOf(session) < 2 * MIB) await send(stream, MIB)
     stream.end()
     expect((await answerOf(stream)).body.toString()).toBe('taken')
   })
