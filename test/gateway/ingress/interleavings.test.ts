@@ -33,6 +33,8 @@ const LIMITS = {
   bodyWindowMs: 3_000,
   bodyWindowBytes: 10,
   silenceMs: 12_000,
+  idleMs: 12_000,
+  answerMs: 12_000,
   discardedBytes: 4_000,
 }
 /** Longer than all deadlines that can follow on each other. */

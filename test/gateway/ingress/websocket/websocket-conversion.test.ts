@@ -248,15 +248,15 @@ describe('a WebSocket before a device that takes its time', () => {
     expect(contentOf(10)).toBe('ping 499')
   })
 
-  it('ends after five minutes of silence, in which a ping is a word', async () => {
+  it('ends after an hour of silence, in which a ping is a word', async () => {
     const { site, free, client, send, heard } = await opened()
-    await site.advance(295_000)
+    await site.advance(3_590_000)
     send(9, 'x')
     await turns()
-    await site.advance(295_000)
+    await site.advance(3_590_000)
     await heard()
     expect(client.ending).toBeUndefined()
-    await site.advance(10_000)
+    await site.advance(20_000)
     await heard()
     expect(client.ending).toBe('reset')
     expect(site.session.freeSlots).toBe(free)
