@@ -15,6 +15,8 @@ import { ApiTokenSchema, type Environment, parseSettings, type Settings } from '
 /** How much the agent may say while nothing happens. */
 export interface LinkConfig {
   readonly isMetered: boolean
+  /** Small responses leave at once. */
+  readonly isNoDelay: boolean
   readonly heartbeat: { readonly intervalS: number; readonly toleranceS: number }
   /** The service is told to send no heartbeats of its own. */
   readonly isHeartbeatOurs: boolean
@@ -192,6 +194,7 @@ function linkOf(settings: Settings): LinkConfig {
   const intervalS = given ?? (isMetered ? 45 : 10)
   return {
     isMetered,
+    isNoDelay: settings.AGENT_TCP_NODELAY,
     heartbeat: { intervalS, toleranceS: isMetered ? 13 : 15 },
     isHeartbeatOurs: isMetered || given !== undefined,
     probe: {

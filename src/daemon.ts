@@ -95,6 +95,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     connector: new NgrokConnector({
       ...{ version, log, heartbeat: link.heartbeat },
       hasLanes: !link.isMetered,
+      isNoDelay: link.isNoDelay,
     }),
     dataDir,
     authtoken: {

@@ -192,6 +192,13 @@ export const SettingsSchema = z.strictObject({
     .default('false')
     .transform((text) => text === 'true')
     .describe('reduce idle traffic to under 30 MB a month, for metered links such as 4G'),
+  AGENT_TCP_NODELAY: z
+    .enum(['true', 'false'], { error: 'must be true or false' })
+    .default('true')
+    .transform((text) => text === 'true')
+    .describe(
+      'send small responses without waiting for a round trip (TCP_NODELAY on the connection to the service; Linux only)',
+    ),
   AGENT_HEARTBEAT_SECONDS: z.coerce
     .number({ error: HEARTBEAT })
     .int(HEARTBEAT)

@@ -43,12 +43,14 @@ describe('parseConfig', () => {
     const link = (environment: Record<string, string>) => parseConfig(environment).agent.link
     expect(link({})).toEqual({
       isMetered: false,
+      isNoDelay: true,
       heartbeat: { intervalS: 10, toleranceS: 15 },
       isHeartbeatOurs: false,
       probe: { intervalMs: 30_000, retryMs: 5_000, echoMs: 13_000 },
     })
     expect(link({ AGENT_METERED: 'true' })).toEqual({
       isMetered: true,
+      isNoDelay: true,
       heartbeat: { intervalS: 45, toleranceS: 13 },
       isHeartbeatOurs: true,
       probe: { intervalMs: Infinity, retryMs: 30_000, echoMs: 48_000 },

@@ -24,6 +24,7 @@ import {
   drainNotice,
   duplicateIn,
 } from './sessions/gateway-notice.ts'
+import { NoDelay } from './sessions/no-delay.ts'
 import { RpcLanes } from './sessions/rpc-lanes.ts'
 import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'
 
@@ -41,6 +42,8 @@ export interface NgrokConnectorOptions {
   readonly hasLanes?: boolean
   readonly deadlines?: Partial<Deadlines>
   readonly clock?: Clock
+  /** Sends small answers at once, see `NoDelay`; off unless given. */
+  readonly isNoDelay?: boolean
 }
 
 interface Deadlines {
@@ -65,6 +68,8 @@ const DEADLINES: Deadlines = {
 }
 /** The SDK's connect has some more round trips than the preflight. */
 const CONNECT_SHARE = 5
+/** Of the hosted service. */
+const SERVICE_PORT = 443
 /** The SDK reports a silent link `interval + tolerance` after the last answer: 25 s. */
 const HEARTBEAT = { intervalS: 10, toleranceS: 15 }
 
@@ -72,6 +77,8 @@ const HEARTBEAT = { intervalS: 10, toleranceS: 15 }
 export class NgrokConnector implements Connector {
   readonly #options: NgrokConnectorOptions
   readonly #deadlines: Deadlines
+  /** By port of the service. */
+  readonly #noDelay = new Map<number, NoDelay>()
 
   constructor(options: NgrokConnectorOptions) {
     this.#options = options
@@ -143,7 +150,16 @@ export class NgrokConnector implements Connector {
     if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
     if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
     lane.session = await this.#connect(builder, request)
+    this.#sendAtOnce(request.serverAddr)
     return lane
+  }
+
+  #sendAtOnce(serverAddr = `:${SERVICE_PORT}`): void {
+    if (!this.#options.isNoDelay) return
+    const port = Number(serverAddr.slice(serverAddr.lastIndexOf(':') + 1))
+    const noDelay = this.#noDelay.get(port) ?? new NoDelay(port, this.#options.log)
+    this.#noDelay.set(port, noDelay)
+    void noDelay.apply()
   }
 
   async #connect(

@@ -1,0 +1,91 @@
+import { spawn } from 'node:child_process'
+import { readdir, readFile, readlink } from 'node:fs/promises'
+import type { Logger } from '../../base/logger.ts'
+
+const ESTABLISHED = '01'
+/** Of descriptors for the child; those up to 2 would become blocking, for the SDK as well. */
+const FIRST_FD = 3
+const CHILD_MS = 10_000
+/**
+ * The child looks whose socket it got, because a number may have been given away meanwhile. It neither
+ * reads nor shuts down, and its end closes its own descriptors alone.
+ */
+const CHILD = `
+const { Socket } = require('node:net')
+const [port, count] = process.argv.slice(1).map(Number)
+for (let fd = ${FIRST_FD}; fd < ${FIRST_FD} + count; fd += 1) {
+  try {
+    const socket = new Socket({ fd, allowHalfOpen: true, readable: false, writable: false, manualStart: true })
+    if (socket.remotePort === port) socket.setNoDelay(true)
+  } catch {}
+}
+process.exit(0)
+`
+
+/** Descriptors of this process by socket: connections to that port of any machine. Linux alone. */
+export async function connectionsTo(port: number): Promise<ReadonlyMap<string, number>> {
+  const tables = await Promise.all(
+    ['tcp', 'tcp6'].map((name) => readFile(`/proc/self/net/${name}`, 'latin1').catch(() => '')),
+  )
+  const suffix = `:${port.toString(16).toUpperCase().padStart(4, '0')}`
+  const inodes = new Set<string>()
+  for (const line of tables.join('\n').split('\n')) {
+    const [, , remote, state, , , , , , inode] = line.trim().split(/\s+/)
+    if (state === ESTABLISHED && remote?.endsWith(suffix) && inode) inodes.add(inode)
+  }
+  const found = new Map<string, number>()
+  if (inodes.size === 0) return found
+  for (const fd of await readdir('/proc/self/fd')) {
+    const target = await readlink(`/proc/self/fd/${fd}`).catch(() => '')
+    const inode = /^socket:\[(\d+)\]$/.exec(target)?.[1]
+    if (inode !== undefined && inodes.has(inode)) found.set(inode, Number(fd))
+  }
+  return found
+}
+
+/**
+ * Turns Nagle's algorithm off on the sockets of the SDK, which has no option for it: each small answer
+ * would wait for a round trip. A child process gets the descriptors and sets the option, which belongs
+ * to the socket and not to the descriptor. So this process never has a second owner of a descriptor.
+ */
+export class NoDelay {
+  readonly #port: number
+  readonly #log: Logger
+  /** Sockets that have the option. */
+  #done: ReadonlySet<string> = new Set()
+  #last: Promise<void> = Promise.resolve()
+
+  /** `port` is that of the service. */
+  constructor(port: number, log: Logger) {
+    this.#port = port
+    this.#log = log
+  }
+
+  /** After a session has connected. Never throws; resolves when it is done, or cannot be. */
+  apply(): Promise<void> {
+    this.#last = this.#last.then(() =>
+      this.#apply().catch((err) => this.#log.debug({ err }, 'TCP_NODELAY not set')),
+    )
+    return this.#last
+  }
+
+  async #apply(): Promise<void> {
+    if (process.platform !== 'linux') return
+    const found = await connectionsTo(this.#port)
+    const fresh = [...found].filter(([inode]) => !this.#done.has(inode))
+    this.#done = new Set(found.keys())
+    if (fresh.length === 0) return
+    const fds = fresh.map(([, fd]) => fd)
+    const args = ['--input-type=commonjs', '-e', CHILD, String(this.#port), String(fds.length)]
+    const child = spawn(process.execPath, args, {
+      stdio: ['ignore', 'ignore', 'ignore', ...fds],
+      env: {},
+      timeout: CHILD_MS,
+      killSignal: 'SIGKILL',
+    })
+    await new Promise<void>((resolve, reject) => {
+      child.once('exit', () => resolve())
+      child.once('error', reject)
+    })
+  }
+}

@@ -1,0 +1,83 @@
+import { spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { readlinkSync } from 'node:fs'
+import { type AddressInfo, connect, createServer } from 'node:net'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { connectionsTo, NoDelay } from '../../../src/agent/sessions/no-delay.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { forward, startDeviceService } from '../../helpers/device-sdk.ts'
+import { publicRequest } from '../../helpers/public-request.ts'
+import { connectSdk, startGateway } from '../../helpers/running-gateway.ts'
+import { startTcpService } from '../../helpers/tcp-site.ts'
+
+const ASK =
+  'import socket; print(socket.socket(fileno=3).getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))'
+const hasPython = spawnSync('python3', ['-c', '']).status === 0
+
+/** What the kernel says of a descriptor of this process; Node has no way to ask. */
+function isNoDelay(fd: number): boolean {
+  const { stdout } = spawnSync('python3', ['-c', ASK], { stdio: ['ignore', 'pipe', 'ignore', fd] })
+  return String(stdout).trim() !== '0'
+}
+
+/** The SDK's ends alone: the gateway of this test is in the same process, and has set the option. */
+async function stateOf(port: number): Promise<boolean[]> {
+  return [...(await connectionsTo(port)).values()].map(isNoDelay)
+}
+
+describe.runIf(process.platform === 'linux' && hasPython)(
+  'TCP_NODELAY on the SDK’s sockets',
+  () => {
+    it('is set on each session, which goes on as before', async () => {
+      const running = await startGateway()
+      const { port } = running.addresses.agent
+      const noDelay = new NoDelay(port, captureLog().log)
+      const service = await startDeviceService()
+      const session = await connectSdk(running)
+      await forward(session, service, { domain: 'cam.site.test' })
+      expect(await stateOf(port)).toEqual([false])
+      await noDelay.apply()
+      expect(await stateOf(port)).toEqual([true])
+      const second = await connectSdk(running)
+      await noDelay.apply()
+      expect(await stateOf(port)).toEqual([true, true])
+      const ingress = `http://127.0.0.1:${running.addresses.http.port}`
+      const body = Buffer.alloc(500_000, 'x')
+      const answer = await publicRequest({ ingress, host: 'cam.site.test', method: 'POST', body })
+      expect(answer.body.equals(body)).toBe(true)
+      await second.close()
+    })
+
+    it.each(['127.0.0.1', '::1'])(
+      'finds a connection to %s, and leaves the descriptor as it is',
+      async (host) => {
+        const server = createServer((socket) => socket.pipe(socket)).listen(0, host)
+        await once(server, 'listening')
+        onTestFinished(() => {
+          server.close()
+        })
+        const { port } = server.address() as AddressInfo
+        const socket = connect({ host, port })
+        onTestFinished(() => {
+          socket.destroy()
+        })
+        await new Promise<void>((resolve) => socket.once('connect', resolve))
+        const [fd] = (await connectionsTo(port)).values()
+        const before = readlinkSync(`/proc/self/fd/${fd}`)
+        await new NoDelay(port, captureLog().log).apply()
+        expect(await stateOf(port)).toEqual([true])
+        expect(readlinkSync(`/proc/self/fd/${fd}`)).toBe(before)
+        socket.write('still here')
+        expect(String(await new Promise((resolve) => socket.once('data', resolve)))).toBe(
+          'still here',
+        )
+      },
+    )
+
+    it('does nothing where there is no connection', async () => {
+      const service = await startTcpService(() => {})
+      await new NoDelay(service.port, captureLog().log).apply()
+      expect(await stateOf(service.port)).toEqual([])
+    })
+  },
+)
