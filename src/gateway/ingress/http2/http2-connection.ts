@@ -330,9 +330,8 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     })
     this.#streams.add(visitorStream)
     this.#context.http2Streams.open += 1
-    visitorStream.start()
     if (this.#window.bytes > LEAST_WINDOW_BYTES) this.#window.fit(this.#bodies)
-    visitor.start()
+    visitorStream.start()
   }
 
   #giveUp(): void {
