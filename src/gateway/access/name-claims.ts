@@ -1,4 +1,5 @@
 import type { EndpointAddress } from '../records/endpoint-protocol.ts'
+import { ServiceError } from '../records/service-error.ts'
 
 /** Who serves a name that is about to come online. */
 export interface NameHolder {
@@ -11,7 +12,29 @@ export interface NameHolder {
     readonly credentialId: string
     readonly deviceId: string | undefined
     readonly instance: string | undefined
+    readonly legNumber?: number
   }
+}
+
+/** Thrown when another connection of the same client serves the name at another node. */
+export class HeldByLegError extends ServiceError {
+  readonly url: string
+
+  constructor(url: string) {
+    super(334, `The endpoint ${url} is already online.`)
+    this.url = url
+  }
+}
+
+/** What a claim calls the client of a session: each of its connections has a text of its own. */
+export function claimClientId({ clientId, identity: { legNumber = 0 } }: NameHolder): string {
+  return legNumber === 0 ? clientId : `${clientId} ${legNumber}`
+}
+
+/** Whether two claims are of two connections of one client. */
+export function isOtherLeg(one: string | null, other: string | null): boolean {
+  if (one === null || other === null || one === other) return false
+  return one.split(' ')[0] === other.split(' ')[0]
 }
 
 /** A name that is about to come online. */
@@ -35,7 +58,8 @@ export interface WantedName extends EndpointAddress {
 export interface NameClaims {
   /**
    * Runs `open`, which brings the name online, once this node has it; when that throws, the name is given
-   * up again. Throws ServiceError 334 when another has it, and 803 while nobody knows.
+   * up again. Throws ServiceError 334 when another has it, as a HeldByLegError when that is of the same
+   * client, and 803 while nobody knows.
    */
   open<T>(wanted: WantedName, open: () => T | Promise<T>): Promise<T>
 }

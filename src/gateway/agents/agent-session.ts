@@ -2,6 +2,7 @@ import { KeyedLock } from '../../base/keyed-lock.ts'
 import { ErrorCode } from '../../muxado/error-code.ts'
 import { call, notify } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
+import { HeldByLegError } from '../access/name-claims.ts'
 import type { AwayName } from '../endpoints/away-name.ts'
 import type {
   AgentCommand,
@@ -42,7 +43,7 @@ import { patchEndpoint } from './patch-tunnel.ts'
 import { findPredecessor } from './predecessor.ts'
 import { checkQuota, prepareBinding, wantedName } from './prepare-binding.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
-import { isPassing, readRebind } from './rebind.ts'
+import { acceptedAs, isPassing, type Rebind, readRebind } from './rebind.ts'
 import { RefusedEndpoints } from './refused-endpoints.ts'
 import { ipOf } from './rivals.ts'
 import type { TableEntry } from './session-table.ts'
@@ -51,6 +52,8 @@ import { VisitorNotices } from './visitor-notices.ts'
 
 /** What an agent had taken over from another session is ended with it, at the latest. */
 const SUPERSEDED_MS = 10_000
+/** How often a connection asks whether another one of its client still serves, at another gateway. */
+const LEG_MS = 1_000
 /** How long an agent that obeys a stop has to be silent for its connection to be closed. */
 const STOPPED_SILENCE_MS = 1_000
 
@@ -73,6 +76,8 @@ export class AgentSession implements TableEntry {
   readonly #refused: RefusedEndpoints
   /** Binds of endpoints that another connection of the client serves, by id. */
   readonly #standbys = new Map<string, unknown>()
+  /** Runs while another gateway serves one of them. */
+  #isWatching = false
   /** What was withdrawn by a drain. */
   #drained: AwayName[] = []
   readonly #duplicates: DuplicateRecord
@@ -155,6 +160,9 @@ export class AgentSession implements TableEntry {
       return await this.#bind(message, heard)
     } catch (error) {
       if (!(error instanceof ServiceError)) throw error
+      const rebind = readRebind(message)
+      const isOfLeg = error instanceof HeldByLegError && rebind && !this.#isEnded
+      if (isOfLeg) return this.#standByFor(message, { ...rebind, url: error.url })
       return this.#acceptUnserved(message, error, heard)
     }
   }
@@ -345,10 +353,39 @@ export class AgentSession implements TableEntry {
     this.#deps.sessions.countBind(this)
     if (!this.#standbys.has(id)) this.#deps.sessions.checkRoom(this, twin)
     this.#standbys.set(id, message)
-    return {
-      ...{ Id: id, URL: url, Proto: protocol, Opts: sentOptions(message) },
-      Extra: { Token: readRebind(message)?.token ?? '', TunnelID: renamedId(id, 'tn') },
+    return acceptedAs({ id, url, protocol, token: readRebind(message)?.token ?? '' }, message)
+  }
+
+  /** The same where that connection is at another gateway: from time to time this one tries again. */
+  #standByFor(message: unknown, rebind: Rebind): object {
+    this.#standbys.set(rebind.id, message)
+    if (!this.#isWatching) void this.#watchLegs()
+    return acceptedAs(rebind, message)
+  }
+
+  /** One endpoint tells whether the other leg still serves: when this one gets it, it asks for the others. */
+  async #watchLegs(): Promise<void> {
+    const { clock } = this.#deps
+    const { signal } = this.#ending
+    this.#isWatching = true
+    for (;;) {
+      await clock.sleep(LEG_MS, signal).catch(() => {})
+      const [standby] = this.#standbys
+      if (!standby || this.#isEnded) break
+      const [id, message] = standby
+      const error = await this.#bind(message, Promise.resolve()).then(
+        () => undefined,
+        (reason: unknown) => reason,
+      )
+      const isPassed = error instanceof ServiceError && isPassing(error)
+      if (error instanceof HeldByLegError || isPassed) continue
+      // The agent may have given it up meanwhile.
+      const isWanted = error !== undefined || this.#standbys.delete(id)
+      const endpoint = this.#endpoints.get(id)
+      if (isWanted) this.legEnded()
+      else if (endpoint) this.#close(endpoint)
     }
+    this.#isWatching = false
   }
 
   /**
@@ -363,15 +400,12 @@ export class AgentSession implements TableEntry {
       ids.isIssued(rebind.id, 'ep') &&
       ids.isIssued(this.identity.presentedClientId ?? '', 'ts')
     if (!isKnown || this.#isEnded || isPassing(refusal)) throw refusal
-    const { id, url, protocol, token } = rebind
+    const { id, url } = rebind
     const { code, message: reason } = refusal
     this.#deps.log.warn({ session: this.id, endpoint: id, url, code, reason }, 'not served')
     this.#noteRefused({ id, url, code, message: reason })
     void heard.then(() => this.#tellStopped(id, code, reason))
-    return {
-      ...{ Id: id, URL: url, Proto: protocol, Opts: sentOptions(message) },
-      Extra: { Token: token, TunnelID: renamedId(id, 'tn') },
-    }
+    return acceptedAs(rebind, message)
   }
 
   #noteRefused(refused: Omit<RefusedEndpoint, 'since'>): void {

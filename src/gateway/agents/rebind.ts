@@ -1,5 +1,7 @@
 import * as z from 'zod'
+import { renamedId } from '../records/resource-id.ts'
 import type { ServiceError } from '../records/service-error.ts'
+import { sentOptions } from './control-message.ts'
 
 const MAX_TEXT = 1_024
 const text = z.string().max(MAX_TEXT).catch('')
@@ -42,4 +44,12 @@ export function readRebind(message: unknown): Rebind | undefined {
     ? Opts.URL
     : `${protocol || 'https'}://${Opts.URL.replace(/^.*:\/\//, '') || host || 'not-served.invalid'}`
   return { id, protocol, token: Extra.Token, url }
+}
+
+/** The answer to a bind that is accepted, and not served yet. */
+export function acceptedAs({ id, url, protocol, token }: Rebind, message: unknown): object {
+  return {
+    ...{ Id: id, URL: url, Proto: protocol, Opts: sentOptions(message) },
+    Extra: { Token: token, TunnelID: renamedId(id, 'tn') },
+  }
 }

@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { SlidingLog } from '../../base/limit/sliding-log.ts'
+import { claimClientId } from '../access/name-claims.ts'
 import type { AgentIdentity, ConnectedAgent, SessionEnd } from '../endpoints/connected-agent.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import type { EndpointAddress } from '../records/endpoint-protocol.ts'
@@ -219,10 +220,9 @@ export class SessionTable {
     )
   }
 
-  #checkSession(
-    { clientId, identity: { credentialId, deviceId } }: TableEntry,
-    here: number,
-  ): void {
+  #checkSession(session: TableEntry, here: number): void {
+    const { credentialId, deviceId } = session.identity
+    const clientId = claimClientId(session)
     const room = this.#limits.sessions - here
     const sessions =
       here +

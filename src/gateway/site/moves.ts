@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { NameHolder } from '../access/name-claims.ts'
+import { claimClientId, isOtherLeg, type NameHolder } from '../access/name-claims.ts'
 import type { Claim } from '../cluster/claim.ts'
 import { type AwayName, type DeviceMark, isSameDevice } from '../endpoints/away-name.ts'
 import type { SessionEnd } from '../endpoints/connected-agent.ts'
@@ -35,10 +35,10 @@ export interface MovesOptions {
 }
 
 /**
- * `same`: of one process, or what is left of it: its names go where it binds them. `rival`: another
- * process of the device. `stranger`: somebody else.
+ * `same`: of one process, or what is left of it: its names go where it binds them. `leg`: another
+ * connection of one client. `rival`: another process of the device. `stranger`: somebody else.
  */
-type Relation = 'same' | 'rival' | 'stranger'
+type Relation = 'same' | 'leg' | 'rival' | 'stranger'
 
 type States = PlacedStates['states']
 
@@ -77,7 +77,8 @@ export class Moves {
     const { log } = this.#options
     log.warn({ endpoint: endpoint.id, url: endpoint.url }, 'another node now serves the name')
     const session = this.#options.sessionOf(endpoint.sessionId)
-    if (session && relationOf(session, facts) !== 'same') {
+    const relation = session ? relationOf(session, facts) : 'same'
+    if (session && relation !== 'same' && relation !== 'leg') {
       session.stopTunnel(endpoint, 334, `The endpoint ${endpoint.url} is online on another node.`)
     } else this.#move(endpoint, session)
   }
@@ -101,10 +102,10 @@ export class Moves {
     if (session) {
       const relation = relationOf(session, facts)
       if (relation === 'stranger') return false
-      if (relation === 'rival') {
+      if (relation === 'rival' || relation === 'leg') {
         if (await session.answers(ANSWER_MS)) return false
-        const reason = 'the device connected to another node with another process'
-        session.end(reason, 'duplicate')
+        const reason = `the device connected to another node with another ${relation === 'leg' ? 'leg' : 'process'}`
+        session.end(reason, relation === 'leg' ? 'silent' : 'duplicate')
       }
     }
     this.#move(endpoint, session)
@@ -156,8 +157,11 @@ export class Moves {
   }
 }
 
-function relationOf({ clientId, identity }: NameHolder, facts: Claim['facts']): Relation {
+function relationOf(session: NameHolder, facts: Claim['facts']): Relation {
+  const { identity } = session
+  const clientId = claimClientId(session)
   if (clientId === facts.clientId) return 'same'
+  if (isOtherLeg(clientId, facts.clientId)) return 'leg'
   const { deviceId, instance } = identity
   if (deviceId === undefined || !isSameDevice(identity, markOf(facts))) return 'stranger'
   const isNamed = instance !== undefined && facts.instance !== null

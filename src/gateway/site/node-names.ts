@@ -1,6 +1,12 @@
 import { KeyedLock } from '../../base/keyed-lock.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { NameClaims, WantedName } from '../access/name-claims.ts'
+import {
+  claimClientId,
+  HeldByLegError,
+  isOtherLeg,
+  type NameClaims,
+  type WantedName,
+} from '../access/name-claims.ts'
 import {
   type Claim,
   ClaimHeldError,
@@ -141,7 +147,7 @@ export class NodeNames implements NameClaims {
       kind: session ? 'agent' : 'cloud',
       ...{ protocol, url, ownerId, endsTls, isShared, credentialId, deviceId, instance },
       sessionId: session?.id ?? null,
-      clientId: session?.clientId ?? null,
+      clientId: session ? claimClientId(session) : null,
       generation: session?.startedAt ?? 0,
     }
     const key = claimKey(wanted, ownerId, member)
@@ -161,7 +167,10 @@ export class NodeNames implements NameClaims {
       return (await this.#options.claims.claim(claim, mayTake)) ?? lastHome
     } catch (error) {
       if (error instanceof ClaimHeldError) {
-        throw new ServiceError(334, `The endpoint ${error.holder.facts.url} is already online.`)
+        const { url, clientId, ownerId: holderId } = error.holder.facts
+        const isLeg = holderId === ownerId && isOtherLeg(clientId, claim.facts.clientId)
+        if (isLeg) throw new HeldByLegError(url)
+        throw new ServiceError(334, `The endpoint ${url} is already online.`)
       }
       if (!(error instanceof NoClaimsError) && !(error instanceof DatabaseError)) throw error
       throw new ServiceError(

@@ -207,6 +207,18 @@ describe('a client', () => {
     expect(codeOf(await agent.bind('', { Proto, Opts: goHttp({ URL }) }))).toBe(code)
   })
 
+  it('that tells all about itself, as an agent of version 3 does, gets in, and is led nowhere else', async () => {
+    const { answer } = await connect(await start(), '', {
+      ...{ Hostname: 'press', UserAgent: 'ngrok-agent/3.18.0', ClientType: 'agent', Cookie: '' },
+      ...{ HeartbeatInterval: 10e9, HeartbeatTolerance: 15e9, LegNumber: 0, Fingerprint: 'f' },
+      ...{ ProxyType: 'socks5', MutualTLS: true, ServiceRun: true, ConfigVersion: '3' },
+      ...{ CustomInterface: true, CustomCAs: true, UpdateUnsupportedError: null },
+      ...{ StopUnsupportedError: '', RestartUnsupportedError: 'remote management is off' },
+    })
+    expect(answer).toMatchObject({ Version: '3', ClientId: expect.stringMatching(/^ts_/) })
+    expect(answer.Extra).not.toHaveProperty('ConnectAddresses')
+  })
+
   it('shows its name and its description in the API', async () => {
     const apiListen = { host: '127.0.0.1', port: 0 }
     const site = await start({ apiListen })

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../../src/base/clock.ts'
 import type { Secret } from '../../../src/base/secret.ts'
 import { DEAF } from '../../../src/muxado/stream.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -174,6 +175,36 @@ describe('a bind after a reconnect', () => {
       )
       next.agent.cut()
     }
+  })
+})
+
+describe('a bind after a reconnect that is refused for the moment', () => {
+  it.each([
+    ['binds too often', 'ERR_NGROK_351', { credentialLimits: { bindsPerMinute: 1 } }],
+    ['meets a failure of the gateway', 'ERR_NGROK_802', {}],
+  ])('is refused, and not stopped, when the agent %s', async (_, code, options) => {
+    let isBroken = false
+    const clock = Object.create(systemClock, {
+      now: {
+        value: () => {
+          if (!isBroken) return systemClock.now()
+          isBroken = false
+          throw new Error('there is no time')
+        },
+      },
+    })
+    const running = await startGateway({ clock, ...options })
+    const first = await connect(running, running.authtoken)
+    const bound = await first.agent.bind('a.site.test')
+    first.agent.cut()
+    const next = await connect(running, running.authtoken, { clientId: first.clientId })
+    isBroken = code === 'ERR_NGROK_802'
+    expect(codeOf(await next.agent.rpc(1, again(bound)))).toBe(code)
+    const [session] = running.gateway.parts.sessions.all()
+    expect(session?.refusedEndpoints()).toEqual([])
+    // A stop would have come before this answer.
+    expect(codeOf(await next.agent.rpc(2, { Id: bound.Id }))).toBe('ERR_NGROK_333')
+    expect(next.stopped).toEqual([])
   })
 })
 
