@@ -221,12 +221,17 @@ describe('an answer that a policy makes', () => {
     [true, { 'content-length': '4' }, 'MADE'],
     [false, { 'transfer-encoding': 'chunked' }, '4\r\nMADE\r\n0\r\n\r\n'],
   ])('has its body changed by those, as a whole: %s', async (isWhole, fields, body) => {
-    const upper = () =>
-      new PassThrough({
+    const upper = () => {
+      let whole = ''
+      return new PassThrough({
         transform(chunk, _encoding, done) {
-          done(null, String(chunk).toUpperCase())
+          const text = String(chunk).toUpperCase()
+          whole += text
+          done(null, isWhole ? undefined : text)
         },
+        flush: (done) => done(null, isWhole ? whole : undefined),
       })
+    }
     const { device, site, visit, read } = await startHandSite({
       policy: judging(
         () => respond(reply, true),
