@@ -57,10 +57,10 @@ it('lets one in with a token, whoever is quicker', async () => {
 it('refuses a token that is not kept, or whose secret is another, and tells neither from the other', async () => {
   const { material, makeToken } = await createCluster()
   const token = (await makeToken()).reveal()
-  const id = parseJoinToken(token)?.id ?? ''
+  const { id, secret } = parseJoinToken(token) ?? expect.fail('no join token')
   for (const wrong of [
     token.replace(id, '0'.repeat(16)),
-    token.replace(/_[0-9A-Za-z_-]{43}_/, `_${'x'.repeat(43)}_`),
+    token.replace(secret, 'x'.repeat(secret.length)),
   ]) {
     await expect(admit(newcomer(material, wrong))).rejects.toThrow('is unknown to the cluster')
   }
