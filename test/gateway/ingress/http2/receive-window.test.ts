@@ -118,7 +118,8 @@ describe('the receive window of a connection in HTTP/2', () => {
     for (const each of streams) each.write(Buffer.alloc(8 * MIB))
     await Promise.race(streams.map(answerOf))
     expect(most).toBeGreaterThan(budget / 2)
-    expect(most).toBeLessThan(budget + 65_536)
+    // What a few reads of one turn bring is counted before anybody is cut.
+    expect(most).toBeLessThan(budget + LEAST)
     for (const each of streams) each.close()
   })
 })
