@@ -151,8 +151,14 @@ export class DeviceReturn {
   until = Number.NEGATIVE_INFINITY
   /** Connections of the device that take part. */
   sessions = 0
+  readonly #latest: number
+
+  /** `latest` is monotonic: it is not waited for longer, however it goes on. */
+  constructor(latest: number) {
+    this.#latest = latest
+  }
 
   goOn(until: number): void {
-    this.until = Math.max(this.until, until)
+    this.until = Math.max(this.until, Math.min(until, this.#latest))
   }
 }

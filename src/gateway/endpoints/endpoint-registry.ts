@@ -25,6 +25,8 @@ import { TrafficTotals } from './traffic-totals.ts'
 
 /** How long requests wait for a device that has gone without a word. */
 const HOLD_MS = 10_000
+/** A device that binds on and on for longer is waited for no more: its visitors take places of others. */
+const RETURN_MS = 300_000
 /** For how long the gateway knows of a name that its device is merely away. */
 const AWAY_MS = 3_600_000
 /** Of how many names it knows that; some hundred bytes each. */
@@ -282,9 +284,10 @@ export class EndpointRegistry {
    * after each sign that it goes on. Several connections of a device take part in one return.
    */
   startReturn(device: DeviceMark & Pick<NameFacts, 'ownerId'>, quietMs: number): DeviceReturn {
-    const names = [...this.#away.all(device.ownerId)].filter((it) => isSameDevice(it, device))
+    const ofDevice = this.#away.ofDevice(device.ownerId, device.deviceId)
+    const names = [...ofDevice].filter((it) => isSameDevice(it, device))
     const known = names.find(({ returning }) => returning && returning.sessions > 0)?.returning
-    const found = known ?? new DeviceReturn()
+    const found = known ?? new DeviceReturn(this.#now() + RETURN_MS)
     found.goOn(this.#now() + quietMs)
     // Where nobody waits for a device that is away, nobody waits for one that comes back.
     const waits = this.#holdMs > 0

@@ -205,3 +205,44 @@ describe('a name that is away', () => {
     expect(registry.successorOf(first)).toBeUndefined()
   })
 })
+
+describe('a device that comes back', () => {
+  const CAM = { ownerId: null, credentialId: 'cr_a', deviceId: 'cam' }
+  const QUIET_MS = 60_000
+
+  it('is waited for as long as it goes on, and five minutes at most', async () => {
+    const { clock, registry } = startRegistry()
+    const name = registry.hold(facts('cam.test', { deviceId: 'cam' })) as AwayName
+    const other = registry.hold(facts('nas.test', { deviceId: 'nas' })) as AwayName
+    const device = registry.startReturn(CAM, QUIET_MS)
+    device.sessions += 1
+    for (let minutes = 0; minutes < 4; minutes += 1) {
+      await clock.advance(59_000)
+      expect([waits(registry, name), waits(registry, other)]).toEqual([true, false])
+      expect(registry.startReturn(CAM, QUIET_MS)).toBe(device)
+    }
+    await clock.advance(59_000)
+    registry.startReturn(CAM, QUIET_MS)
+    expect(waits(registry, name)).toBe(true)
+    await clock.advance(5_000)
+    expect([waits(registry, name), name.stateAt(clock.monotonic())]).toEqual([false, 'away'])
+  })
+
+  it('gives up its own names alone', () => {
+    const { registry } = startRegistry()
+    const own = registry.hold(facts('cam.test', { deviceId: 'cam' })) as AwayName
+    const kept = [
+      facts('nas.test', { deviceId: 'nas' }),
+      facts('bare.test'),
+      facts('other.test', { deviceId: 'cam', ownerId: 'bot_a' }),
+      facts('renewed.test', { deviceId: 'cam', credentialId: 'cr_b' }),
+    ].map((it) => registry.hold(it) as AwayName)
+    registry.endReturn(registry.startReturn(CAM, QUIET_MS))
+    expect([own, ...kept].map((name) => registry.isAway(name))).toEqual([
+      false,
+      ...kept.map(() => true),
+    ])
+    // Forgotten, it takes part in no other return.
+    expect(registry.startReturn(CAM, QUIET_MS).names.size).toBe(0)
+  })
+})
