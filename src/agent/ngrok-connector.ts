@@ -17,6 +17,7 @@ import { untrustedProblem } from './probes/connection-problem.ts'
 import { networkProblem, type Problem, ProblemError } from './problem.ts'
 import { serviceProblem } from './service-error.ts'
 import {
+  awaitedIn,
   COMPLETE_DOMAIN,
   COMPLETE_NOTICE,
   DRAIN_DOMAIN,
@@ -25,7 +26,7 @@ import {
   duplicateIn,
 } from './sessions/gateway-notice.ts'
 import { NoDelay } from './sessions/no-delay.ts'
-import { RpcLanes } from './sessions/rpc-lanes.ts'
+import { RpcLanes, type RpcOptions } from './sessions/rpc-lanes.ts'
 import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'
 
 type EndpointBuilder = Sdk.HttpListenerBuilder | Sdk.TcpListenerBuilder | Sdk.TlsListenerBuilder
@@ -73,29 +74,12 @@ const SERVICE_PORT = 443
 /** The SDK reports a silent link `interval + tolerance` after the last answer: 25 s. */
 const HEARTBEAT = { intervalS: 10, toleranceS: 15 }
 
-/**
- * A builder with its handlers, and the connection that they are of. The SDK never frees handlers, 11 kB
- * for each builder (measured): one whose connect failed is used again.
- */
-interface Wire {
-  readonly builder: Sdk.SessionBuilder
-  to:
-    | {
-        readonly lane: Lane
-        readonly request: Omit<ConnectRequest, 'onHeartbeat'>
-        readonly onHeartbeat: ((latencyMs: number) => void) | undefined
-      }
-    | undefined
-}
-
 /** The one place that knows @ngrok/ngrok and what it does wrong. */
 export class NgrokConnector implements Connector {
   readonly #options: NgrokConnectorOptions
   readonly #deadlines: Deadlines
   /** By port of the service. */
   readonly #noDelay = new Map<number, NoDelay>()
-  /** Of connects that failed. */
-  readonly #spare: Wire[] = []
 
   constructor(options: NgrokConnectorOptions) {
     this.#options = options
@@ -133,54 +117,43 @@ export class NgrokConnector implements Connector {
     onLost: (detail: string) => void,
   ): Promise<Lane> {
     const { SessionBuilder } = await loadSdk()
-    const lane = new Lane(onLost)
-    const wire = this.#spare.pop() ?? this.#wire(new SessionBuilder())
-    wire.to = { lane, request, onHeartbeat }
-    const { builder } = wire
-    builder.authtoken(request.authtoken.reveal()).metadata(request.metadata)
-    if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
-    if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
-    try {
-      lane.session = await this.#connect(builder, request)
-    } catch (error) {
-      if (!(error instanceof PoisonedError)) this.#spare.push(wire)
-      throw error
-    }
-    this.#sendAtOnce(request.serverAddr)
-    return lane
-  }
-
-  #wire(builder: Sdk.SessionBuilder): Wire {
     const { intervalS, toleranceS } = this.#options.heartbeat ?? HEARTBEAT
-    const wire: Wire = { builder, to: undefined }
-    builder
+    const lane = new Lane(onLost)
+    const builder = new SessionBuilder()
+      .authtoken(request.authtoken.reveal())
       .clientInfo('device-agent', this.#options.version)
+      .metadata(request.metadata)
       .heartbeatInterval(intervalS)
       .heartbeatTolerance(toleranceS)
       // False ends the SDK's own reconnecting, whose pauses grow to days. Anything but a boolean,
       // a promise or an exception here ends the process.
       .handleDisconnection((_address, error) => {
-        wire.to?.lane.lose(`the connection to the service was lost: ${error}`)
+        lane.lose(`the connection to the service was lost: ${error}`)
         return false
       })
       // A missed heartbeat comes as null, which the SDK's types do not say.
       .handleHeartbeat((latencyMs: number | null) => {
-        if (latencyMs === null) wire.to?.lane.lose(`no heartbeat for ${intervalS + toleranceS} s`)
+        if (latencyMs === null) lane.lose(`no heartbeat for ${intervalS + toleranceS} s`)
         else {
-          wire.to?.lane.onHeard()
-          wire.to?.onHeartbeat?.(latencyMs)
+          lane.onHeard()
+          onHeartbeat?.(latencyMs)
         }
       })
       // The SDK tells the service yes whatever these do. An update carries notices of our gateway;
       // what is really one is not obeyed.
-      .handleRestartCommand(() => wire.to?.request.onCommand('restart'))
-      .handleStopCommand(() => wire.to?.request.onCommand('stop'))
+      .handleRestartCommand(() => request.onCommand('restart'))
+      .handleStopCommand(() => request.onCommand('stop'))
       .handleUpdateCommand(({ version }) => {
         const ip = duplicateIn(version)
-        if (ip !== undefined) wire.to?.request.onDuplicate(ip)
-        wire.to?.request.onNotice?.(version)
+        if (ip !== undefined) request.onDuplicate(ip)
+        lane.onAwaited(awaitedIn(version))
+        request.onNotice?.(version)
       })
-    return wire
+    if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
+    if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
+    lane.session = await this.#connect(builder, request)
+    this.#sendAtOnce(request.serverAddr)
+    return lane
   }
 
   #sendAtOnce(serverAddr = `:${SERVICE_PORT}`): void {
@@ -257,6 +230,8 @@ class Lane {
   readonly open = new Set<Sdk.Listener>()
   isLost = false
   onHeard = (): void => {}
+  /** Visitors wait for these names. */
+  onAwaited = (_names: readonly string[]): void => {}
   #session: Sdk.Session | undefined
   readonly #onLost: (detail: string) => void
 
@@ -315,7 +290,7 @@ class NgrokSession implements Session {
       // An RPC that gets no answer holds the only lock of its connection: nothing works after it.
       onStalled: (detail) => liveness.lose(detail),
     })
-    first.onHeard = () => this.#lanes.heard()
+    this.#follow(first)
     liveness.signal.addEventListener('abort', () => this.#lanes.close(), { once: true })
   }
 
@@ -340,6 +315,7 @@ class NgrokSession implements Session {
       const [lane, listener] = await this.#rpc(
         (on) => this.#bind(on, request),
         'opening an endpoint',
+        { name: request.domain },
       )
       this.#watch(lane, listener, request.onDropped)
       const close = () => this.#close(lane, listener)
@@ -431,18 +407,23 @@ class NgrokSession implements Session {
 
   async #admit(openLane: () => Promise<Lane>): Promise<Lane> {
     const lane = await openLane()
-    lane.onHeard = () => this.#lanes.heard()
+    this.#follow(lane)
     if (this.isAlive) return lane
     // Those that there were are being closed.
     void this.#closeLane(lane, true)
     throw new Error('the session has ended')
   }
 
+  #follow(lane: Lane): void {
+    lane.onHeard = () => this.#lanes.heard()
+    lane.onAwaited = (names) => this.#lanes.prefer(names)
+  }
+
   /** Ends with the session: whoever waits for a dead one would be late for the next. */
   async #rpc<T>(
     call: (lane: Lane) => Promise<T>,
     what: string,
-    options: { readonly lane?: Lane; readonly longestMs?: number } = {},
+    options: RpcOptions<Lane> = {},
   ): Promise<T> {
     const { signal } = this.#parts.liveness
     signal.throwIfAborted()

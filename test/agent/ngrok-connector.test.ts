@@ -2,8 +2,6 @@ import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import { expect, it, onTestFinished } from 'vitest'
 import type { ServiceCommand } from '../../src/agent/connector.ts'
 import { NgrokConnector, type NgrokConnectorOptions } from '../../src/agent/ngrok-connector.ts'
@@ -139,6 +137,47 @@ it('takes a bind without an answer for the end of the session', async () => {
   await session.close()
 })
 
+it('opens the names first that visitors wait for at our gateway', async () => {
+  const subject = await setUp({ hasLanes: false })
+  const { connector, authtoken, serverAddr, caCert, addresses, gateway } = subject
+  const ingress = `http://${formatListenAddress(addresses.http)}`
+  const dialUrl = `http://localhost:${await serve(0, '127.0.0.1')}`
+  const { registry, sessions } = gateway.parts
+  const notices: string[] = []
+  const connectAgain = async () => {
+    const session = await connector.connect({
+      ...{ authtoken, serverAddr, caCert },
+      metadata: '{"device_id":"dev_1","instance":"process-1","tells_complete":true}',
+      onLost: () => {},
+      onHeartbeat: () => {},
+      onCommand: () => {},
+      onDuplicate: () => {},
+      onNotice: (text) => notices.push(text),
+    })
+    onTestFinished(() => session.close())
+    return session
+  }
+  const names = Array.from({ length: 20 }, (_, n) => `t${n}.site.test`)
+  const awaited = 't19.site.test'
+  const before = await connectAgain()
+  await Promise.all(names.map((name) => before.open(endpoint(name, dialUrl))))
+  for (const session of [...sessions.all()]) session.end('the connection was lost')
+  const visit = publicRequest({ ingress, host: awaited })
+  await eventually(() => expect(registry.held.size).toBe(1))
+  const after = await connectAgain()
+  await after.open(endpoint('t0.site.test', dialUrl))
+  await eventually(() => expect(notices.join()).toContain(awaited))
+  const opened: string[] = []
+  const rest = names.slice(1).map(async (name) => {
+    await after.open(endpoint(name, dialUrl))
+    opened.push(name)
+  })
+  await Promise.all(rest)
+  expect((await visit).text).toBe('hello from the device')
+  // Two were on their way.
+  expect(opened.indexOf(awaited)).toBeLessThanOrEqual(2)
+})
+
 it('opens many endpoints on several connections of one session to our gateway, which end as one', async () => {
   const subject = await setUp()
   const { sessions } = subject.gateway.parts
@@ -218,30 +257,6 @@ it.each([
   const error = await connect({ ...subject, ...change } as typeof subject).catch((e) => e)
   expect(error).toBeInstanceOf(ProblemError)
   expect(error.problem).toMatchObject({ reason, permanent: false })
-})
-
-it('keeps nothing of connects that were refused, and connects after them', async () => {
-  setFlagsFromString('--expose-gc')
-  const collect = runInNewContext('gc') as () => void
-  const subject = await setUp()
-  const { connector, serverAddr, caCert } = subject
-  const kept: WeakRef<object>[] = []
-  const refuse = async () => {
-    const onCommand = () => {}
-    kept.push(new WeakRef(onCommand))
-    const request = { serverAddr, caCert, metadata: '{"device_id":"dev_2"}', onCommand }
-    const handlers = { onLost: () => {}, onHeartbeat: () => {}, onDuplicate: () => {} }
-    const authtoken = new Secret('wrong')
-    await connector.connect({ ...request, ...handlers, authtoken }).catch(() => {})
-  }
-  for (let time = 0; time < 5; time += 1) await refuse()
-  await connect(subject)
-  const [session] = subject.gateway.parts.sessions.all()
-  expect(session?.identity).toMatchObject({ deviceId: 'dev_1', instance: 'process-1' })
-  await eventually(() => {
-    collect()
-    expect(kept.filter((it) => it.deref() !== undefined)).toEqual([])
-  })
 })
 
 it('never shows the token, whatever the service says', async () => {

@@ -10,7 +10,7 @@ import { temporaryFolder } from '../helpers/temporary-folder.ts'
 describe.skipIf(!hasPostgres)('gateway migrate', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.shared()
+    postgres = await TestPostgres.start()
   })
   afterAll(() => postgres?.remove())
 

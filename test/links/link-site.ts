@@ -15,7 +15,8 @@ import type { Rig } from './rig.ts'
 
 const NO_RULES = { on_http_request: [], on_http_response: [] }
 const AT_ONCE = 8
-const STATUS_EVERY_MS = 50
+/** A status of 1,000 tunnels takes the agent some milliseconds. */
+const STATUS_EVERY_MS = 200
 
 interface Answer {
   readonly status: number

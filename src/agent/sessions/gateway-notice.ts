@@ -10,7 +10,10 @@ export const DRAINED = /^drain:\d+$/
 const MAX_LENGTH = 4_096
 
 const Notice = z.object({
-  'device-agent': z.object({ duplicate: z.object({ ip: z.string().max(64) }).optional() }),
+  'device-agent': z.object({
+    duplicate: z.object({ ip: z.string().max(64) }).optional(),
+    awaited: z.array(z.string()).optional(),
+  }),
 })
 
 /** Asks our gateway to hold the names of the session until others bind them. */
@@ -23,9 +26,18 @@ export const COMPLETE_NOTICE = JSON.stringify({ 'device-agent': { complete: {} }
 
 /** Who has the identity of this device, too, as our gateway says in the version of an update command. */
 export function duplicateIn(version: string): string | undefined {
+  return noticeIn(version)?.duplicate?.ip
+}
+
+/** The names that visitors wait for, the longest wait first, said in the same way. */
+export function awaitedIn(version: string): readonly string[] {
+  return noticeIn(version)?.awaited ?? []
+}
+
+function noticeIn(version: string): z.infer<typeof Notice>['device-agent'] | undefined {
   if (version.length > MAX_LENGTH) return undefined
   try {
-    return Notice.safeParse(JSON.parse(version)).data?.['device-agent'].duplicate?.ip
+    return Notice.safeParse(JSON.parse(version)).data?.['device-agent']
   } catch {
     return undefined
   }

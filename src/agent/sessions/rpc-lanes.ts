@@ -6,6 +6,8 @@ const AT_ONCE = 2
 const MAX_LANES = 16
 /** A queue that is through sooner is not worth another connection. */
 const WORTH_MS = 500
+/** Names that visitors wait for and no call has come for. */
+const MAX_AWAITED = 4_096
 
 /** Bounds in milliseconds for an answer to one call. */
 export interface RpcBounds {
@@ -27,8 +29,18 @@ export interface RpcLanesOptions<Lane> {
   readonly clock: Clock
 }
 
+export interface RpcOptions<Lane> {
+  /** The only one that may do it. */
+  readonly lane?: Lane
+  /** The public name that it is for. */
+  readonly name?: string
+  /** Added to the bounds. */
+  readonly longestMs?: number
+}
+
 interface Call {
   readonly lane: LaneState<unknown> | undefined
+  readonly name: string | undefined
   start(lane: LaneState<unknown>): void
   refuse(error: Error): void
 }
@@ -48,12 +60,15 @@ interface LaneState<Lane> {
  * INVARIANTS
  * - A call has its time from when those before it on its lane are answered. It gets more while the link
  *   shows signs of life: what is slow is not torn down.
- * - A call on a certain lane goes before those that any lane may do.
+ * - A call on a certain lane goes before those that any lane may do, and of these the names that visitors
+ *   wait for go first.
  */
 export class RpcLanes<Lane> {
   readonly #options: RpcLanesOptions<Lane>
   readonly #lanes: LaneState<Lane>[]
   readonly #queue: Call[] = []
+  /** The longest wait first. */
+  readonly #awaited = new Set<string>()
   /** The latest answer of any kind, monotonic. */
   #heardAt: number
   #roundTripMs: number
@@ -85,24 +100,37 @@ export class RpcLanes<Lane> {
     for (const { refuse } of this.#queue.splice(0)) refuse(closed())
   }
 
-  /** On whichever lane is free, or on the one that is given. `longestMs` is added to the bounds. */
+  /** Visitors wait for these names: their calls go first, now and when they come. */
+  prefer(names: readonly string[]): void {
+    for (const name of names) if (this.#awaited.size < MAX_AWAITED) this.#awaited.add(name)
+    this.#sort()
+  }
+
+  #sort(): void {
+    const ranks = new Map([...this.#awaited].map((name, rank) => [name, rank]))
+    const rankOf = ({ lane, name = '' }: Call) => (lane ? -1 : (ranks.get(name) ?? MAX_AWAITED))
+    this.#queue.sort((one, other) => rankOf(one) - rankOf(other))
+  }
+
+  /** On whichever lane is free, or on the one that is given. */
   run<T>(
     work: (lane: Lane) => Promise<T>,
     what: string,
-    { lane, longestMs = 0 }: { readonly lane?: Lane; readonly longestMs?: number } = {},
+    { lane, name, longestMs = 0 }: RpcOptions<Lane> = {},
   ): Promise<T> {
     const on = lane === undefined ? undefined : this.#lanes.find((it) => it.lane === lane)
     return new Promise<T>((resolve, reject) => {
       const start = (state: LaneState<unknown>) => {
         this.#answered(state as LaneState<Lane>, work, what, longestMs).then(resolve, reject)
       }
-      const call: Call = { lane: on, start, refuse: reject }
+      const call: Call = { lane: on, name, start, refuse: reject }
       if (this.#isClosed) {
         reject(closed())
         return
       }
       if (on) this.#queue.unshift(call)
       else this.#queue.push(call)
+      if (name !== undefined && this.#awaited.has(name)) this.#sort()
       this.#next()
     })
   }
@@ -113,6 +141,7 @@ export class RpcLanes<Lane> {
       const lane = this.#freeLaneFor(call)
       if (lane) {
         this.#queue.splice(at, 1)
+        if (call.name !== undefined) this.#awaited.delete(call.name)
         if (lane.running === 0) lane.headSince = this.#options.clock.monotonic()
         lane.running += 1
         call.start(lane)
@@ -140,7 +169,8 @@ export class RpcLanes<Lane> {
     try {
       return await Promise.race([work(state.lane), late])
     } finally {
-      over.abort()
+      // A reason of our own: the default one costs a stack trace.
+      over.abort('answered')
       const now = clock.monotonic()
       this.#roundTripMs = Math.max(1, now - state.headSince)
       state.headSince = now

@@ -6,6 +6,8 @@ import { upstreamNoticeIn } from './upstream-notice.ts'
 const MARK = 'device-agent'
 /** A drain waits no longer, whatever is asked for. */
 const MAX_DRAIN_MS = 60_000
+/** The text of an Update command; the agent ignores a text above 4,096. */
+const MAX_UPDATE_BYTES = 3_000
 
 const Notice = z.strictObject({
   [MARK]: z.union([
@@ -47,6 +49,23 @@ export function duplicateNotice(ip: string): object {
   const version = JSON.stringify({ [MARK]: { duplicate: { ip } } })
   return { Version: version, PermitMajorVersion: false }
 }
+
+/**
+ * The Update command that tells an agent which names visitors wait for: as many of them as fit, which are
+ * taken out of `due`.
+ */
+export function awaitedNotice(due: Set<string>): object {
+  const hosts: string[] = []
+  for (const host of due) {
+    if (hosts.length > 0 && Buffer.byteLength(awaitedText([...hosts, host])) > MAX_UPDATE_BYTES)
+      break
+    hosts.push(host)
+    due.delete(host)
+  }
+  return { Version: awaitedText(hosts), PermitMajorVersion: false }
+}
+
+const awaitedText = (hosts: readonly string[]) => JSON.stringify({ [MARK]: { awaited: hosts } })
 
 function readMarked(metadata: string): unknown {
   if (!metadata.includes(MARK)) return undefined

@@ -103,7 +103,12 @@ export class AgentSession implements TableEntry {
     const { buffers, leastRate } = deps
     this.#slots = new StreamSlots({ session, clock, buffers, limits: { leastRate } })
     this.#superseding = new IdleEnd({ slots: this.#slots, clock })
-    this.#namesToCome = new NamesToCome({ registry: deps.registry, identity, limits, clock })
+    const { instance, unsupported, tellsComplete } = identity
+    const isTold = instance !== undefined && tellsComplete && !unsupported.update
+    this.#namesToCome = new NamesToCome({
+      ...{ registry: deps.registry, identity, limits, clock },
+      tell: isTold ? (notice) => this.#tell(notice) : undefined,
+    })
     this.#heartbeat = new AgentHeartbeat({
       session,
       identity,
@@ -111,7 +116,6 @@ export class AgentSession implements TableEntry {
       clock,
       onMissed: () => this.end('the agent does not answer heartbeats', 'silent'),
     })
-    const { instance, unsupported } = identity
     if (instance !== undefined && !unsupported.update) {
       const send = (notice: object) => this.#call(StreamType.update, notice)
       this.#notices = new VisitorNotices({ clock, send })
@@ -141,7 +145,7 @@ export class AgentSession implements TableEntry {
     this.#deps.sessions.add(this)
     try {
       this.#heartbeat.start()
-      this.#namesToCome.goOn()
+      this.#namesToCome.look()
     } catch (error) {
       // The connection broke while the agent authenticated.
       this.end('the connection was lost')
@@ -238,14 +242,13 @@ export class AgentSession implements TableEntry {
     return this.#heartbeat.answers(withinMs)
   }
 
-  noteDuplicate(ip: string): boolean {
+  noteDuplicate(ip: string): void {
     this.#deps.devices.refusedDuplicate(this, ip)
-    const isNews = this.#duplicates.note(ip)
+    if (!this.#duplicates.note(ip) || this.identity.unsupported.update) return
     // To any other agent that would be an order to update itself.
-    const isOurs = this.identity.instance !== undefined && !this.identity.unsupported.update
+    if (this.identity.instance === undefined) return
     // It is heard of again when the other one comes back.
-    if (isNews && isOurs) this.#call(StreamType.update, duplicateNotice(ip)).catch(() => {})
-    return isNews
+    this.#call(StreamType.update, duplicateNotice(ip)).catch(() => {})
   }
 
   giveWay(
@@ -550,11 +553,20 @@ export class AgentSession implements TableEntry {
    * heartbeat is missed. An agent that keeps endpoints has not stopped.
    */
   #awaitSilence(): void {
+    if (!this.#isStopped) return
     this.#silence.abort()
-    if (!this.#isStopped || this.#isEnded || this.#endpoints.size > 0) return
+    if (this.#isEnded || this.#endpoints.size > 0) return
     this.#silence = new AbortController()
     this.#deps.clock.sleep(STOPPED_SILENCE_MS, this.#silence.signal).then(
       () => this.end('the agent was stopped by command', 'kicked'),
+      () => {},
+    )
+  }
+
+  /** Never rejects: what the agent does not hear of, it does in its own order. */
+  #tell(notice: object): Promise<void> {
+    return this.#call(StreamType.update, notice).then(
+      () => {},
       () => {},
     )
   }

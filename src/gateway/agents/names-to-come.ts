@@ -1,23 +1,28 @@
 import type { Clock } from '../../base/clock.ts'
-import type { DeviceReturn } from '../endpoints/away-name.ts'
+import type { AwaitedListener, DeviceReturn } from '../endpoints/away-name.ts'
 import type { AgentIdentity } from '../endpoints/connected-agent.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { AgentLimits } from './agent-deps.ts'
+import { awaitedNotice } from './agent-notice.ts'
 
 /** Names that went away after the device had connected are looked for no more often. */
 const LOOK_MS = 1_000
+/** Between two notices of names that visitors wait for. */
+const TELL_MS = 100
 
 export interface NamesToComeOptions {
   readonly registry: EndpointRegistry
   readonly identity: AgentIdentity
   readonly limits: Pick<AgentLimits, 'returnMs' | 'progressMs'>
   readonly clock: Clock
+  /** Tells the agent by an Update command, and never rejects; unset: the agent would update itself. */
+  readonly tell?: ((notice: object) => Promise<void>) | undefined
 }
 
 /**
  * The names that a device had and has not bound again on its new connection: visitors wait for them while
  * the device goes through its names. An agent of ours says when it has done so. Any other has done so when it
- * binds nothing for a while.
+ * binds nothing for a while. An agent of ours learns which names visitors wait for, and binds them first.
  */
 export class NamesToCome {
   readonly #options: NamesToComeOptions
@@ -25,13 +30,27 @@ export class NamesToCome {
   #device: DeviceReturn | undefined
   /** Monotonic. */
   #lookedAt = Number.NEGATIVE_INFINITY
+  /** Names that visitors wait for and the agent was not told of, the longest wait first. */
+  readonly #awaited = new Set<string>()
+  #isTelling = false
+  readonly #onAwaited: AwaitedListener = (hosts) => {
+    for (const host of hosts) this.#awaited.add(host)
+    if (!this.#isTelling) void this.#tellAwaited()
+  }
+  #listensTo: DeviceReturn | undefined
 
   constructor(options: NamesToComeOptions) {
     this.#options = options
   }
 
-  /** The device has connected, or says by a bind that it goes on. */
+  /** The device says by a bind that it goes on; it has the answer to its authentication. */
   goOn(): void {
+    this.look()
+    this.#listen()
+  }
+
+  /** Looks which names the device may bind again: at first when it has connected. */
+  look(): void {
     if (this.#ending.signal.aborted) return
     const { registry, identity, clock } = this.#options
     const now = clock.monotonic()
@@ -54,7 +73,7 @@ export class NamesToCome {
   complete(): void {
     // What went away since the last look is among them.
     this.#lookedAt = Number.NEGATIVE_INFINITY
-    this.goOn()
+    this.look()
     if (this.#device) this.#options.registry.endReturn(this.#device)
   }
 
@@ -62,7 +81,29 @@ export class NamesToCome {
   stop(): void {
     if (this.#ending.signal.aborted) return
     this.#ending.abort()
+    this.#listensTo?.unlisten(this.#onAwaited)
     if (this.#device) this.#options.registry.loseReturn(this.#device)
+  }
+
+  #listen(): void {
+    const { registry, tell } = this.#options
+    const device = this.#device
+    if (!tell || !device || device === this.#listensTo || this.#ending.signal.aborted) return
+    this.#listensTo?.unlisten(this.#onAwaited)
+    this.#listensTo = device
+    device.listen(this.#onAwaited)
+    device.tellAwaited(registry.awaitedOf(device))
+  }
+
+  async #tellAwaited(): Promise<void> {
+    const { tell, clock } = this.#options
+    const { signal } = this.#ending
+    this.#isTelling = true
+    while (this.#awaited.size > 0 && !signal.aborted) {
+      await tell?.(awaitedNotice(this.#awaited))
+      await clock.sleep(TELL_MS, signal).catch(() => {})
+    }
+    this.#isTelling = false
   }
 
   get #quietMs(): number {

@@ -140,6 +140,9 @@ export class AwayName implements NameFacts {
   }
 }
 
+/** Told of names that visitors wait for, the longest wait first. */
+export type AwaitedListener = (hosts: readonly string[]) => void
+
 /**
  * A device that is connected again and binds its names, one after the other: those that are still to come
  * wait for it as long as it goes on.
@@ -151,6 +154,7 @@ export class DeviceReturn {
   until = Number.NEGATIVE_INFINITY
   /** Connections of the device that take part. */
   sessions = 0
+  readonly #listeners = new Set<AwaitedListener>()
   readonly #latest: number
 
   /** `latest` is monotonic: it is not waited for longer, however it goes on. */
@@ -160,5 +164,20 @@ export class DeviceReturn {
 
   goOn(until: number): void {
     this.until = Math.max(this.until, Math.min(until, this.#latest))
+  }
+
+  /** A connection of the device wants to know which names visitors wait for. */
+  listen(listener: AwaitedListener): void {
+    this.#listeners.add(listener)
+  }
+
+  unlisten(listener: AwaitedListener): void {
+    this.#listeners.delete(listener)
+  }
+
+  /** Visitors wait for these names. Only the newest connection is told: older ones may be dead. */
+  tellAwaited(hosts: readonly string[]): void {
+    const newest = [...this.#listeners].at(-1)
+    if (hosts.length > 0) newest?.(hosts)
   }
 }

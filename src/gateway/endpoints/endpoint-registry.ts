@@ -291,7 +291,9 @@ export class EndpointRegistry {
     found.goOn(this.#now() + quietMs)
     // Where nobody waits for a device that is away, nobody waits for one that comes back.
     const waits = this.#holdMs > 0
-    for (const name of names) if (name.returning !== found) name.startReturn(found, waits)
+    const fresh = new Set(names.filter((name) => name.returning !== found))
+    for (const name of fresh) name.startReturn(found, waits)
+    if (fresh.size > 0) found.tellAwaited(this.#hostsAwaited(fresh))
     return found
   }
 
@@ -301,6 +303,15 @@ export class EndpointRegistry {
    */
   endReturn(device: DeviceReturn): void {
     for (const name of [...device.names]) if (!name.isPooled) this.forget(name)
+  }
+
+  /** The names of a device that visitors wait for, the longest wait first. */
+  awaitedOf({ names }: DeviceReturn): string[] {
+    return this.#hostsAwaited(names)
+  }
+
+  #hostsAwaited(names: ReadonlySet<AwayName>): string[] {
+    return [...this.#held.names].filter((name) => names.has(name)).map(({ host }) => host)
   }
 
   /** A connection has ended before the device had all of its names: the hold begins anew. */
@@ -314,7 +325,9 @@ export class EndpointRegistry {
   /** Has a request wait for a name; false when it is not held any more, or there is no place. */
   wait(name: AwayName, request: HeldRequest): boolean {
     const isHeld = this.#away.has(name) && name.isHeld(this.#now())
-    return isHeld && this.#held.add(name, request)
+    const isWaiting = isHeld && this.#held.add(name, request)
+    if (isWaiting && name.waiting.size === 1) name.returning?.tellAwaited([name.host])
+    return isWaiting
   }
 
   /** The request does not wait any more; it hears nothing. */

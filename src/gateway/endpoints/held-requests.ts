@@ -19,6 +19,7 @@ export class HeldRequests {
   readonly #all = new HeldLoad()
   /** Only those that have requests here. */
   readonly #byNetwork = new Map<string, HeldLoad>()
+  readonly #names = new Set<AwayName>()
 
   constructor(limits: Partial<HeldRequestsLimits> = {}) {
     this.#limits = { ...HELD_REQUESTS_LIMITS, ...limits }
@@ -37,6 +38,11 @@ export class HeldRequests {
     return this.#byNetwork.size
   }
 
+  /** The names that requests wait for, in the order of the first request. */
+  get names(): Iterable<AwayName> {
+    return this.#names
+  }
+
   /** False when there is no place, or the name or the client has its share. */
   add(name: AwayName, request: HeldRequest): boolean {
     const client = this.#byNetwork.get(request.network) ?? new HeldLoad()
@@ -51,12 +57,14 @@ export class HeldRequests {
     if (!hasPlace || !hasBytes) return false
     this.#byNetwork.set(request.network, client)
     name.waiting.add(request)
+    this.#names.add(name)
     for (const load of [this.#all, name.load, client]) count(load, 1, size)
     return true
   }
 
   remove(name: AwayName, request: HeldRequest): void {
     if (!name.waiting.delete(request)) return
+    if (name.waiting.size === 0) this.#names.delete(name)
     const client = this.#byNetwork.get(request.network)
     for (const load of [this.#all, name.load]) count(load, -1, request.bytes)
     if (!client) return

@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import { DRAINED, drainNotice, duplicateIn } from '../../../src/agent/sessions/gateway-notice.ts'
+import {
+  awaitedIn,
+  DRAINED,
+  drainNotice,
+  duplicateIn,
+} from '../../../src/agent/sessions/gateway-notice.ts'
 
 describe('drainNotice', () => {
   it('says how long the gateway may wait', () => {
@@ -15,6 +20,19 @@ describe('drainNotice', () => {
     ['drain:', false],
   ])('is answered by %s: %s', (url, isAnswer) => {
     expect(DRAINED.test(url)).toBe(isAnswer)
+  })
+})
+
+describe('awaitedIn', () => {
+  it('finds names, and none in what is no notice of them', () => {
+    const notice = (awaited: unknown) => JSON.stringify({ 'device-agent': { awaited } })
+    expect(awaitedIn(notice(['b.site.test', 'a.site.test']))).toEqual([
+      'b.site.test',
+      'a.site.test',
+    ])
+    for (const text of ['3.4.0', notice([1]), notice('a.site.test'), notice(undefined)]) {
+      expect(awaitedIn(text)).toEqual([])
+    }
   })
 })
 

@@ -119,6 +119,29 @@ describe('RpcLanes', () => {
     expect(gone.stalls).toEqual(['opening took longer than 10000 ms'])
   })
 
+  it('begins with the names that visitors wait for, the longest wait first', async () => {
+    const { clock, lanes, pass } = setUp({ openLane: undefined })
+    const begun: string[] = []
+    const open = (name: string) => {
+      const work = () => {
+        begun.push(name)
+        return clock.sleep(100)
+      }
+      return lanes.run(work, 'opening', { name })
+    }
+    for (const name of ['a', 'b', 'c', 'd', 'e']) void open(name)
+    lanes.prefer(['late', 'e'])
+    lanes.prefer(['d', 'e'])
+    void open('f')
+    void open('late')
+    await pass(1_000)
+    expect(begun).toEqual(['a', 'b', 'late', 'e', 'd', 'c', 'f'])
+    // Once: next time it is a name like any other.
+    for (const name of ['a', 'b', 'c', 'd']) void open(name)
+    await pass(1_000)
+    expect(begun.slice(-4)).toEqual(['a', 'b', 'c', 'd'])
+  })
+
   it('begins nothing after its end', async () => {
     const { lanes, bind, pass, done } = setUp({ openLane: undefined })
     const outcomes = bind(5)

@@ -139,6 +139,50 @@ describe('names that their device has not bound again yet', () => {
     expect(await waiting).toBe(503)
   })
 
+  it('are told to an agent of ours once it binds, the longest wait first, on its newest connection', async () => {
+    const on = await lostDevice()
+    const told = [[], []] as [string[][], string[][]]
+    const connect = (index: 0 | 1) =>
+      connectSdk(on.running, {
+        metadata: on.metadata,
+        onUpdate: (version) => told[index].push(JSON.parse(version)['device-agent'].awaited),
+      })
+    const hear = async (index: 0 | 1, names: string[][]) => {
+      await eventually(() => expect(told[index]).toEqual(names))
+      // One notice at a time.
+      await on.clock.advance(200)
+    }
+    const waits = [on.statusOf('c.site.test')]
+    await on.held(1)
+    waits.push(on.statusOf('b.site.test'), on.statusOf('c.site.test'))
+    await on.held(3)
+    const first = await connect(0)
+    await forward(first, on.service, { domain: 'x.site.test' })
+    await hear(0, [['c.site.test', 'b.site.test']])
+    waits.push(on.statusOf('a.site.test'))
+    await hear(0, [['c.site.test', 'b.site.test'], ['a.site.test']])
+    // A lane, or the next connection of a device whose last one is dead and nobody knows it.
+    const second = await connect(1)
+    await forward(second, on.service, { domain: 'y.site.test' })
+    await hear(1, [['c.site.test', 'b.site.test', 'a.site.test']])
+    for (const domain of NAMES) await forward(second, on.service, { domain })
+    expect(await Promise.all(waits)).toEqual([200, 200, 200, 200])
+    expect([told[0].length, told[1].length]).toEqual([2, 1])
+  })
+
+  it('are not told to a client that would take it for an order to update itself', async () => {
+    const on = await lostDevice({ tellsComplete: false })
+    const told: string[] = []
+    const waiting = on.statusOf('b.site.test')
+    await on.held(1)
+    const { metadata } = on
+    const session = await connectSdk(on.running, { metadata, onUpdate: (text) => told.push(text) })
+    await forward(session, on.service, { domain: 'a.site.test' })
+    await on.clock.advance(1_000)
+    await forward(session, on.service, { domain: 'b.site.test' })
+    expect([await waiting, told]).toEqual([200, []])
+  })
+
   it('are not waited for where nobody waits for devices', async () => {
     const on = await lostDevice({ holdMs: 0 })
     const agent = await on.back()

@@ -56,9 +56,7 @@ class Entry implements TableEntry {
   async answers() {
     return true
   }
-  noteDuplicate() {
-    return false
-  }
+  noteDuplicate() {}
   giveWay() {}
   retire() {}
   stopTunnel() {}

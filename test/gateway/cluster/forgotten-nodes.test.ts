@@ -10,7 +10,7 @@ const TIMINGS = { ...FAST, leaseMs: 6_000 }
 describe.skipIf(!hasPostgres)('a node that is gone', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.shared()
+    postgres = await TestPostgres.start()
   })
   afterAll(() => postgres?.remove())
 

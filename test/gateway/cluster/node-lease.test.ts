@@ -14,7 +14,7 @@ const LEASE_MS = 10_000
 describe.skipIf(!hasPostgres)('a lease', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.shared()
+    postgres = await TestPostgres.start()
   })
   afterAll(() => postgres?.remove())
 

@@ -19,7 +19,7 @@ const PROTOCOLS = ['http', 'https', 'tls'] as const
 describe.skipIf(!hasPostgres)('the names of accounts at two gateways', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.shared()
+    postgres = await TestPostgres.start()
   })
   afterAll(() => postgres?.remove())
 

@@ -16,7 +16,7 @@ import { openNode } from './open-node.ts'
 describe.skipIf(!hasPostgres)('a site that moves to PostgreSQL', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.shared()
+    postgres = await TestPostgres.start()
   })
   afterAll(() => postgres?.remove())
 

@@ -32,7 +32,7 @@ describe.skipIf(!hasPostgres)('a gateway of several that is to end', () => {
   let one: RunningGateway
   let two: RunningGateway
   beforeAll(async () => {
-    postgres = await TestPostgres.shared()
+    postgres = await TestPostgres.start()
   })
   afterAll(() => postgres?.remove())
 

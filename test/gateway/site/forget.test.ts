@@ -17,7 +17,7 @@ const LEASE_MS = 6_000
 describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.shared()
+    postgres = await TestPostgres.start()
   })
   afterAll(() => postgres?.remove())
 

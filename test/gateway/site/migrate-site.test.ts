@@ -11,7 +11,7 @@ import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 describe.skipIf(!hasPostgres)('migrateSite', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.shared()
+    postgres = await TestPostgres.start()
   })
   afterAll(() => postgres?.remove())
 
