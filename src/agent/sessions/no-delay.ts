@@ -54,6 +54,8 @@ export class NoDelay {
   /** Sockets that have the option. */
   #done: ReadonlySet<string> = new Set()
   #last: Promise<void> = Promise.resolve()
+  /** Begins after the present one. */
+  #next: Promise<void> | undefined
 
   /** `port` is that of the service. */
   constructor(port: number, log: Logger) {
@@ -61,12 +63,17 @@ export class NoDelay {
     this.#log = log
   }
 
-  /** After a session has connected. Never throws; resolves when it is done, or cannot be. */
+  /**
+   * After a session has connected. Never throws; resolves when it is done, or cannot be. Sessions that
+   * connect one after the other share a child process: each one costs as much as many binds.
+   */
   apply(): Promise<void> {
-    this.#last = this.#last.then(() =>
-      this.#apply().catch((err) => this.#log.debug({ err }, 'TCP_NODELAY not set')),
-    )
-    return this.#last
+    this.#next ??= this.#last.then(() => {
+      this.#next = undefined
+      return this.#apply().catch((err) => this.#log.debug({ err }, 'TCP_NODELAY not set'))
+    })
+    this.#last = this.#next
+    return this.#next
   }
 
   async #apply(): Promise<void> {
