@@ -74,7 +74,8 @@ interface ReservedDomainRow {
 }
 
 export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedDomainRow> {
-  readonly #idOf: Statement<[string], string>
+  /** The reservation of exactly this name: read several times for each bind. */
+  readonly find: (domain: string) => ReservedDomain | undefined
   readonly #allIds: Statement<[], string>
   readonly #idsBelow: Statement<[{ apex: string; suffix: string }], string>
 
@@ -112,9 +113,7 @@ export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedD
         isGranted: granted === 1,
       }),
     })
-    this.#idOf = database
-      .prepare<[string], string>('SELECT id FROM reserved_domains WHERE domain = ?')
-      .pluck()
+    this.find = this.getBy('domain')
     this.#idsBelow = database
       .prepare<[{ apex: string; suffix: string }], string>(
         `SELECT id FROM reserved_domains
@@ -124,12 +123,6 @@ export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedD
     this.#allIds = database
       .prepare<[], string>('SELECT id FROM reserved_domains ORDER BY id')
       .pluck()
-  }
-
-  /** The reservation of exactly this name. */
-  find(domain: string): ReservedDomain | undefined {
-    const id = this.#idOf.get(domain)
-    return id === undefined ? undefined : this.get(id)
   }
 
   /** The reservations above a domain and below it, and of the domain itself. */

@@ -27,6 +27,7 @@ export interface ItemChange<Item> {
  */
 export class ResourceTable<Item extends { readonly id: string }, Row extends { id: string }> {
   readonly #database: Database
+  readonly #select: string
   readonly #listeners: ((change: ItemChange<Item>) => void)[] = []
   #version = 0
   readonly #toRow: (item: Item) => Row
@@ -45,6 +46,7 @@ export class ResourceTable<Item extends { readonly id: string }, Row extends { i
     const values = columns.map((column) => `@${column}`).join(', ')
     const changes = columns.map((column) => `${column} = @${column}`).join(', ')
     const select = `SELECT ${columns.join(', ')} FROM ${name}`
+    this.#select = select
     this.#insert = database.prepare(
       `INSERT INTO ${name} (${columns.join(', ')}) VALUES (${values})`,
     )
@@ -91,6 +93,15 @@ export class ResourceTable<Item extends { readonly id: string }, Row extends { i
   get(id: string): Item | undefined {
     const row = this.#get.get(id)
     return row && this.#toItem(row)
+  }
+
+  /** Reads items by the value of a unique column. */
+  protected getBy(column: keyof Row & string): (value: string) => Item | undefined {
+    const statement = this.#database.prepare<[string], Row>(`${this.#select} WHERE ${column} = ?`)
+    return (value) => {
+      const row = statement.get(value)
+      return row && this.#toItem(row)
+    }
   }
 
   /** Newest first. */
