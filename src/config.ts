@@ -21,6 +21,8 @@ export interface LinkConfig {
   /** The service is told to send no heartbeats of its own. */
   readonly isHeartbeatOurs: boolean
   readonly probe: Pick<ProbeTimings, 'intervalMs' | 'retryMs' | 'echoMs'>
+  readonly duplicateRetryMs: number
+  readonly conflictRetryMs: number
 }
 
 /** What a gateway has in common with others. */
@@ -202,7 +204,17 @@ function linkOf(settings: Settings): LinkConfig {
       echoMs: intervalS * 1_000 + ECHO_MS,
       retryMs: isMetered ? 30_000 : DEFAULT_TIMINGS.probe.retryMs,
     },
+    ...retriesOf(settings),
   }
+}
+
+/** How often a device asks whether another one has gone that has its identity or its names. */
+function retriesOf({ AGENT_METERED: isMetered, SVC_SERVER_ADDR: addrs }: Settings) {
+  // A try costs some kB.
+  if (isMetered) return { duplicateRetryMs: 780_000, conflictRetryMs: 60_000 }
+  const { link, tunnel } = DEFAULT_TIMINGS
+  const conflictRetryMs = addrs.length > 0 ? link.duplicateRetryMs : tunnel.conflictRetryMs
+  return { duplicateRetryMs: link.duplicateRetryMs, conflictRetryMs }
 }
 
 /** An authority that cannot ask the gateway would never issue anything. */

@@ -121,6 +121,8 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     timings: {
       ...DEFAULT_TIMINGS,
       drainMs,
+      link: { ...DEFAULT_TIMINGS.link, duplicateRetryMs: link.duplicateRetryMs },
+      tunnel: { ...DEFAULT_TIMINGS.tunnel, conflictRetryMs: link.conflictRetryMs },
       probe: { ...DEFAULT_TIMINGS.probe, ...link.probe },
     },
     version,

@@ -47,13 +47,19 @@ describe('parseConfig', () => {
       heartbeat: { intervalS: 10, toleranceS: 15 },
       isHeartbeatOurs: false,
       probe: { intervalMs: 30_000, retryMs: 5_000, echoMs: 13_000 },
+      duplicateRetryMs: 5_000,
+      conflictRetryMs: 20_000,
     })
+    // The hosted service is asked less often than a gateway of ours.
+    expect(link({ SVC_SERVER_ADDR: 'gw.test:4443' })).toMatchObject({ conflictRetryMs: 5_000 })
     expect(link({ AGENT_METERED: 'true' })).toEqual({
       isMetered: true,
       isNoDelay: true,
       heartbeat: { intervalS: 45, toleranceS: 13 },
       isHeartbeatOurs: true,
       probe: { intervalMs: Infinity, retryMs: 30_000, echoMs: 48_000 },
+      duplicateRetryMs: 780_000,
+      conflictRetryMs: 60_000,
     })
     const own = { AGENT_HEARTBEAT_SECONDS: '20', AGENT_PROBE_SECONDS: '600' }
     expect(link({ ...own, AGENT_METERED: 'true' })).toMatchObject({

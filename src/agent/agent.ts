@@ -4,6 +4,7 @@ import type { Logger } from '../base/logger.ts'
 import type { AgentOptions } from './agent-options.ts'
 import { type AgentStatus, concludeStatus } from './agent-status.ts'
 import { AuthtokenSource } from './authtoken-source.ts'
+import { Conflicts } from './conflicts.ts'
 import type { Session } from './connector.ts'
 import { DeviceWatch } from './device/device-watch.ts'
 import { Identity } from './device/identity.ts'
@@ -58,6 +59,7 @@ export class Agent {
   readonly #upstreams: UpstreamCheck
   readonly #echoes: LinkEchoes
   readonly #link: Link
+  readonly #conflicts: Conflicts
   readonly #own: OwnEndpoint | undefined
   readonly #tunnels: Tunnels
   /** What somebody looks into. */
@@ -123,6 +125,7 @@ export class Agent {
       clock,
     })
     this.#link = this.#createLink()
+    this.#conflicts = new Conflicts({ timings: this.#timings.tunnel, ...this.#common })
     this.#own = options.own && this.#createOwnEndpoint(options.own)
     this.inspections = new Inspections({
       repoint: (id) => this.#repoint(id),
@@ -286,6 +289,7 @@ export class Agent {
       session: () => this.#link.session,
       request,
       timings: this.#timings,
+      conflicts: this.#conflicts,
       onChange: () => this.#tunnelChanged(this.#own?.url),
       watchLink: () => this.#echoes.watch(this.#link.session),
       serviceTime: this.#serviceTime,
@@ -319,6 +323,7 @@ export class Agent {
       maxTunnels,
       upstream: upstream ?? DEFAULT_UPSTREAM,
       timings: this.#timings,
+      conflicts: this.#conflicts,
       onChange: (url) => this.#tunnelChanged(url),
       ...this.#common,
     })

@@ -1,7 +1,7 @@
 /**
  * Health of the one SDK session. `suspect`: connected, but the agent cannot reach itself through
  * the service, so nothing may be called online. `parked`: ended because the service said so.
- * `duplicate`: another device is connected with the same identity.
+ * `duplicate`: another device is connected with the same identity; it stays so while the link tries again.
  */
 export type LinkState =
   | 'connecting'
@@ -39,7 +39,7 @@ const NEXT: Record<LinkState, Partial<Record<LinkEvent, LinkState>>> = {
   up: { ...DOWN, distrust: 'suspect' },
   suspect: { ...DOWN, trust: 'up' },
   refused: { ...DOWN, connect: 'connecting' },
-  duplicate: { ...DOWN, connect: 'connecting' },
+  duplicate: { ...DOWN, connected: 'up' },
   parked: { ...DOWN, connect: 'connecting' },
   stopped: {},
 }

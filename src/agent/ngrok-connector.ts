@@ -74,12 +74,29 @@ const SERVICE_PORT = 443
 /** The SDK reports a silent link `interval + tolerance` after the last answer: 25 s. */
 const HEARTBEAT = { intervalS: 10, toleranceS: 15 }
 
+/**
+ * A builder with its handlers, and the connection that they are of. The SDK never frees handlers, 11 kB
+ * for each builder (measured): one whose connect failed is used again.
+ */
+interface Wire {
+  readonly builder: Sdk.SessionBuilder
+  to:
+    | {
+        readonly lane: Lane
+        readonly request: Omit<ConnectRequest, 'onHeartbeat'>
+        readonly onHeartbeat: ((latencyMs: number) => void) | undefined
+      }
+    | undefined
+}
+
 /** The one place that knows @ngrok/ngrok and what it does wrong. */
 export class NgrokConnector implements Connector {
   readonly #options: NgrokConnectorOptions
   readonly #deadlines: Deadlines
   /** By port of the service. */
   readonly #noDelay = new Map<number, NoDelay>()
+  /** Of connects that failed. */
+  readonly #spare: Wire[] = []
 
   constructor(options: NgrokConnectorOptions) {
     this.#options = options
@@ -117,43 +134,55 @@ export class NgrokConnector implements Connector {
     onLost: (detail: string) => void,
   ): Promise<Lane> {
     const { SessionBuilder } = await loadSdk()
-    const { intervalS, toleranceS } = this.#options.heartbeat ?? HEARTBEAT
     const lane = new Lane(onLost)
-    const builder = new SessionBuilder()
-      .authtoken(request.authtoken.reveal())
+    const wire = this.#spare.pop() ?? this.#wire(new SessionBuilder())
+    wire.to = { lane, request, onHeartbeat }
+    const { builder } = wire
+    builder.authtoken(request.authtoken.reveal()).metadata(request.metadata)
+    if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
+    if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
+    try {
+      lane.session = await this.#connect(builder, request)
+    } catch (error) {
+      if (!(error instanceof PoisonedError)) this.#spare.push(wire)
+      throw error
+    }
+    this.#sendAtOnce(request.serverAddr)
+    return lane
+  }
+
+  #wire(builder: Sdk.SessionBuilder): Wire {
+    const { intervalS, toleranceS } = this.#options.heartbeat ?? HEARTBEAT
+    const wire: Wire = { builder, to: undefined }
+    builder
       .clientInfo('device-agent', this.#options.version)
-      .metadata(request.metadata)
       .heartbeatInterval(intervalS)
       .heartbeatTolerance(toleranceS)
       // False ends the SDK's own reconnecting, whose pauses grow to days. Anything but a boolean,
       // a promise or an exception here ends the process.
       .handleDisconnection((_address, error) => {
-        lane.lose(`the connection to the service was lost: ${error}`)
+        wire.to?.lane.lose(`the connection to the service was lost: ${error}`)
         return false
       })
       // A missed heartbeat comes as null, which the SDK's types do not say.
       .handleHeartbeat((latencyMs: number | null) => {
-        if (latencyMs === null) lane.lose(`no heartbeat for ${intervalS + toleranceS} s`)
+        if (latencyMs === null) wire.to?.lane.lose(`no heartbeat for ${intervalS + toleranceS} s`)
         else {
-          lane.onHeard()
-          onHeartbeat?.(latencyMs)
+          wire.to?.lane.onHeard()
+          wire.to?.onHeartbeat?.(latencyMs)
         }
       })
       // The SDK tells the service yes whatever these do. An update carries notices of our gateway;
       // what is really one is not obeyed.
-      .handleRestartCommand(() => request.onCommand('restart'))
-      .handleStopCommand(() => request.onCommand('stop'))
+      .handleRestartCommand(() => wire.to?.request.onCommand('restart'))
+      .handleStopCommand(() => wire.to?.request.onCommand('stop'))
       .handleUpdateCommand(({ version }) => {
         const ip = duplicateIn(version)
-        if (ip !== undefined) request.onDuplicate(ip)
-        lane.onAwaited(awaitedIn(version))
-        request.onNotice?.(version)
+        if (ip !== undefined) wire.to?.request.onDuplicate(ip)
+        wire.to?.lane.onAwaited(awaitedIn(version))
+        wire.to?.request.onNotice?.(version)
       })
-    if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
-    if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
-    lane.session = await this.#connect(builder, request)
-    this.#sendAtOnce(request.serverAddr)
-    return lane
+    return wire
   }
 
   #sendAtOnce(serverAddr = `:${SERVICE_PORT}`): void {

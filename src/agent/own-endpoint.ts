@@ -1,6 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import type { OwnEndpointStatus } from './agent-status.ts'
+import type { Conflicts } from './conflicts.ts'
 import type { Session } from './connector.ts'
 import { type Reach, reachProblem } from './probes/reach.ts'
 import { SelfProbe, type SelfProbeOptions } from './probes/self-probe.ts'
@@ -15,6 +16,7 @@ export interface OwnEndpointOptions {
   readonly session: () => Session | undefined
   readonly request: SelfProbeOptions['request']
   readonly timings: Pick<AgentTimings, 'probe' | 'tunnel'>
+  readonly conflicts: Conflicts
   readonly random?: () => number
   readonly clock: Clock
   readonly log: Logger
@@ -34,7 +36,7 @@ export class OwnEndpoint {
   readonly probe: SelfProbe
 
   constructor(options: OwnEndpointOptions) {
-    const { domain, socketPath, session, timings, clock, onProbe, onRebuild } = options
+    const { domain, socketPath, session, timings, conflicts, clock, onProbe, onRebuild } = options
     const { request, watchLink, serviceTime, serviceDate } = options
     const log = options.log.child({ domain })
     const random = options.random && { random: options.random }
@@ -50,6 +52,7 @@ export class OwnEndpoint {
           policy: undefined,
         }),
       timings: timings.tunnel,
+      conflicts,
       clock,
       log,
       onChange: () => this.#changed(),

@@ -20,7 +20,7 @@ import type { Upstream } from './upstreams/upstream-state.ts'
 import type { VisitorReport } from './upstreams/visitor-report.ts'
 
 export interface SupervisedTunnelOptions
-  extends Pick<TunnelSupervisorOptions, 'session' | 'random' | 'log'> {
+  extends Pick<TunnelSupervisorOptions, 'session' | 'conflicts' | 'random' | 'log'> {
   readonly upstreams: TunnelUpstreams
   /** May lead it by way of somebody who looks on. */
   readonly inspections: Pick<Inspections, 'through'>
@@ -67,7 +67,7 @@ export class SupervisedTunnel {
   #view: { readonly facts: ViewFacts; readonly tunnel: Tunnel } | undefined
 
   constructor(stored: StoredTunnel, options: SupervisedTunnelOptions) {
-    const { session, timings, random, steady, log, upstreams, onChange } = options
+    const { session, timings, conflicts, random, steady, log, upstreams, onChange } = options
     this.#options = options
     this.#stored = stored
     this.lockKey = stored.spec.domain || stored.id
@@ -76,6 +76,7 @@ export class SupervisedTunnel {
       session,
       wanted: () => this.#wanted(),
       timings: timings.tunnel,
+      conflicts,
       clock: steady,
       log: log.child({ tunnel: stored.id, domain: stored.spec.domain }),
       onChange: () => onChange(this, this.isOnline ? this.url : undefined),

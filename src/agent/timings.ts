@@ -24,7 +24,7 @@ export interface LinkTimings {
   readonly quickMs: number
   readonly quickAfterMs: number
   readonly refusal: RefusalTimings
-  /** Pause of a device that is another one's duplicate; a little longer by chance. */
+  /** Pause of a device that is another one's duplicate; up to half longer by chance. */
   readonly duplicateRetryMs: number
   /** How long the other one is told of a duplicate after it was seen. */
   readonly duplicateShownMs: number
@@ -55,7 +55,7 @@ export interface TunnelTimings {
   /** How long a domain that is online elsewhere may be our own earlier session. */
   readonly ghostMs: number
   readonly ghostRetryMs: number
-  /** Pause between tries once somebody else has the domain; up to double by chance. */
+  /** Pause between tries once another device has the domain; up to half longer by chance. */
   readonly conflictRetryMs: number
 }
 
@@ -88,8 +88,8 @@ export const DEFAULT_TIMINGS: AgentTimings = {
     quickMs: 30,
     quickAfterMs: 1_000,
     refusal: REFUSAL,
-    // At most four tries an hour.
-    duplicateRetryMs: 900_000,
+    // The original may end at any time: this one serves within 10 s.
+    duplicateRetryMs: 5_000,
     duplicateShownMs: 1_200_000,
     // Our gateway ends it itself, within 10 s. Downloads from another service get a minute.
     retireMs: 60_000,
@@ -103,7 +103,8 @@ export const DEFAULT_TIMINGS: AgentTimings = {
     // The service gives up a silent session after 25 to 40 s.
     ghostMs: 45_000,
     ghostRetryMs: 3_000,
-    conflictRetryMs: 60_000,
+    // Of the hosted service; a gateway of ours is asked more often.
+    conflictRetryMs: 20_000,
   },
   probe: { intervalMs: 30_000, retryMs: 5_000, deadlineMs: 10_000, echoMs: 13_000 },
   upstream: { intervalMs: 10_000, maxIntervalMs: 300_000, connectMs: 2_000 },

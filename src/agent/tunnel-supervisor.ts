@@ -4,6 +4,7 @@ import { Backoff } from '../base/backoff.ts'
 import type { Clock } from '../base/clock.ts'
 import { createDeferred, type Deferred } from '../base/deferred.ts'
 import type { Logger } from '../base/logger.ts'
+import type { Conflicts } from './conflicts.ts'
 import type { EndpointRequest, Listener, Session } from './connector.ts'
 import { type Problem, problemOf } from './problem.ts'
 import { refusalBackoff } from './sessions/refusal-backoff.ts'
@@ -25,6 +26,8 @@ export interface TunnelSupervisorOptions {
   /** Asked before each opening. Throws a ProblemError when it must not be opened. */
   readonly wanted: () => Promise<WantedEndpoint>
   readonly timings: TunnelTimings
+  /** Of all tunnels of the agent. */
+  readonly conflicts: Conflicts
   readonly random?: () => number
   readonly clock: Clock
   readonly log: Logger
@@ -228,6 +231,7 @@ export class TunnelSupervisor {
     if (!opening.dropped) {
       this.#open = Object.assign(opening, { listener })
       this.#url = listener.url
+      if (this.#ghostSince !== undefined) this.#options.conflicts.freed()
       this.#ghostSince = undefined
     }
     if (before?.session === opening.session) await before.listener.close()
@@ -275,17 +279,19 @@ export class TunnelSupervisor {
   }
 
   async #pause(problem: Problem): Promise<void> {
-    const { clock } = this.#options
+    const { clock, conflicts } = this.#options
     const { event, delayMs } = this.#judge(problem)
     this.#dropped = undefined
     // What was wanted before is still open: after the pause it is tried again to replace it.
     if (this.#open) this.#isOutdated = true
     this.#move(this.#open ? 'kept' : event, problem, Math.ceil(clock.now() + delayMs))
-    await this.#wakeUp.wait(clock, delayMs)
+    const isConflict = event === 'refused' && !problem.permanent
+    if (isConflict) await conflicts.wait(this.#wakeUp, delayMs)
+    else await this.#wakeUp.wait(clock, delayMs)
   }
 
   #judge(problem: Problem): { event: TunnelEvent; delayMs: number } {
-    const { clock, random = Math.random, timings } = this.#options
+    const { clock, conflicts, random = Math.random, timings } = this.#options
     if (problem.permanent) return { event: 'refused', delayMs: this.#refusals.next() }
     if (problem.reason !== 'conflict') return { event: 'failed', delayMs: this.#backoff.next() }
     // The service may still count an earlier session of ours; only later it is somebody else.
@@ -293,7 +299,7 @@ export class TunnelSupervisor {
     const isGhost = clock.monotonic() - this.#ghostSince < timings.ghostMs
     return isGhost
       ? { event: 'failed', delayMs: timings.ghostRetryMs * (0.5 + random() / 2) }
-      : { event: 'refused', delayMs: timings.conflictRetryMs * (1 + random()) }
+      : { event: 'refused', delayMs: conflicts.pauseMs() }
   }
 
   #move(event: TunnelEvent, problem?: Problem, nextRetryAt?: number): void {

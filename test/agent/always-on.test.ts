@@ -201,4 +201,17 @@ describe('a copied data folder', () => {
     expect(on.agent.status().verdict).toContain('another device at 127.0.0.1 has the same identity')
     await carriesTraffic(on)
   })
+
+  it('serves when the first one ends', async () => {
+    const on = await device()
+    const folder = temporaryFolder()
+    cpSync(on.folder, folder, { recursive: true })
+    const timings = { ...FAST_TIMINGS, link: { ...FAST_TIMINGS.link, duplicateRetryMs: 100 } }
+    const copy = on.another({ folder, timings })
+    await copy.start()
+    await eventually(() => expect(copy.status().link).toMatchObject({ state: 'duplicate' }))
+    await on.agent.stop()
+    await eventually(() => expect(copy.list().map((it) => it.status.state)).toEqual(['online']))
+    expect(await on.visit('a')).toBe('hello')
+  })
 })

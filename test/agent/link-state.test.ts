@@ -25,7 +25,7 @@ const TABLE: Record<LinkState, string> = {
   up: '. . waiting refused duplicate parked suspect . stopped',
   suspect: '. . waiting refused duplicate parked . up stopped',
   refused: 'connecting . waiting . duplicate parked . . stopped',
-  duplicate: 'connecting . waiting refused . parked . . stopped',
+  duplicate: '. up waiting refused . parked . . stopped',
   parked: 'connecting . waiting refused duplicate . . . stopped',
   stopped: '. . . . . . . . .',
 }

@@ -2,6 +2,8 @@ import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { expect, it, onTestFinished } from 'vitest'
 import type { ServiceCommand } from '../../src/agent/connector.ts'
 import { NgrokConnector, type NgrokConnectorOptions } from '../../src/agent/ngrok-connector.ts'
@@ -257,6 +259,30 @@ it.each([
   const error = await connect({ ...subject, ...change } as typeof subject).catch((e) => e)
   expect(error).toBeInstanceOf(ProblemError)
   expect(error.problem).toMatchObject({ reason, permanent: false })
+})
+
+it('keeps nothing of connects that were refused, and connects after them', async () => {
+  setFlagsFromString('--expose-gc')
+  const collect = runInNewContext('gc') as () => void
+  const subject = await setUp()
+  const { connector, serverAddr, caCert } = subject
+  const kept: WeakRef<object>[] = []
+  const refuse = async () => {
+    const onCommand = () => {}
+    kept.push(new WeakRef(onCommand))
+    const request = { serverAddr, caCert, metadata: '{"device_id":"dev_2"}', onCommand }
+    const handlers = { onLost: () => {}, onHeartbeat: () => {}, onDuplicate: () => {} }
+    const authtoken = new Secret('wrong')
+    await connector.connect({ ...request, ...handlers, authtoken }).catch(() => {})
+  }
+  for (let time = 0; time < 5; time += 1) await refuse()
+  await connect(subject)
+  const [session] = subject.gateway.parts.sessions.all()
+  expect(session?.identity).toMatchObject({ deviceId: 'dev_1', instance: 'process-1' })
+  await eventually(() => {
+    collect()
+    expect(kept.filter((it) => it.deref() !== undefined)).toEqual([])
+  })
 })
 
 it('never shows the token, whatever the service says', async () => {

@@ -1,4 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { Conflicts } from '../../src/agent/conflicts.ts'
 import { OwnEndpoint } from '../../src/agent/own-endpoint.ts'
 import type { PublicAnswer } from '../../src/agent/probes/public-request.ts'
 import type { Reach } from '../../src/agent/probes/reach.ts'
@@ -28,6 +29,7 @@ async function setUp() {
       return { status: 200, body, date: undefined, serviceCode: undefined }
     },
     timings: DEFAULT_TIMINGS,
+    conflicts: new Conflicts({ timings: DEFAULT_TIMINGS.tunnel, clock }),
     random: () => 0,
     clock,
     log: captureLog().log,

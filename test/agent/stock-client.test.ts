@@ -12,7 +12,7 @@ const MIB = 1_048_576
 describe.skipIf(!hasPostgres)('psql through a tcp tunnel', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres.remove())
 

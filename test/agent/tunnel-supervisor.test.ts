@@ -1,4 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { Conflicts } from '../../src/agent/conflicts.ts'
 import { networkProblem, ProblemError } from '../../src/agent/problem.ts'
 import { serviceProblem } from '../../src/agent/service-error.ts'
 import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
@@ -30,6 +31,7 @@ async function setUp({ isUp = true, random = (): number => 0, lookUp = async () 
       }
     },
     timings: TIMINGS,
+    conflicts: new Conflicts({ timings: TIMINGS, random, clock }),
     // Every pause is as long as it can be; ghost retries are the shortest.
     random,
     clock,
@@ -469,7 +471,7 @@ describe('TunnelSupervisor', () => {
     expect(supervisor.status).toMatchObject({ state: 'opening', problem: undefined })
   })
 
-  it('spreads its pauses by chance: up to half, up to double, or by a quarter', async () => {
+  it('spreads its pauses by chance: up to half, or by a quarter', async () => {
     const { connector, clock, start, pause, supervisor } = await setUp({ random: () => 0.5 })
     connector.onOpen = () => {
       throw refusal(334)
@@ -477,7 +479,7 @@ describe('TunnelSupervisor', () => {
     await start()
     expect(pause()).toBe(0.75 * TIMINGS.ghostRetryMs)
     while (supervisor.status.state !== 'refused') await clock.advance(pause())
-    expect(pause()).toBe(1.5 * TIMINGS.conflictRetryMs)
+    expect(pause()).toBe(1.25 * TIMINGS.conflictRetryMs)
     connector.onOpen = () => {
       throw refusal(316)
     }

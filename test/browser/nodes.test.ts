@@ -22,7 +22,7 @@ describe.runIf(hasChromium && hasPostgres)('the nodes of the console', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
     browser = await launchChromium()
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(async () => {
     await browser?.close()

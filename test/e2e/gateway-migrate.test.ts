@@ -10,7 +10,7 @@ import { temporaryFolder } from '../helpers/temporary-folder.ts'
 describe.skipIf(!hasPostgres)('gateway migrate', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -26,7 +26,7 @@ export interface AgentOnGateway extends RunningGateway {
   /** The agent's data. */
   readonly folder: string
   /** Another agent on the same data, or on a copy in another folder; not started. */
-  another(change?: { folder?: string }): Agent
+  another(change?: { folder?: string } & Partial<AgentOptions>): Agent
   /** Everything that the agent logged. */
   readonly agentLog: () => string
   /** Stops the gateway and starts it again on the same ports, `pauseMs` later. */
@@ -60,7 +60,7 @@ export async function agentOnGateway({
   writeFileSync(tokenPath, authtoken.reveal())
   writeFileSync(join(folder, 'default-policy.json'), '{}')
   const captured = captureLog()
-  const create = (dataFolder: string) =>
+  const create = (dataFolder: string, special: Partial<AgentOptions> = {}) =>
     agentInFolder(dataFolder, {
       connector: new NgrokConnector({
         version: '1.2.3',
@@ -75,6 +75,7 @@ export async function agentOnGateway({
       // What is created is online when it is answered, however busy the machine is.
       timings: { ...FAST_TIMINGS, settleMs: 60_000 },
       ...change,
+      ...special,
     })
   const agent = create(folder)
   let gateway = running.gateway
@@ -84,7 +85,7 @@ export async function agentOnGateway({
     proxy,
     tokenPath,
     folder,
-    another: ({ folder: other = folder } = {}) => create(other),
+    another: ({ folder: other = folder, ...special } = {}) => create(other, special),
     agentLog: captured.text,
     restartGateway: async (pauseMs = 0) => {
       await gateway.stop()

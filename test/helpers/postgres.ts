@@ -9,7 +9,6 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
-  rmSync,
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -31,11 +30,12 @@ const PASSWORD = 'correct horse battery staple'
 /** Where it is missing, tests that need it are left out; `.ci/run` installs it. */
 export const hasPostgres = BIN !== undefined
 
-/** Those that run; whatever ends this process ends them, too. */
-const running = new Set<ChildProcess>()
-process.once('exit', () => {
-  for (const server of running) server.kill('SIGQUIT')
-})
+/** Ends a server and deletes its folder as soon as its input ends: also when this process is killed. */
+const CLEANER = `cat
+pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid"
+tries=0
+while [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null && [ $tries -lt 100 ]; do sleep 0.05; tries=$((tries + 1)); done
+rm -rf "$1"`
 
 function newestBin(): string | undefined {
   if (!existsSync(VERSIONS)) return undefined
@@ -52,32 +52,58 @@ function owner(): { uid?: number; gid?: number } {
   return { uid: id('-u'), gid: id('-g') }
 }
 
+/** The server that the test files of this worker share. */
+let shared: Promise<TestPostgres> | undefined
+
 /**
  * A PostgreSQL of its own in a folder of its own, on a loopback port and on a Unix socket. By TCP it
- * wants a password. What it acknowledges is on disk.
+ * wants a password. What it acknowledges is on disk, but for the shared one.
  */
 export class TestPostgres {
   readonly password = new Secret(PASSWORD)
   readonly #folder: string
   readonly #port: number
+  readonly #durable: boolean
   readonly #owner = owner()
+  /** What `database()` created and `remove()` did not drop yet. */
+  readonly #databases = new Set<string>()
+  readonly #cleaner: ChildProcess
   #process: ChildProcess | undefined
 
-  private constructor(folder: string, port: number) {
+  private constructor(folder: string, port: number, durable: boolean) {
     this.#folder = folder
     this.#port = port
+    this.#durable = durable
+    this.#cleaner = spawn('sh', ['-c', CLEANER, 'sh', folder], {
+      detached: true,
+      stdio: ['pipe', 'ignore', 'ignore'],
+    })
+    this.#cleaner.unref()
+  }
+
+  /**
+   * One server for all test files of a worker: a start takes seconds. It does not wait for the disk. A test
+   * that stops, crashes or configures its server, or needs roles of its own, takes `start()`.
+   */
+  static shared(): Promise<TestPostgres> {
+    shared ??= TestPostgres.#open(undefined, false)
+    return shared
   }
 
   /** Has to be stopped with `remove()`. */
-  static async start(tls?: TlsFixture): Promise<TestPostgres> {
+  static start(tls?: TlsFixture): Promise<TestPostgres> {
+    return TestPostgres.#open(tls, true)
+  }
+
+  static async #open(tls: TlsFixture | undefined, durable: boolean): Promise<TestPostgres> {
     const folder = mkdtempSync(join(tmpdir(), 'device-agent-postgres-'))
-    const postgres = new TestPostgres(folder, lastingAddress().port)
+    const postgres = new TestPostgres(folder, lastingAddress().port, durable)
     try {
       postgres.#initialize(tls)
       await postgres.start()
       return postgres
     } catch (error) {
-      await postgres.remove()
+      await postgres.#delete()
       throw error
     }
   }
@@ -99,6 +125,7 @@ export class TestPostgres {
   async database(): Promise<DatabaseAddress> {
     const database = `test_${randomUUID().replaceAll('-', '')}`
     await this.query(`CREATE DATABASE ${database}`)
+    this.#databases.add(database)
     return { ...this.address, database }
   }
 
@@ -130,8 +157,6 @@ export class TestPostgres {
       stdio: ['ignore', 'ignore', 'pipe'],
     })
     this.#process = started
-    running.add(started)
-    started.once('exit', () => running.delete(started))
     const log: string[] = []
     await new Promise<void>((resolve, reject) => {
       const fail = () => reject(new Error(`PostgreSQL did not start:\n${log.join('\n')}`))
@@ -159,9 +184,17 @@ export class TestPostgres {
     return this.#end('SIGQUIT')
   }
 
+  /** Ends it and deletes its files. The shared one only drops its databases. */
   async remove(): Promise<void> {
-    await this.crash()
-    rmSync(this.#folder, { recursive: true, force: true })
+    if (this.#durable) return this.#delete()
+    const databases = [...this.#databases]
+    this.#databases.clear()
+    for (const name of databases) await this.query(`DROP DATABASE ${name} WITH (FORCE)`)
+  }
+
+  async #delete(): Promise<void> {
+    this.#cleaner.stdin?.end()
+    if (this.#cleaner.exitCode === null) await once(this.#cleaner, 'exit')
   }
 
   async #end(signal: NodeJS.Signals): Promise<void> {
@@ -190,7 +223,10 @@ export class TestPostgres {
       stdio: ['ignore', 'ignore', 'pipe'],
     })
     // No certificate of the tests names the second.
-    this.configure("listen_addresses = '127.0.0.1,127.0.0.2'\nshared_buffers = 16MB\nfsync = on")
+    this.configure("listen_addresses = '127.0.0.1,127.0.0.2'\nshared_buffers = 16MB")
+    this.configure(
+      this.#durable ? 'fsync = on' : 'fsync = off\nfull_page_writes = off\nautovacuum = off',
+    )
     if (!tls) return
     this.#write(join(this.#data, 'server.crt'), tls.certPem)
     this.#write(join(this.#data, 'server.key'), tls.keyPem)

@@ -18,7 +18,7 @@ export class DuplicateNotice {
     this.#clock = clock
   }
 
-  /** The other one comes back four times an hour: when it does not, it has gone. */
+  /** Our gateway tells of it every ten minutes: when it does not, the other one has gone. */
   get current(): SeenDuplicate | undefined {
     if (!this.#seen) return undefined
     const { ip, seenAt, at } = this.#seen

@@ -32,7 +32,7 @@ export class LinkPauses {
 
   after(problem: Problem): number {
     if (problem.reason === 'duplicate') {
-      return Math.ceil(this.#timings.duplicateRetryMs * (1 + this.#random() / 15))
+      return Math.ceil(this.#timings.duplicateRetryMs * (1 + this.#random() / 2))
     }
     return (problem.permanent ? this.#refusals : this.#failures).next()
   }

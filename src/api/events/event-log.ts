@@ -6,8 +6,6 @@ import type { Migration } from '../../store/migrations.ts'
 
 /** So many of the newest events stay. */
 export const MOST_EVENTS = 1_000
-/** Ids that no other process gives out; they are put by on disk all at once. */
-const RESERVED = 1_000
 /** Events are told at once, and written together this much later … */
 const WRITE_MS = 1_000
 /** … or later when that was often: storage on devices wears out. */
@@ -34,6 +32,7 @@ export const AGENT_EVENT_MIGRATIONS: readonly Migration[] = [
       reserved INTEGER NOT NULL
     ) STRICT`,
   },
+  { id: 'events-2', sql: 'DROP TABLE event_ids' },
 ]
 
 /** What events can be about. */
@@ -57,7 +56,7 @@ export interface AgentChange {
 
 /** The same as it is told. */
 export interface AgentEvent extends AgentChange {
-  /** Counts up, over restarts; not always by one. */
+  /** Rises with each event, over restarts. About the time in milliseconds since the epoch. */
   readonly id: number
   /** Milliseconds since the epoch. */
   readonly at: number
@@ -73,22 +72,24 @@ interface EventRow {
 /**
  * The newest events of the agent, in memory and on disk.
  *
- * INVARIANT: an id is told once. It is put by on disk before, if the disk takes anything: after a kill
- * or a power cut, in which the last seconds of events may be lost, ids go on behind it.
+ * INVARIANT: no id is used twice. A kill or a power cut can lose the events of the last seconds, which
+ * subscribers have seen. Ids follow the clock, so the next process is ahead of them, unless its clock runs
+ * behind: then it can use again the ids of events that were lost.
  */
 export class EventLog {
   readonly #database: Database
   readonly #clock: Clock
   readonly #log: Logger
   readonly #insert: Statement<[EventRow]>
-  readonly #reserve: Statement<[number]>
   readonly #pace: TokenBuckets
   readonly #stopping = new AbortController()
   /** Oldest first. */
   readonly #events: AgentEvent[]
   #unwritten: AgentEvent[] = []
-  #next: number
-  #reserved: number
+  /** Id of the newest event. */
+  #lastId: number
+  /** Events up to this id are not kept any more. */
+  #droppedUpTo: number
   #isWriting = false
   #writtenSinceBackup = 0
 
@@ -99,51 +100,44 @@ export class EventLog {
     this.#insert = database.prepare(
       'INSERT INTO events (id, at, type, data) VALUES (@id, @at, @type, @data)',
     )
-    this.#reserve = database.prepare(
-      'INSERT INTO event_ids (id, reserved) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET reserved = excluded.reserved',
-    )
     this.#pace = new TokenBuckets({ ...WRITES, clock })
     const rows = database
       .prepare<[number], EventRow>('SELECT * FROM events ORDER BY id DESC LIMIT ?')
       .all(MOST_EVENTS)
     this.#events = rows.reverse().map((row) => ({ ...row, data: JSON.parse(row.data) }))
-    const put = database.prepare<[], number>('SELECT reserved FROM event_ids').pluck().get()
-    this.#reserved = Math.max(put ?? 0, this.#events.at(-1)?.id ?? 0)
-    this.#next = this.#reserved + 1
+    this.#lastId = this.#events.at(-1)?.id ?? 0
+    const [oldest] = this.#events
+    this.#droppedUpTo = oldest && this.#events.length === MOST_EVENTS ? oldest.id - 1 : 0
   }
 
   append({ type, data }: AgentChange): AgentEvent {
-    if (this.#next > this.#reserved) this.#putBy(this.#next + RESERVED - 1)
-    const event = { id: this.#next, at: this.#clock.now(), type, data }
-    this.#next += 1
-    for (const list of [this.#events, this.#unwritten]) {
-      list.push(event)
-      if (list.length > MOST_EVENTS) list.shift()
+    const at = this.#clock.now()
+    this.#lastId = Math.max(this.#lastId + 1, at)
+    const event = { id: this.#lastId, at, type, data }
+    this.#events.push(event)
+    if (this.#events.length > MOST_EVENTS) {
+      this.#droppedUpTo = this.#events.shift()?.id ?? this.#droppedUpTo
     }
+    this.#unwritten.push(event)
+    if (this.#unwritten.length > MOST_EVENTS) this.#unwritten.shift()
     if (!this.#isWriting) void this.#writeSoon()
     return event
   }
 
-  /** Those behind an id, oldest first, and whether there were none between that are not kept any more. */
+  /** The events after an id, oldest first, and whether all of them are still kept. */
   after(id: number): { readonly events: readonly AgentEvent[]; readonly isComplete: boolean } {
-    // Nobody has been told such an id: the database was begun anew since.
-    const isForeign = id >= this.#next
-    const from = isForeign ? 0 : id
-    const [oldest] = this.#events
-    const isComplete = !isForeign && (id === 0 || !oldest || oldest.id <= id + 1)
+    // No event has such an id: the database is a new one since.
+    const isUnknown = id > this.#lastId
+    const from = isUnknown ? 0 : id
+    const isComplete = !isUnknown && (id === 0 || id >= this.#droppedUpTo)
     return { events: this.#events.filter((event) => event.id > from), isComplete }
   }
 
-  /** Writes what there is: another process may go on from here. */
-  flush(): void {
-    this.#write({ reserved: this.#next - 1 })
-  }
-
-  /** Writes what there is; the ids that were put by and not used are given out by the next process. */
+  /** Writes what is not on disk yet. */
   stop(): void {
     if (this.#stopping.signal.aborted) return
     this.#stopping.abort()
-    this.#write({ reserved: this.#next - 1 })
+    this.#write()
   }
 
   async #writeSoon(): Promise<void> {
@@ -161,9 +155,9 @@ export class EventLog {
     this.#write()
   }
 
-  /** What cannot be written is tried with the next event: it was told, and is in memory. */
-  #write({ reserved }: { reserved?: number } = {}): void {
-    if (this.#unwritten.length === 0 && (reserved ?? this.#reserved) === this.#reserved) return
+  /** Events that cannot be written stay in memory. The next event tries again. */
+  #write(): void {
+    if (this.#unwritten.length === 0) return
     const withoutBackup = this.#writtenSinceBackup + this.#unwritten.length < BACKUP_EVERY
     try {
       this.#database.write(
@@ -171,7 +165,6 @@ export class EventLog {
           for (const event of this.#unwritten) {
             this.#insert.run({ ...event, data: JSON.stringify(event.data) })
           }
-          if (reserved !== undefined) this.#reserve.run(reserved)
         },
         { withoutBackup },
       )
@@ -181,17 +174,5 @@ export class EventLog {
     }
     this.#writtenSinceBackup = withoutBackup ? this.#writtenSinceBackup + this.#unwritten.length : 0
     this.#unwritten = []
-    if (reserved !== undefined) this.#reserved = reserved
-  }
-
-  /** What is not on disk is not put by: the next event tries again. One row on a full disk is worth its reserve. */
-  #putBy(reserved: number): void {
-    const put = () => this.#reserve.run(reserved)
-    try {
-      this.#database.write(put, { withoutBackup: true, mayUseReserve: true })
-      this.#reserved = reserved
-    } catch (error) {
-      this.#log.debug({ err: error }, 'cannot reserve event ids')
-    }
   }
 }

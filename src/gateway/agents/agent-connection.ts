@@ -261,7 +261,7 @@ export class AgentConnection {
 
   #refuse(stream: Stream, error: ServiceError): void {
     const { code, message } = error
-    const level = code === NO_SUCH_ENDPOINT ? 'debug' : 'info'
+    const level = code === NO_SUCH_ENDPOINT || code === DUPLICATE ? 'debug' : 'info'
     this.#deps.log[level]({ remote: this.#remoteAddress, code, reason: message }, 'agent refused')
     answer(stream, refusal(error))
   }

@@ -16,14 +16,18 @@ export interface AgentHeartbeatOptions {
 /** Whether an agent is alive: it is asked, unless it sends heartbeats of its own and wants none. */
 export class AgentHeartbeat {
   readonly #clock: Clock
+  readonly #ownHeartbeatMs: number | undefined
   readonly #heartbeat: Heartbeat
   #latencyMs: number | undefined
   /** Monotonic; of the agent's own heartbeats. */
   #heardAt: number
+  /** When it last answered because somebody asked; monotonic. */
+  #answeredAt = Number.NEGATIVE_INFINITY
 
   constructor({ session, identity, limits, clock, onMissed }: AgentHeartbeatOptions) {
     const { ownHeartbeatMs } = identity
     this.#clock = clock
+    this.#ownHeartbeatMs = ownHeartbeatMs
     this.#heardAt = clock.monotonic()
     this.#heartbeat = new Heartbeat({
       session,
@@ -58,8 +62,15 @@ export class AgentHeartbeat {
     this.#heardAt = this.#clock.monotonic()
   }
 
-  /** Whether an echo comes within so many ms; the beat goes out at once. */
-  answers(withinMs: number): Promise<boolean> {
-    return this.#heartbeat.answers(withinMs)
+  /**
+   * Whether an echo comes within so many ms; the beat goes out at once. On a metered link an answer is
+   * good until the agent's next own heartbeat is due: a duplicate asks every few seconds.
+   */
+  async answers(withinMs: number): Promise<boolean> {
+    const goodUntil = this.#answeredAt + (this.#ownHeartbeatMs ?? 0)
+    if (this.#clock.monotonic() < goodUntil) return true
+    const isAlive = await this.#heartbeat.answers(withinMs)
+    if (isAlive) this.#answeredAt = this.#clock.monotonic()
+    return isAlive
   }
 }

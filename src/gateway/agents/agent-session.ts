@@ -242,13 +242,14 @@ export class AgentSession implements TableEntry {
     return this.#heartbeat.answers(withinMs)
   }
 
-  noteDuplicate(ip: string): void {
+  noteDuplicate(ip: string): boolean {
     this.#deps.devices.refusedDuplicate(this, ip)
-    if (!this.#duplicates.note(ip) || this.identity.unsupported.update) return
+    const isNews = this.#duplicates.note(ip)
     // To any other agent that would be an order to update itself.
-    if (this.identity.instance === undefined) return
+    const isOurs = this.identity.instance !== undefined && !this.identity.unsupported.update
     // It is heard of again when the other one comes back.
-    this.#call(StreamType.update, duplicateNotice(ip)).catch(() => {})
+    if (isNews && isOurs) this.#call(StreamType.update, duplicateNotice(ip)).catch(() => {})
+    return isNews
   }
 
   giveWay(

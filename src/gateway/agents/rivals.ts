@@ -27,11 +27,11 @@ export async function settleRivals(
     }
     const { deviceId, remoteAddress } = identity
     const ip = ipOf(rival.identity.remoteAddress)
-    log.warn(
+    const isNews = rival.noteDuplicate(ipOf(remoteAddress))
+    log[isNews ? 'warn' : 'debug'](
       { device: deviceId, session: rival.id, remote: rival.identity.remoteAddress, remoteAddress },
       'the device is already connected: the new process is refused',
     )
-    rival.noteDuplicate(ipOf(remoteAddress))
     throw new ServiceError(
       830,
       `The device ${deviceId} is already connected from ${ip}, by another process with the same data directory or a copy. ` +

@@ -34,8 +34,8 @@ export interface TableEntry extends ConnectedAgent {
   readonly endpointCount: number
   /** Whether the agent answers a heartbeat in time; one goes out at once. */
   answers(withinMs: number): Promise<boolean>
-  /** Another process with the identity of the device was refused. */
-  noteDuplicate(ip: string): void
+  /** Another process with the identity of the device was refused. Returns whether that is news. */
+  noteDuplicate(ip: string): boolean
   /**
    * One of its names is served by `successor` from now on, which may be itself, or at another node. What
    * is under way has `withinMs` when nothing else is left.

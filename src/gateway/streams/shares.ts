@@ -30,25 +30,41 @@ export interface Supply {
   readonly reserved: number
 }
 
+/** Whether nobody else waits for a stream of the device: then there is nobody to share with. */
+export interface Alone {
+  /** No other client waits. */
+  readonly client: boolean
+  /** Nobody waits for another endpoint. */
+  readonly endpoint: boolean
+}
+
+const NOT_ALONE: Alone = { client: false, endpoint: false }
+
 /**
- * Whether one more stream is within the share of an endpoint and of a client, by how many each of
- * them holds. Nobody may hold more than a multiple of what is left (dynamic thresholds, Choudhury
- * and Hahne 1998): who is alone gets most, and the more there are the smaller are their shares, so
- * that something is always left for the next. Of 448 streams one client gets 288, one endpoint with
- * many clients 346, twenty such endpoints about 21 each.
+ * Whether one more stream is within the share of an endpoint and of a client, by how many each holds.
+ * While others wait, nobody may hold more than a multiple of the rest (dynamic thresholds, Choudhury and
+ * Hahne 1998), so that something is always left for the next. Of 448 streams one client gets 288 beside
+ * others, one endpoint with many clients 346, twenty such endpoints about 21 each. Alone, each gets all
+ * but the reserved ones.
  *
- * The last ones are for endpoints that hold few, whoever asks: a client that has its share, or what
- * looks like one behind the same router, still reaches another tunnel, and the agent its own domain.
+ * The reserved streams are for endpoints that hold few: a client that has its share, or looks like it
+ * behind the same router, still reaches another tunnel, and the agent its own domain. Half of them are
+ * also for clients that hold few, so that a second client does not wait for the first.
  */
 export function isWithinShare(
   { available, reserved }: Supply,
   endpointHeld: number,
   clientHeld: number,
+  alone = NOT_ALONE,
 ): boolean {
   if (available <= 0) return false
   const left = Math.max(0, available - reserved)
-  if (endpointHeld < ENDPOINT_FACTOR * left && clientHeld < CLIENT_FACTOR * left) return true
-  return endpointHeld < FEW && clientHeld < CLIENT_FACTOR * left + reserved
+  const isClientWithin = alone.client || clientHeld < CLIENT_FACTOR * left
+  const isEndpointWithin = alone.endpoint || endpointHeld < ENDPOINT_FACTOR * left
+  if (left > 0 && isClientWithin && isEndpointWithin) return true
+  const isUpperHalf = available > Math.floor(reserved / 2)
+  if (endpointHeld < FEW) return isUpperHalf || clientHeld < CLIENT_FACTOR * left + reserved
+  return alone.endpoint && isUpperHalf && clientHeld < FEW
 }
 
 /** True when an endpoint has its share: only a stream of its own helps who waits for it. */

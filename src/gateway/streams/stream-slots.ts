@@ -44,6 +44,8 @@ export interface StreamSlotsOptions {
   readonly buffers?: BufferAccount
 }
 
+const isCounted = () => true
+
 /** How often idle streams and waiting exchanges are looked at. */
 const TICK_MS = 500
 
@@ -182,7 +184,10 @@ export class StreamSlots {
   /** Takes a waiter out of the line; nothing is called any more. */
   cancel(waiter: StreamWaiter): void {
     const waiting = this.#line.remove(waiter)
-    if (waiting) this.#forget(waiting.clientHolding)
+    if (!waiting) return
+    this.#forget(waiting.clientHolding)
+    // Those that are left may have more when nobody else waits.
+    this.#serve()
   }
 
   /** A stream of a user is idle. */
@@ -218,6 +223,7 @@ export class StreamSlots {
     for (const { waiter, user: its } of [...this.#line.all()]) {
       if (its === user) this.#refuse(waiter, 'session-over')
     }
+    this.#serve()
   }
 
   /** Ends the idle streams and refuses who waits; call it when the session is over. */
@@ -229,8 +235,12 @@ export class StreamSlots {
   }
 
   /** Within the shares, whether or not there is a stream right now. */
-  readonly #mayTake = ({ user, clientHolding }: Asking): boolean =>
-    isWithinShare(this, user.holding.held, clientHolding.held)
+  readonly #mayTake = ({ user, clientHolding }: Asking): boolean => {
+    const [ofEndpoint, ofClient] = [user.holding.held, clientHolding.held]
+    if (isWithinShare(this, ofEndpoint, ofClient)) return true
+    const alone = this.#line.aloneness(clientHolding, user, isCounted)
+    return isWithinShare(this, ofEndpoint, ofClient, alone)
+  }
 
   /** Within the shares, and there is a stream. */
   readonly #canTake = (waiting: Waiting): boolean =>
@@ -381,7 +391,9 @@ export class StreamSlots {
       if (most === evictions || !isDue(other)) break
       most += 1
     }
-    const isFull = isEndpointFull(this, waiting.user.holding.held)
+    const { user, clientHolding } = waiting
+    const isAlone = this.#line.aloneness(clientHolding, user, isCounted).endpoint
+    const isFull = !isAlone && isEndpointFull(this, user.holding.held)
     const users = this.#users
     const chosen = chooseEvictions({ users, waiting, isEndpointFull: isFull, leastRate, most })
     for (const stream of chosen) stream.user?.evict()

@@ -1,6 +1,6 @@
 import { LeastFirst } from './least-first.ts'
 import type { ProxyStream, StreamClient, StreamWaiter } from './proxy-stream.ts'
-import { type ClientHolding, type Holding, mayWait } from './shares.ts'
+import { type Alone, type ClientHolding, type Holding, mayWait } from './shares.ts'
 
 /** One of those that share the slots: the pool of an endpoint, or of a visitor on a link. */
 export interface SlotUser {
@@ -50,6 +50,8 @@ export class WaitingLine {
   readonly #clientsOf = new Map<SlotUser, LeastFirst<ClientQueue>>()
   /** Where each client with exchanges in the line has them. */
   readonly #queuesOf = new WeakMap<ClientHolding, Map<SlotUser, ClientQueue>>()
+  /** Clients with exchanges in the line. */
+  #clients = 0
 
   /** `places`: how many exchanges may wait at once. */
   constructor(places: number) {
@@ -74,6 +76,7 @@ export class WaitingLine {
     this.#users.add(user, holding.held)
     this.#queueOf(user, clientHolding).waiting.add(waiting)
     holding.waiting += 1
+    if (clientHolding.waiting === 0) this.#clients += 1
     clientHolding.waiting += 1
     this.#all.set(waiting.waiter, waiting)
     return true
@@ -88,6 +91,7 @@ export class WaitingLine {
     this.#all.delete(waiter)
     holding.waiting -= 1
     clientHolding.waiting -= 1
+    if (clientHolding.waiting === 0) this.#clients -= 1
     const queue = this.#queueOf(user, clientHolding)
     queue.waiting.delete(waiting)
     if (queue.waiting.size === 0) {
@@ -112,6 +116,26 @@ export class WaitingLine {
       }
     }
     return undefined
+  }
+
+  /** Who waits beside a client and an endpoint, at endpoints of which `counts` is true. */
+  aloneness(client: ClientHolding, own: SlotUser, counts: (user: SlotUser) => boolean): Alone {
+    const areOthers = this.#clients > (client.waiting > 0 ? 1 : 0)
+    const alone = { client: true, endpoint: true }
+    for (const user of this.#users) {
+      if (!counts(user)) continue
+      if (user !== own) alone.endpoint = false
+      if (areOthers && alone.client) alone.client = !this.#hasOther(user, client)
+      if (!alone.endpoint && (!alone.client || !areOthers)) break
+    }
+    return alone
+  }
+
+  #hasOther(user: SlotUser, client: ClientHolding): boolean {
+    for (const { clientHolding } of this.#clientsOf.get(user) ?? []) {
+      if (clientHolding !== client) return true
+    }
+    return false
   }
 
   /** In the order in which they are served. */

@@ -78,7 +78,7 @@ describe('/events', () => {
     await api.call('DELETE', '/tunnels/cam.site.test')
     await eventually(() => expect(named(told)).toContain('tunnel.deleted'))
     const ids = told.map(({ id }) => id ?? 0)
-    expect(ids).toEqual(ids.map((_, at) => (ids[0] ?? 0) + at))
+    expect(ids).toEqual([...new Set(ids)].sort((a, b) => a - b))
   })
 
   it('tells that the link is lost, and that it is back', async () => {
@@ -106,7 +106,7 @@ describe('/events', () => {
     const second = await startApi({ folder })
     const { told } = await listen(second, { 'last-event-id': String(last) })
     await eventually(() => expect(named(told)).toContain('agent.started'))
-    expect(told[0]?.id).toBe(last + 1)
+    expect(told[0]?.id).toBeGreaterThan(last)
     expect(named(told)).not.toContain('tunnel.created')
     const all = await listen(second, {}, '?last_event_id=0')
     await eventually(() => expect(named(all.told)).toContain('tunnel.created'))

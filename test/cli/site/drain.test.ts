@@ -63,7 +63,7 @@ it('says how long it waits in the words that it takes', () => {
 describe.skipIf(!hasPostgres)('device-agent gateway drain', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

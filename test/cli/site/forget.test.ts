@@ -37,7 +37,7 @@ async function commandAt(gateway: RunningGateway) {
 describe.skipIf(!hasPostgres)('device-agent gateway forget', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

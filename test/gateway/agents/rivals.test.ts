@@ -18,7 +18,7 @@ it.each([
       given.push(withinMs)
       return true
     },
-    noteDuplicate: () => {},
+    noteDuplicate: () => true,
   } as unknown as TableEntry
   const identity = { deviceId: 'dev_1', remoteAddress: '192.0.2.9:1' } as AgentIdentity
   const refused = await settleRivals(identity, { rivalOf: () => rival }, captureLog().log).catch(

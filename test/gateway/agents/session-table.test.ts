@@ -56,7 +56,9 @@ class Entry implements TableEntry {
   async answers() {
     return true
   }
-  noteDuplicate() {}
+  noteDuplicate() {
+    return false
+  }
   giveWay() {}
   retire() {}
   stopTunnel() {}

@@ -12,7 +12,7 @@ import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 describe.skipIf(!hasPostgres)('ClusterFeed', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -10,7 +10,7 @@ const TIMINGS = { ...FAST, leaseMs: 6_000 }
 describe.skipIf(!hasPostgres)('a node that is gone', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

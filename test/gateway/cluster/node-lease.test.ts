@@ -14,7 +14,7 @@ const LEASE_MS = 10_000
 describe.skipIf(!hasPostgres)('a lease', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -11,7 +11,7 @@ import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 describe.skipIf(!hasPostgres)('SharedMaterial', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -19,7 +19,7 @@ const PROTOCOLS = ['http', 'https', 'tls'] as const
 describe.skipIf(!hasPostgres)('the names of accounts at two gateways', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -21,7 +21,7 @@ const again = ({ Id, Proto, Opts, Extra }: RpcAnswer) => ({
 describe.skipIf(!hasPostgres)('agents of a cluster that bind again', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -11,7 +11,7 @@ type Stores = ReturnType<typeof openGatewayStores>
 
 let postgres: TestPostgres | undefined
 beforeAll(async () => {
-  if (hasPostgres) postgres = await TestPostgres.start()
+  if (hasPostgres) postgres = await TestPostgres.shared()
 })
 afterAll(() => postgres?.remove())
 

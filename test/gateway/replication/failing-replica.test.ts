@@ -25,7 +25,7 @@ function breakable(folder: string) {
 describe.skipIf(!hasPostgres)('a copy of the records that cannot be written', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

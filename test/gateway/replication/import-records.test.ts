@@ -16,7 +16,7 @@ import { openNode } from './open-node.ts'
 describe.skipIf(!hasPostgres)('a site that moves to PostgreSQL', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -23,7 +23,7 @@ import { openNode, openShared } from './open-node.ts'
 describe.skipIf(!hasPostgres)('records that several gateways have in common', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -47,7 +47,7 @@ const statusAt = ({ at }: Node, domain: ReservedDomain) =>
 describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gateways', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -7,7 +7,7 @@ import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 describe.skipIf(!hasPostgres)('the audit trail of gateways on one PostgreSQL', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -32,7 +32,7 @@ describe.skipIf(!hasPostgres)('a gateway of several that is to end', () => {
   let one: RunningGateway
   let two: RunningGateway
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

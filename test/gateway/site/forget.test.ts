@@ -17,7 +17,7 @@ const LEASE_MS = 6_000
 describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

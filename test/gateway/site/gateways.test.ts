@@ -1,4 +1,6 @@
+import { cpSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { carriesTraffic, startedOnGateway } from '../../helpers/agent-on-gateway.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { startEchoUpstream } from '../../helpers/echo-upstream.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -14,6 +16,7 @@ import {
   type SdkOptions,
   sdkCode,
 } from '../../helpers/running-gateway.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const visit = ({ addresses }: RunningGateway, host: string): Promise<PublicResponse> =>
   publicRequest({
@@ -135,6 +138,24 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
     const copy = await connectSdk(two, { metadata: deviceOf('cam', 'process-2') })
     expect(await sdkCode(bind(copy, 'cam.site.test'))).toBe('ERR_NGROK_334')
     expect(await visit(one, 'cam.site.test')).toMatchObject({ status: 200 })
+  })
+
+  it('serve a copy of a device at one when the device at the other one ends', async () => {
+    await start()
+    const on = await startedOnGateway({ running: one })
+    await on.createTunnels('a')
+    await carriesTraffic(on)
+    const folder = temporaryFolder()
+    cpSync(on.folder, folder, { recursive: true })
+    const { port } = two.addresses.agent
+    const copy = on.another({ folder, serverAddrs: [`localhost:${port}`] })
+    await copy.start()
+    const stateOfCopy = () => copy.list().map(({ status }) => [status.state, status.reason])
+    await eventually(() => expect(stateOfCopy()).toEqual([['refused', 'conflict']]))
+    expect(await on.visit('a')).toBe('hello')
+    await on.agent.stop()
+    await eventually(() => expect(stateOfCopy()).toEqual([['online', undefined]]))
+    expect(await on.visit('a')).toBe('hello')
   })
 
   it('hold visitors of a gateway that ends until its device is at another one', async () => {

@@ -19,7 +19,7 @@ const END_TLS = { type: 'terminate-tls', config: {} }
 describe.skipIf(!hasPostgres)('connections that a policy hands on to another gateway', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

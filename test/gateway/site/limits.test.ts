@@ -15,7 +15,7 @@ const deviceOf = (device_id: string) => JSON.stringify({ device_id, instance: 'p
 describe.skipIf(!hasPostgres)('the limits of an authtoken at several gateways', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -15,7 +15,7 @@ const LISTS = ['endpoints', 'tunnels', 'tunnel_sessions', 'devices'] as const
 describe.skipIf(!hasPostgres)('lists of several gateways', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

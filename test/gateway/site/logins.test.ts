@@ -14,7 +14,7 @@ const get = (user: string, credentials?: string) =>
 describe.skipIf(!hasPostgres)('a login of a visitor at another gateway than the device', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

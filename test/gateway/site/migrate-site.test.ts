@@ -11,7 +11,7 @@ import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 describe.skipIf(!hasPostgres)('migrateSite', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

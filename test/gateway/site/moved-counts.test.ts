@@ -38,7 +38,7 @@ async function useUp(gateways: readonly RunningGateway[], left: number, host = H
 describe.skipIf(!hasPostgres)('what a limit has counted', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -8,7 +8,7 @@ const POLICY = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] 
 describe.skipIf(!hasPostgres)('quotas of an account at two gateways', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

@@ -23,7 +23,7 @@ type Writable = { -readonly [Fact in 'nodeId' | 'epoch' | 'state' | 'standing']:
 describe.skipIf(!hasPostgres)('the orders of a site', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

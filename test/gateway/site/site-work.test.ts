@@ -11,7 +11,7 @@ const METADATA = JSON.stringify({ device_id: 'cam', instance: 'process-1' })
 describe.skipIf(!hasPostgres)('what a site does once', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
-    postgres = await TestPostgres.start()
+    postgres = await TestPostgres.shared()
   })
   afterAll(() => postgres?.remove())
 

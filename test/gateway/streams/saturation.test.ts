@@ -151,6 +151,67 @@ describe('who waits for a stream', () => {
   })
 })
 
+describe('a client that is alone', () => {
+  const OPEN = 64
+  const RESERVED = 8
+  const start = () =>
+    startSlots({ session: { openStreams: OPEN }, limits: { reserved: RESERVED, leastRate: 1 } })
+
+  it('has all streams but those that are kept for others', async () => {
+    const { createPool } = await start()
+    expect(takeAll(createPool('ep_a'), [X])).toHaveLength(OPEN - RESERVED)
+  })
+
+  it('has hundreds in the line, and a second one is served at once, then as often as it', async () => {
+    const { createPool, slots } = await start()
+    const pool = createPool('ep_a')
+    const held = takeAll(pool, [X])
+    const first = Array.from({ length: 300 }, () => new Asker(pool, X).ask())
+    expect(slots.waiting).toBe(300)
+    const second = Array.from({ length: 100 }, () => new Asker(pool, V).ask())
+    expect(second.filter(({ stream }) => stream)).toHaveLength(2)
+    // What the first gives back goes to the second, up to its share.
+    const count = (askers: Asker[]) => askers.filter(({ stream }) => stream).length
+    for (const asker of held.slice(0, 20)) asker.stream?.release()
+    await turns()
+    expect(count(second)).toBeGreaterThanOrEqual(8)
+    expect(count(first)).toBe(0)
+    for (const asker of held.slice(20)) asker.stream?.release()
+    await turns()
+    expect(count(first)).toBeGreaterThanOrEqual(16)
+    expect(Math.abs(count(second) - count(first))).toBeLessThanOrEqual(1)
+  })
+
+  it('does not lock others out by streams that never end', async () => {
+    const { createPool, clock } = await start()
+    const pool = createPool('ep_a')
+    const held = takeAll(pool, [X], { rate: 0, isHeldUp: false })
+    const second = Array.from({ length: 6 }, () => new Asker(pool, V).ask())
+    expect(second.filter(({ stream }) => stream)).toHaveLength(2)
+    for (let tick = 0; tick < 6; tick += 1) {
+      await clock.advance(500)
+      await turns()
+    }
+    expect(second.filter(({ stream }) => stream)).toHaveLength(6)
+    expect(evicted(held)).toBeLessThan(12)
+  })
+
+  it('has its share as soon as another waits, and all again when nobody does', async () => {
+    const { createPool } = await start()
+    const pool = createPool('ep_a')
+    const held = takeAll(pool, [X])
+    const others = Array.from({ length: 30 }, () => new Asker(pool, V).ask())
+    const more = new Asker(pool, X).ask()
+    for (const asker of held.slice(0, 10)) asker.stream?.release()
+    await turns()
+    expect(others.filter(({ stream }) => stream).length).toBeGreaterThan(2)
+    expect(more.stream).toBeUndefined()
+    for (const other of others) if (!other.stream) pool.cancel(other)
+    await turns()
+    expect(more.stream).toBeDefined()
+  })
+})
+
 describe('a slot for who waits', () => {
   it('is that of the stream that is unused for longest, of whatever endpoint', async () => {
     const { createPool, clock } = await startSlots({ session: { openStreams: 3 } })
@@ -168,10 +229,18 @@ describe('a slot for who waits', () => {
   })
 
   it('is given up for nobody who has its share', async () => {
-    const { createPool, session } = await startSlots({ session: { openStreams: 40 } })
+    const { createPool, session } = await startSlots({
+      session: { openStreams: 40 },
+      limits: { reserved: 8 },
+    })
     leaveIdle(createPool('ep_b'), 5)
     const pool = createPool('ep_a')
     takeAll(pool, [X])
+    for (const isServed of [true, true, false]) {
+      const asker = new Asker(pool, Y).ask()
+      await turns()
+      expect(asker.stream !== undefined).toBe(isServed)
+    }
     const { freeSlots } = session
     expect(new Asker(pool, X).ask().stream).toBeUndefined()
     await turns()

@@ -3,6 +3,7 @@ import { isEndpointFull, isWithinShare, mayWait } from '../../../src/gateway/str
 
 const STREAMS = 448
 const RESERVED = 16
+const ALONE = { client: true, endpoint: true }
 
 /** Streams that so many endpoints and clients get, each of which takes all that it may, in turns. */
 function fill(endpoints: number, clientsPerEndpoint: number) {
@@ -39,13 +40,35 @@ describe('isWithinShare', () => {
     expect(isWithinShare({ available, reserved: RESERVED }, 0, 0)).toBe(true)
   })
 
-  it('lets who has its share to an endpoint that holds few, up to what is reserved', () => {
-    const supply = { available: 160, reserved: RESERVED }
-    expect(isWithinShare(supply, 288, 288)).toBe(false)
-    expect(isWithinShare(supply, 0, 288)).toBe(true)
-    expect(isWithinShare(supply, 1, 303)).toBe(true)
-    expect(isWithinShare(supply, 2, 303)).toBe(false)
-    expect(isWithinShare(supply, 0, 304)).toBe(false)
+  it('gives a client that is alone all but what is reserved', () => {
+    for (const held of [0, 288, 431]) {
+      const supply = { available: STREAMS - held, reserved: RESERVED }
+      expect(isWithinShare(supply, held, held, ALONE)).toBe(true)
+    }
+    const supply = { available: RESERVED, reserved: RESERVED }
+    expect(isWithinShare(supply, 432, 432, ALONE)).toBe(false)
+    expect(isWithinShare({ available: 0, reserved: 0 }, 0, 0, ALONE)).toBe(false)
+  })
+
+  it('lets who has its share to an endpoint that holds few, down to half of what is reserved', () => {
+    const supply = { available: RESERVED, reserved: RESERVED }
+    expect(isWithinShare(supply, 432, 432)).toBe(false)
+    expect(isWithinShare(supply, 1, 432)).toBe(true)
+    expect(isWithinShare(supply, 2, 432)).toBe(false)
+    expect(isWithinShare({ ...supply, available: 9 }, 0, 432)).toBe(true)
+    expect(isWithinShare({ ...supply, available: 8 }, 0, 432)).toBe(false)
+  })
+
+  it('keeps half of what is reserved for clients that hold few, whatever the endpoint holds', () => {
+    const supply = { available: RESERVED, reserved: RESERVED }
+    const alone = { client: false, endpoint: true }
+    const may = (held: number) => isWithinShare(supply, 432, held, alone)
+    expect([0, 1, 2].map(may)).toEqual([true, true, false])
+    // While others wait at another endpoint, they go first.
+    expect(isWithinShare(supply, 432, 0)).toBe(false)
+    const rest = { ...supply, available: 8 }
+    expect(isWithinShare(rest, 432, 0, alone)).toBe(false)
+    expect(isWithinShare(rest, 1, 0)).toBe(true)
   })
 
   it('gives an endpoint no more than four times what is left, a client twice', () => {

@@ -118,18 +118,28 @@ class Model {
     return count
   }
 
+  /** `served` is one that was in the line when it was chosen. */
+  alone({ network, pool }: Pick<Asker, 'network' | 'pool'>, ...served: Asker[]) {
+    const waiting = [...this.waiting, ...served]
+    return {
+      client: waiting.every((other) => other.network === network),
+      endpoint: waiting.every((other) => other.pool === pool),
+    }
+  }
+
   granted(asker: Asker, stream: ProxyStream): void {
     if (asker.isFresh) expect(stream.isReused).toBe(false)
     // As it was: its stream was available, and not yet counted.
     const supply = { available: this.slots.available + 1, reserved: RESERVED }
     const endpointHeld = asker.pool.holding.held - 1
     const clientHeld = this.heldBy(asker.network)
-    expect(isWithinShare(supply, endpointHeld, clientHeld)).toBe(true)
-    if (endpointHeld >= 2) expect(supply.available).toBeGreaterThan(RESERVED)
+    const alone = this.alone(asker)
+    expect(isWithinShare(supply, endpointHeld, clientHeld, alone)).toBe(true)
+    if (endpointHeld >= 2 && clientHeld >= 2) expect(supply.available).toBeGreaterThan(RESERVED)
     for (const other of asker.isInLine ? this.waiting : []) {
       const held = other.pool.holding.held - (other.pool === asker.pool ? 1 : 0)
       const its = this.heldBy(other.network)
-      if (!isWithinShare(supply, held, its)) continue
+      if (!isWithinShare(supply, held, its, this.alone(other, asker))) continue
       // Who holds less but finds no stream has one retired for it, or waits for the tick.
       const free = this.session.freeSlots + (stream.isReused ? 0 : 1)
       if (free === 0 && (other.isFresh || !hasIdle(other.pool))) continue
@@ -160,7 +170,8 @@ class Model {
     expect(held + slots.available).toBe(OPEN_STREAMS)
     expect(slots.waiting).toBe(this.waiting.length)
     for (const { pool, network, isFresh } of this.waiting) {
-      const mayTake = isWithinShare(slots, pool.holding.held, this.heldBy(network))
+      const held = this.heldBy(network)
+      const mayTake = isWithinShare(slots, pool.holding.held, held, this.alone({ network, pool }))
       if (mayTake) expect([session.freeSlots, !isFresh && hasIdle(pool)]).toEqual([0, false])
     }
   }
