@@ -6,7 +6,7 @@ import { StartError } from './base/app-error.ts'
 import { leadsToJournal } from './base/log/journal.ts'
 import { InheritedSockets } from './base/net/inherited-sockets.ts'
 import { openPrivateStdout } from './cli/private-stdout.ts'
-import { createProgram, exitCodeOf } from './cli/program.ts'
+import { createProgram, exitCodeOf, reasonOf } from './cli/program.ts'
 import { Predecessor } from './cli/reload/predecessor.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
 
@@ -36,8 +36,8 @@ function readEnvironment(): Record<string, string | undefined> {
   return environment
 }
 
+const predecessor = Predecessor.meet(process)
 try {
-  const predecessor = Predecessor.meet(process)
   // Whose place this one takes had no way to name this process.
   const sockets = InheritedSockets.take(process.env, predecessor?.pid ?? process.pid)
   const program = createProgram({
@@ -53,6 +53,7 @@ try {
 } catch (error) {
   const isJournal = leadsToJournal(process.env.JOURNAL_STREAM, process.stderr.fd)
   process.exitCode = exitCodeOf(error, process.stderr, { isJournal })
+  await predecessor?.failed(reasonOf(error))
 }
 // The SDK's native threads would otherwise decide when the process ends.
 process.exit()

@@ -72,6 +72,8 @@ export interface AgentStatus {
   readonly damagedRows: readonly DamagedRow[]
   readonly ownEndpoint: OwnEndpointStatus | undefined
   readonly defaultPolicy: DefaultPolicyStatus
+  /** Why the authtoken in use is not the one that the file has. */
+  readonly authtokenProblem?: string | undefined
   readonly resources: Resources
   readonly versions: { readonly agent: string; readonly node: string; readonly sdk: string }
   /** `skewMs`: wall clock minus the service's, once it was compared. */
@@ -134,7 +136,7 @@ function headline({ online, total }: TunnelCounts): string {
 
 /** What a person should know, the most important first, each with what to do. */
 function complaintsOf(facts: AgentFacts): string[] {
-  const { link, tunnels, ownEndpoint, damagedRows, defaultPolicy, clock } = facts
+  const { link, tunnels, ownEndpoint, damagedRows, defaultPolicy, authtokenProblem, clock } = facts
   const complaints: string[] = []
   if ('problem' in facts.resources) {
     const { detail, remedy } = facts.resources.problem
@@ -152,6 +154,7 @@ function complaintsOf(facts: AgentFacts): string[] {
     complaints.push(`damaged in the database: ${domains}. Create these tunnels again.`)
   }
   if (defaultPolicy.problem) complaints.push(defaultPolicy.problem)
+  if (authtokenProblem) complaints.push(authtokenProblem)
   if (Math.abs(clock.skewMs ?? 0) > MAX_SKEW_MS) complaints.push(skewSentence(clock.skewMs ?? 0))
   return complaints
 }
@@ -173,7 +176,9 @@ function sessionTroubles({ renewal, duplicate, standby }: LinkStatus): string[] 
   return troubles
 }
 
-function ownSentence({ domain, state, reason, remedy = '' }: OwnEndpointStatus): string {
+function ownSentence(own: OwnEndpointStatus): string {
+  const { domain, state, reason, remedy = '', reachable, lastError = '' } = own
+  if (state === 'online' && reachable === 'no' && reason === 'tls') return `${lastError}. ${remedy}`
   const where = `agent API ${state === 'online' ? 'update failed, previous version online' : 'not online'} at ${domain}:`
   const what = reason === 'saturated' ? 'the device is' : where
   return `${what} ${reason}. ${remedy}`.trimEnd()
@@ -276,7 +281,7 @@ function troubleOf({ upstream, upstreamSettings }: Tunnel['status']): Upstream |
 
 function skewSentence(skewMs: number): string {
   const amount = formatDuration(Math.abs(skewMs))
-  return `the device clock is ${amount} ${skewMs > 0 ? 'ahead of' : 'behind'} the service: set the clock`
+  return `the device clock is ${amount} ${skewMs > 0 ? 'ahead of' : 'behind'} the service: set the clock that is wrong`
 }
 
 function counted(count: number, noun: string): string {

@@ -21,7 +21,7 @@ import { preflightsTo } from './probes/preflight.ts'
 import { requestPublic, trustBeside } from './probes/public-request.ts'
 import { meaningOf, type Reach, reachProblem } from './probes/reach.ts'
 import type { SelfProbeOptions } from './probes/self-probe.ts'
-import { readServiceDate } from './probes/service-date.ts'
+import { readCertificateEnd, readServiceDate } from './probes/service-date.ts'
 import { ServiceTime } from './probes/service-time.ts'
 import { timeSources } from './probes/time-sources.ts'
 import { PublicPort } from './public-port.ts'
@@ -144,7 +144,8 @@ export class Agent {
       if (!this.#stopping.signal.aborted) throw error
     }
     if (this.#stopping.signal.aborted) return
-    this.#authtoken.start(() => this.#link.authtokenChanged())
+    const onFlaw = () => this.#announce()
+    this.#authtoken.start(() => this.#link.authtokenChanged(), onFlaw)
     this.#tunnels.restore()
     this.#tunnels.deleteRemoved()
     this.#upstreams.start()
@@ -219,6 +220,7 @@ export class Agent {
       damagedRows: this.#tunnels.damaged,
       ownEndpoint: this.#own && withShownTimes(this.#own.status, this.#steady),
       defaultPolicy: withShownTimes(this.#defaultPolicy.status, this.#steady),
+      authtokenProblem: this.#authtoken.problem,
       resources: this.#device.resources,
       versions: { agent: version, node: process.version, sdk: connector.sdkVersion },
       clock: { now: clock.now(), skewMs: this.#serviceTime.skewMs },
@@ -294,6 +296,7 @@ export class Agent {
       watchLink: () => this.#echoes.watch(this.#link.session),
       serviceTime: this.#serviceTime,
       serviceDate: () => this.#askServiceDate(),
+      certificateEnd: (url) => readCertificateEnd(url, ingress, this.#stopping.signal),
       onProbe: (reach) => this.#probed(reach),
       onRebuild: (problem) => this.#link.rebuild(problem),
       ...this.#common,

@@ -28,6 +28,7 @@ export class AuthtokenSource {
   readonly #options: AuthtokenSourceOptions
   readonly #file: WatchedFile
   #current: Secret | Problem
+  #flaw: string | undefined
 
   constructor(options: AuthtokenSourceOptions) {
     const { files, everyMs, clock } = options
@@ -41,10 +42,17 @@ export class AuthtokenSource {
     return this.#current
   }
 
-  start(onChange: () => void): void {
+  /** Why the file is not used while an earlier token still is, with what to do. */
+  get problem(): string | undefined {
+    return this.#current instanceof Secret ? this.#flaw : undefined
+  }
+
+  /** `onFlaw`: `problem` may be another one, and the token is the same. */
+  start(onChange: () => void, onFlaw: () => void = () => {}): void {
     this.#take(this.#file.read())
     this.#file.start((reading) => {
       if (this.#take(reading)) onChange()
+      else onFlaw()
     })
   }
 
@@ -59,6 +67,9 @@ export class AuthtokenSource {
     const isToken = isAuthtoken(found)
     const flaw = problem ?? (text === undefined || isToken ? undefined : 'it contains no authtoken')
     if (flaw) log.warn({ path, problem: flaw }, 'cannot use the authtoken file')
+    this.#flaw =
+      flaw &&
+      `cannot use the authtoken file, the previous authtoken is still in use: ${flaw}. Write an authtoken to ${path}`
     // A token that works goes on until there is a better one, or its file is taken away.
     if (flaw && this.#current instanceof Secret) return false
     const next = isToken ? new Secret(found) : (value ?? lackOf(path ?? files[0], flaw))

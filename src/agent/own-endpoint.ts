@@ -24,6 +24,7 @@ export interface OwnEndpointOptions {
   readonly watchLink: SelfProbeOptions['watchLink']
   readonly serviceTime: SelfProbeOptions['serviceTime']
   readonly serviceDate: SelfProbeOptions['serviceDate']
+  readonly certificateEnd: SelfProbeOptions['certificateEnd']
   /** After each probe. */
   readonly onProbe: (reach: Reach) => void
   readonly onRebuild: (problem: Problem) => void
@@ -37,7 +38,7 @@ export class OwnEndpoint {
 
   constructor(options: OwnEndpointOptions) {
     const { domain, socketPath, session, timings, conflicts, clock, onProbe, onRebuild } = options
-    const { request, watchLink, serviceTime, serviceDate } = options
+    const { request, watchLink, serviceTime, serviceDate, certificateEnd } = options
     const log = options.log.child({ domain })
     const random = options.random && { random: options.random }
     this.#options = options
@@ -64,6 +65,7 @@ export class OwnEndpoint {
       watchLink,
       serviceTime,
       serviceDate,
+      certificateEnd,
       timings: timings.probe,
       clock,
       log,

@@ -102,6 +102,13 @@ export function exitCodeOf(
   return 1
 }
 
+/** Why a service cannot start, for people elsewhere than at its log. */
+export function reasonOf(error: unknown): string {
+  return error instanceof StartError
+    ? error.message
+    : 'unexpected error; see the log of the service'
+}
+
 function wordsOf(error: unknown): string {
   if (error instanceof StartError) return error.message
   return `unexpected: ${error instanceof Error ? error.stack : error}`

@@ -328,6 +328,7 @@ export class Gateway {
       gate: this.#gate,
       version: this.#options.version ?? '',
       domainCertificates: core.certificates.domains,
+      certificates: core.certificates,
       cnameBase: this.#cnameBase,
       dnsCheck: new DnsCheck(dnsServers),
       serves: servedNames([target.host, ...apiHosts]),

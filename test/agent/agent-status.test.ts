@@ -60,6 +60,26 @@ function conclude(change: Partial<AgentFacts> = {}) {
   })
 }
 
+it('says that the certificate of the gateway has expired, and not that the address works elsewhere', () => {
+  const ownEndpoint = own({
+    ...{ reason: 'tls', lastError: "the gateway's certificate has expired", remedy: 'Renew it.' },
+    reachable: 'no',
+  })
+  expect(conclude({ ownEndpoint, tunnels: [tunnel()] })).toMatchObject({
+    verdict: "the tunnel is online; the gateway's certificate has expired. Renew it.",
+    healthy: false,
+    unverified: [],
+  })
+})
+
+it('says that the authtoken in use is not that of the file', () => {
+  const authtokenProblem = 'cannot use the authtoken file'
+  expect(conclude({ authtokenProblem })).toMatchObject({
+    verdict: 'no tunnels; cannot use the authtoken file',
+    healthy: false,
+  })
+})
+
 it('says that the link is slow, with its figures, and calls nobody unhealthy for that', () => {
   const link = { ...UP, latencyMs: 1_400 }
   expect(conclude({ link, tunnels: [tunnel(), tunnel({ state: 'opening' })] }).verdict).toBe(
@@ -242,8 +262,14 @@ describe('concludeStatus', () => {
 
 it.each([
   [59_000, 'no tunnels'],
-  [400_000, 'no tunnels; the device clock is 7 min ahead of the service: set the clock'],
-  [-86_400_000, 'no tunnels; the device clock is 24 h behind the service: set the clock'],
+  [
+    400_000,
+    'no tunnels; the device clock is 7 min ahead of the service: set the clock that is wrong',
+  ],
+  [
+    -86_400_000,
+    'no tunnels; the device clock is 24 h behind the service: set the clock that is wrong',
+  ],
 ])('tells of a clock that is %i ms off', (skewMs, verdict) => {
   expect(conclude({ clock: { now: NOW, skewMs } }).verdict).toBe(verdict)
 })

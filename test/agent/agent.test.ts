@@ -415,7 +415,9 @@ describe('a clock that is set', () => {
     const before = agent.find('a').status.since
     movedMs = 400 * 86_400_000
     const { verdict, link, clock: told } = agent.status()
-    expect(verdict).toContain('the device clock is 400 days ahead of the service: set the clock')
+    expect(verdict).toContain(
+      'the device clock is 400 days ahead of the service: set the clock that is wrong',
+    )
     // Two clocks are read one after the other, on a machine that may be busy.
     expect(agent.find('a').status.since - before - movedMs).toBeLessThan(60_000)
     expect(agent.find('a').status.since).toBeGreaterThan(before + movedMs - 60_000)

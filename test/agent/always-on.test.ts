@@ -123,6 +123,19 @@ describe('nobody notices', () => {
     expect(on.agent.status()).toMatchObject({ healthy: true, link: { state: 'up' } })
   })
 
+  it('an authtoken of another account', async () => {
+    const on = await device()
+    const load = visitors(on)
+    const { issuer } = on.gateway.parts
+    const { id: ownerId } = await issuer.createBotUser({ name: 'new owner' })
+    const { authtoken } = await issuer.createCredential({ ownerId, acl: ['bind:a.site.test'] })
+    writeFileSync(on.tokenPath, authtoken.reveal())
+    const ownerOf = () => on.gateway.parts.registry.match('a.site.test', 'http')
+    await eventually(() => expect(ownerOf()).toMatchObject({ ownerId }))
+    await carriesTraffic(on)
+    expect((await load.end()).failed).toEqual([])
+  })
+
   it('a command to restart', async () => {
     const on = await device()
     const load = visitors(on)

@@ -137,3 +137,19 @@ it('never logs a token', async () => {
   expect(captured.lines).toHaveLength(2)
   expect(captured.text()).not.toContain('canary')
 })
+
+it('says that the earlier token is still in use when its file is emptied, until it has one again', async () => {
+  const { file, clock, source, start, token, changes } = setUp()
+  writeFileSync(file, 'good')
+  start()
+  expect(source.problem).toBeUndefined()
+  writeFileSync(file, '')
+  await clock.advance(1_000)
+  expect([token(), changes()]).toEqual(['good', 0])
+  expect(source.problem).toBe(
+    `cannot use the authtoken file, the previous authtoken is still in use: it contains no authtoken. Write an authtoken to ${file}`,
+  )
+  writeFileSync(file, 'good')
+  await clock.advance(1_000)
+  expect([source.problem, changes()]).toEqual([undefined, 0])
+})

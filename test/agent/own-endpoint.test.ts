@@ -39,6 +39,7 @@ async function setUp() {
     watchLink: () => ({ answers: async () => false }),
     serviceTime: new ServiceTime(clock),
     serviceDate: async () => undefined,
+    certificateEnd: async () => undefined,
     onProbe: (reach) => probes.push(reach),
     onRebuild: () => {},
   })

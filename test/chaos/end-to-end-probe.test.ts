@@ -1,3 +1,4 @@
+import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
@@ -11,6 +12,7 @@ import { ChaosProxy } from '../helpers/chaos-proxy.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { startGateway } from '../helpers/running-gateway.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
+import { AN_HOUR_AGO, createAuthority } from '../helpers/tls-fixture.ts'
 
 /** Serves what the agent's API serves to the probe, on a unix socket. */
 async function serveProbe(path: string, agent: () => Agent): Promise<void> {
@@ -61,6 +63,34 @@ it('leaves tunnels and link alone where only the device does not reach itself', 
   street.heal()
   await eventually(() => expect(on.agent.status().ownEndpoint?.reachable).toBe('yes'))
   expect(on.agent.status().link.since).toBe(since)
+})
+
+it('says that the certificate of the gateway has expired', async () => {
+  const [authority, folder] = [await createAuthority(), temporaryFolder()]
+  const { certPem, keyPem } = await authority.issue({
+    name: 'agent.site.test',
+    validity: AN_HOUR_AGO,
+  })
+  const tls = { certPath: join(folder, 'cert.pem'), keyPath: join(folder, 'key.pem') }
+  writeFileSync(tls.certPath, certPem)
+  writeFileSync(tls.keyPath, keyPem)
+  const running = await startGateway({ tls })
+  const socketPath = join(folder, 'api.sock')
+  const on = await agentOnGateway({
+    running,
+    own: { domain: 'agent.site.test', socketPath },
+    ingress: running.addresses.https,
+    caCert: readFileSync(running.addresses.caCertPath, 'utf8') + authority.caPem,
+  })
+  await serveProbe(socketPath, () => on.agent)
+  await on.agent.start()
+  const day = AN_HOUR_AGO.notAfter.toISOString().slice(0, 10)
+  await eventually(() => {
+    const { verdict, healthy, link } = on.agent.status()
+    expect(verdict).toContain(`certificate for https://agent.site.test`)
+    expect(verdict).toContain(`has expired on ${day}. Renew the certificate at the gateway`)
+    expect([healthy, link.state]).toEqual([false, 'up'])
+  })
 })
 
 it('calls nothing online while neither a probe nor the link is answered', async () => {

@@ -60,6 +60,7 @@ export async function startManagementApi({
     listener: createManagementApi({
       ...stores,
       gate: new RequestGate(),
+      certificates: { ownEndsAt: undefined },
       ...(clock && { clock }),
       sessions: {
         all: () => agents,

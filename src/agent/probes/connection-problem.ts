@@ -26,10 +26,15 @@ const REMEDIES = {
 } as const satisfies Partial<Record<Reason, string>>
 
 export const CLOCK_REMEDY =
-  'Set the clock of the device, or give the device access to a time server.'
+  'Set the clock that is wrong, of this device or of the gateway, or give it access to a time server.'
 
 /** A clock that is off makes these, too. */
 const DATE_CODES: ReadonlySet<string> = new Set(['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID'])
+
+/** Whether the end of a certificate is what it was refused for. */
+export function isExpiry(error: unknown): boolean {
+  return codeOf(error) === 'CERT_HAS_EXPIRED'
+}
 
 /** Whether the dates of a certificate are what it was refused for. */
 export function isDateError(error: unknown): boolean {
@@ -43,6 +48,23 @@ export function clockProblem(where: string, ours: number, theirs: number): Probl
     reason: 'clock',
     detail: `cannot check the certificate of ${where}: the device clock says ${device}, the service clock ${service}`,
     remedy: CLOCK_REMEDY,
+    permanent: false,
+  }
+}
+
+/** Visitors are shown a certificate that has ended; `isSure`: our clock agrees with that of the service. */
+export function expiredProblem(
+  where: string,
+  endedAt: number | undefined,
+  isSure: boolean,
+): Problem {
+  const when = endedAt === undefined ? '' : ` on ${new Date(endedAt).toISOString().slice(0, 10)}`
+  const renew =
+    'Renew the certificate at the gateway (GATEWAY_TLS_CERT). Visitors get an error until then.'
+  return {
+    reason: 'tls',
+    detail: `the gateway's certificate for ${where} has expired${when}`,
+    remedy: isSure ? renew : `Check the clock of the device. If the clock is right: ${renew}`,
     permanent: false,
   }
 }

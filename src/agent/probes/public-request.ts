@@ -1,6 +1,6 @@
 import { request as requestHttps } from 'node:https'
 import type { LookupFunction } from 'node:net'
-import { createSecureContext, rootCertificates, type SecureContext } from 'node:tls'
+import { createSecureContext, rootCertificates, type SecureContext, TLSSocket } from 'node:tls'
 import { abortable } from '../../base/abortable.ts'
 import { withDeadline } from '../../base/deadline.ts'
 import type { ListenAddress } from '../../base/listen-address.ts'
@@ -27,6 +27,8 @@ export interface PublicAnswer {
   readonly body: string
   /** The `Date` header, milliseconds since the epoch. */
   readonly date: number | undefined
+  /** Until when the certificate is good, milliseconds since the epoch; undefined without TLS. */
+  readonly validTo?: number | undefined
   /** The service's own code when the answer is its own, such as `ERR_NGROK_3200`. */
   readonly serviceCode: string | undefined
 }
@@ -66,6 +68,13 @@ async function send(url: URL, options: PublicRequest, signal: AbortSignal): Prom
     ...(connectTo === undefined && isLocalhostName(url.hostname) && { lookup: loopback }),
     ...(trust && { secureContext: trust }),
   })
+  let validTo: number | undefined
+  request.once('socket', (socket) => {
+    socket.once('secureConnect', () => {
+      const certificate = socket instanceof TLSSocket ? socket.getPeerX509Certificate() : undefined
+      if (certificate) validTo = Date.parse(certificate.validTo)
+    })
+  })
   const { response, text } = await exchange(request, undefined, MAX_BODY_BYTES)
   const date = Date.parse(response.headers.date ?? '')
   const code = response.headers['ngrok-error-code']
@@ -73,6 +82,7 @@ async function send(url: URL, options: PublicRequest, signal: AbortSignal): Prom
     status: response.statusCode ?? 0,
     body: text,
     date: Number.isNaN(date) ? undefined : date,
+    validTo,
     serviceCode: typeof code === 'string' ? code : undefined,
   }
 }

@@ -4,11 +4,14 @@ import type { Problem } from '../problem.ts'
  * What the last end-to-end probe has shown. `busy`: the service has no stream of this device left.
  * `unverified`: this device cannot reach its own address while its link answers, as behind a router
  * without hairpin NAT; visitors may well get through. `misdated`: its clock is wrong, so that no
- * certificate can be judged. `unreachable`: nor does anybody else.
+ * certificate can be judged. `expired`: the certificate has ended, for visitors, too. `unreachable`: nor does anybody else.
  */
 export type Reach =
   | { readonly name: 'unknown' | 'reached' }
-  | { readonly name: 'busy' | 'unverified' | 'misdated' | 'unreachable'; readonly problem: Problem }
+  | {
+      readonly name: 'busy' | 'unverified' | 'misdated' | 'expired' | 'unreachable'
+      readonly problem: Problem
+    }
 
 /** The same for people: whether the device reaches its own public address. */
 export type Reachable = 'yes' | 'no' | 'unverified' | 'unknown'
@@ -25,6 +28,7 @@ const MEANINGS: Record<Reach['name'], Meaning> = {
   busy: { shown: 'no', isLinkFine: true },
   unverified: { shown: 'unverified', isLinkFine: true },
   misdated: { shown: 'unverified', isLinkFine: true },
+  expired: { shown: 'no', isLinkFine: true },
   unreachable: { shown: 'no', isLinkFine: false },
 }
 

@@ -8,7 +8,9 @@ import type { ProbeTimings } from '../timings.ts'
 import {
   clockProblem,
   connectionProblem,
+  expiredProblem,
   isDateError,
+  isExpiry,
   silenceProblem,
 } from './connection-problem.ts'
 import type { LinkWatch } from './link-echoes.ts'
@@ -47,6 +49,8 @@ export interface SelfProbeOptions {
   readonly serviceTime: ServiceTime
   /** Asks the service for its date where no certificate can be believed. */
   readonly serviceDate: () => Promise<number | undefined>
+  /** Until when the certificate of an URL is good, whoever signed it; undefined when it cannot be seen. */
+  readonly certificateEnd: (url: URL) => Promise<number | undefined>
   /** After each probe. */
   readonly onResult: (reach: Reach) => void
   /** A new link may help. */
@@ -56,7 +60,10 @@ export interface SelfProbeOptions {
 /** What one probe met. `answered`: the service itself says that the endpoint is not there. */
 type Outcome =
   | { readonly name: 'reached' }
-  | { readonly name: 'busy' | 'misdated' | 'answered' | 'unanswered'; readonly problem: Problem }
+  | {
+      readonly name: 'busy' | 'misdated' | 'expired' | 'answered' | 'unanswered'
+      readonly problem: Problem
+    }
 
 const REACHED: Reach = { name: 'reached' }
 const UNKNOWN: Reach = { name: 'unknown' }
@@ -207,12 +214,19 @@ export class SelfProbe {
     } catch (error) {
       const misdated = isDateError(error) ? await this.#clockToBlame(url) : undefined
       if (misdated) return { name: 'misdated', problem: misdated }
+      if (isExpiry(error)) return { name: 'expired', problem: await this.#expired(url) }
       const isSlow = error instanceof DeadlineError
       const problem = isSlow ? silenceProblem(url, deadlineMs) : connectionProblem(url, error)
       return { name: 'unanswered', problem }
     } finally {
       this.#expected = undefined
     }
+  }
+
+  async #expired(url: string): Promise<Problem> {
+    const { certificateEnd, serviceTime } = this.#options
+    const endedAt = await certificateEnd(new URL(url)).catch(() => undefined)
+    return expiredProblem(url, endedAt, serviceTime.now !== undefined)
   }
 
   /** A certificate for another time than it is here may be good at the service's. */
@@ -229,7 +243,8 @@ export class SelfProbe {
 function reachOf(outcome: Outcome, isLinkFine: boolean): Reach {
   if (outcome.name === 'reached') return REACHED
   const { problem } = outcome
-  if (outcome.name === 'busy' || outcome.name === 'misdated') return { name: outcome.name, problem }
+  const { name } = outcome
+  if (name === 'busy' || name === 'misdated' || name === 'expired') return { name, problem }
   if (!isLinkFine) return { name: 'unreachable', problem }
   return { name: 'unverified', problem: { ...problem, remedy: UNVERIFIED_REMEDY } }
 }

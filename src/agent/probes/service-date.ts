@@ -9,6 +9,16 @@ export interface TimeSource {
   readonly connectTo?: ListenAddress | undefined
 }
 
+/** Until when the certificate of a URL is good. Throws as `requestPublic` does. */
+export async function readCertificateEnd(
+  url: URL,
+  connectTo: ListenAddress | undefined,
+  signal: AbortSignal,
+): Promise<number | undefined> {
+  const way = { method: 'HEAD', verify: false, connectTo, deadlineMs: DEADLINE_MS, signal } as const
+  return (await requestPublic(url, way)).validTo
+}
+
 /**
  * What time the service says it is, by the `Date` of the first that answers. Certificates are
  * not looked at: the answer explains an error, it never sets a clock.

@@ -129,6 +129,8 @@ function socketIn({ environment }: CommandContext, dataDir: string | undefined):
 
 const SENTENCES: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'The agent is not running (stale socket). Start it (systemctl start device-agent).',
+  ECONNRESET:
+    'The agent closed the connection without an answer. It may have no open files left: see device-agent logs, raise LimitNOFILE= in its unit and restart it.',
   ENOENT: 'The agent has just stopped. Start it (systemctl start device-agent).',
   EACCES:
     'Permission denied. Run this command with sudo: only root and the group of the service have access.',

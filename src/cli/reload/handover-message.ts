@@ -4,5 +4,10 @@
  */
 export type HandoverMessage = 'prepared' | 'released' | 'serving'
 
+/** The last words of a new process that cannot start: the status of the service shows them. */
+export interface HandoverFailure {
+  readonly failed: string
+}
+
 /** In the environment of the new process: the pid of the old one, whose child it is. */
 export const PREDECESSOR = 'DEVICE_GATEWAY_PREDECESSOR'

@@ -1,4 +1,4 @@
-import { type HandoverMessage, PREDECESSOR } from './handover-message.ts'
+import { type HandoverFailure, type HandoverMessage, PREDECESSOR } from './handover-message.ts'
 
 /** The process that started this one to take its place. */
 export class Predecessor {
@@ -41,6 +41,16 @@ export class Predecessor {
   serving(): Promise<void> {
     this.#send('serving')
     return this.gone
+  }
+
+  /** Says why this process ends instead; resolves when that is sent. */
+  async failed(words: string): Promise<void> {
+    const message: HandoverFailure = { failed: words }
+    const process = this.#process
+    if (!process.connected) return
+    await new Promise<void>((resolve) => {
+      process.send?.(message, undefined, undefined, () => resolve())
+    })
   }
 
   #awaitMessage(expected: HandoverMessage) {

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { withDeadline } from '../../base/deadline.ts'
-import { type HandoverMessage, PREDECESSOR } from './handover-message.ts'
+import { type HandoverFailure, type HandoverMessage, PREDECESSOR } from './handover-message.ts'
 
 /** With `process-reload.ts` less than the `TimeoutStartSec` of the unit, within which systemd wants a reload to end. */
 const PREPARED_WITHIN_MS = 20_000
@@ -84,11 +84,13 @@ export class Successor {
     const listening = new AbortController()
     const { signal } = listening
     const heard = once(this.#child, 'message', { signal }).then(([message]) => {
+      const { failed } = message as Partial<HandoverFailure>
+      if (failed !== undefined) throw new Error(`the new process cannot start: ${failed}`)
       if (message !== expected)
         throw new Error(`unexpected message of the new process: ${JSON.stringify(message)}`)
     })
     const ended = this.#ended.then((how) => {
-      throw new Error(`the new process ${how}; see its log lines above`)
+      throw new Error(`the new process ${how}; see the log of the service`)
     })
     try {
       await withDeadline(Promise.race([heard, ended]), withinMs, 'starting the new process')

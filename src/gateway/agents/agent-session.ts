@@ -46,7 +46,7 @@ import { encodeProxyHeader } from './proxy-header.ts'
 import { acceptedAs, isPassing, type Rebind, readRebind } from './rebind.ts'
 import { RefusedEndpoints } from './refused-endpoints.ts'
 import { ipOf } from './rivals.ts'
-import type { TableEntry } from './session-table.ts'
+import type { Heir, TableEntry } from './session-table.ts'
 import { upstreamNoticeIn } from './upstream-notice.ts'
 import { VisitorNotices } from './visitor-notices.ts'
 
@@ -72,6 +72,8 @@ export class AgentSession implements TableEntry {
   readonly #endpoints = new Map<string, AgentEndpoint>()
   /** The ids of those that others have taken over and that the agent has still to unbind. */
   readonly #takenOver = new Set<string>()
+  /** Sessions of other accounts that come next, by the id of the endpoint. */
+  readonly #heirs = new Map<string, Heir>()
   readonly #patches = new KeyedLock()
   readonly #refused: RefusedEndpoints
   /** Binds of endpoints that another connection of the client serves, by id. */
@@ -218,7 +220,9 @@ export class AgentSession implements TableEntry {
   unbind(message: unknown): object {
     const { Id } = parseUnbind(message)
     const endpoint = this.#endpoints.get(Id)
+    const heir = this.#heirs.get(Id)
     if (endpoint) this.#close(endpoint)
+    if (heir && this.#deps.sessions.find(heir.sessionId)) this.#deps.registry.hold(heir.facts)
     this.#awaitSilence()
     // What another has taken over is not this one's to give up.
     if (this.#takenOver.delete(Id)) return {}
@@ -265,6 +269,10 @@ export class AgentSession implements TableEntry {
     const isIdle = () => this.#endpoints.size === 0 && this.#slots.inUse === 0
     const end = () => this.end('another session of the agent has taken over', 'superseded')
     this.#superseding.begin({ isIdle, end }, withinMs)
+  }
+
+  leaveTo(endpoint: AgentEndpoint, heir: Heir): void {
+    if (this.#endpoints.get(endpoint.id) === endpoint) this.#heirs.set(endpoint.id, heir)
   }
 
   retire(withinMs: number): void {
@@ -542,6 +550,7 @@ export class AgentSession implements TableEntry {
 
   #release(endpoint: AgentEndpoint): void {
     this.#endpoints.delete(endpoint.id)
+    this.#heirs.delete(endpoint.id)
     this.#notices?.unwatch(endpoint)
     endpoint.streams.close()
     this.#deps.policies.remember(endpoint, endpoint.policy)

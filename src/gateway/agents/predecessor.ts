@@ -4,7 +4,12 @@ import { checkAddressFree } from '../endpoints/endpoint-host.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { Binding } from './binder.ts'
-import { isSameProcess, type SessionTable, type TableEntry } from './session-table.ts'
+import {
+  isSameInstance,
+  isSameProcess,
+  type SessionTable,
+  type TableEntry,
+} from './session-table.ts'
 
 /** The endpoint that a bind takes over, and whose it is. */
 export interface Predecessor {
@@ -36,9 +41,30 @@ export function findPredecessor(
     const session = sessions.find(endpoint.sessionId)
     if (session && mayReplace(session, asking)) found = { endpoint, session }
   }
+  announceHeir(binding, asking, { registry, sessions })
   checkAddressFree(binding, registry, found?.endpoint)
   checkHeld(binding, asking, registry)
   return found
+}
+
+/**
+ * The authtoken of a process is one of another account now: its older session has to unbind the name
+ * first. That session learns which one comes next, so that visitors wait in between.
+ */
+function announceHeir(
+  binding: Pick<Binding, 'host' | 'ownerId' | 'protocol' | 'isShared' | 'isPooled'>,
+  asking: TableEntry,
+  { registry, sessions }: Places,
+): void {
+  const { host, protocol, ownerId, isShared, isPooled } = binding
+  const holder = registry.foreignHolder(binding, ownerId)
+  if (holder?.type !== 'agent') return
+  const session = sessions.find(holder.sessionId)
+  if (!session || !isSameInstance(session.identity, asking.identity)) return
+  const { credentialId, deviceId, instance } = asking.identity
+  const device = { ownerId, credentialId, deviceId, instance }
+  const facts = { ...device, host, protocol, url: holder.url, isShared, isPooled }
+  session.leaveTo(holder, { sessionId: asking.id, facts })
 }
 
 /** Throws ServiceError 334 while a name is held for another device of the account. */

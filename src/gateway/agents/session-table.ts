@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { SlidingLog } from '../../base/limit/sliding-log.ts'
 import { claimClientId } from '../access/name-claims.ts'
+import type { NameFacts } from '../endpoints/away-name.ts'
 import type { AgentIdentity, ConnectedAgent, SessionEnd } from '../endpoints/connected-agent.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import type { EndpointAddress } from '../records/endpoint-protocol.ts'
@@ -41,12 +42,20 @@ export interface TableEntry extends ConnectedAgent {
    * is under way has `withinMs` when nothing else is left.
    */
   giveWay(endpoint: AgentEndpoint, successor: TableEntry | undefined, withinMs?: number): void
+  /** Another account's session of the same process is to have an endpoint of this one, once that is unbound. */
+  leaveTo(endpoint: AgentEndpoint, heir: Heir): void
   /** Ends the session as soon as nothing is under way on it, after `withinMs` in any case. */
   retire(withinMs: number): void
   /** Another connection of the same client has ended: this one serves what both have bound. */
   legEnded?(): void
   /** Ends what the credential no longer allows. */
   recheck(): void
+}
+
+/** What a session binds as soon as the endpoint of another account is gone. */
+export interface Heir {
+  readonly sessionId: string
+  readonly facts: NameFacts
 }
 
 /** What a credential uses at other gateways of the site, as far as this one has heard. */
@@ -301,11 +310,15 @@ export class SessionTable {
   }
 }
 
-/** Whether two sessions are of one process: then they may take each other's names over. */
+/** Whether two sessions are of one process and account: then they may take each other's names over. */
 export function isSameProcess(a: AgentIdentity, b: AgentIdentity): boolean {
-  const { ownerId, deviceId, instance } = a
+  return a.ownerId === b.ownerId && isSameInstance(a, b)
+}
+
+/** The same, whatever the accounts. */
+export function isSameInstance({ deviceId, instance }: AgentIdentity, b: AgentIdentity): boolean {
   const isNamed = deviceId !== undefined && instance !== undefined
-  return isNamed && ownerId === b.ownerId && deviceId === b.deviceId && instance === b.instance
+  return isNamed && deviceId === b.deviceId && instance === b.instance
 }
 
 /** Whether `old` is what is left of the agent that comes back as `session`. */

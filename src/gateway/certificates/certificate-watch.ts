@@ -4,10 +4,9 @@ import type { Database } from '../../store/database.ts'
 import type { EventStore, EventType } from '../records/event-store.ts'
 import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { CertificateStatus } from './certificate-status.ts'
+import { ownCertificateProblem } from './own-certificate.ts'
 
 const LOOK_MS = 60_000
-/** Somebody's own certificate is nobody's to renew but theirs. */
-const WARN_BEFORE_MS = 14 * 86_400_000
 
 export interface CertificateWatchOptions {
   readonly database: Pick<Database, 'change'>
@@ -79,7 +78,7 @@ export class CertificateWatch {
   }
 
   async #look(): Promise<void> {
-    const { database, domains, events, clock } = this.#options
+    const { database, domains, events, clock, log } = this.#options
     const now = clock.now()
     const troubles = new Map<string, Trouble>()
     for (const domain of this.#isOnDuty ? domains.all() : []) {
@@ -88,11 +87,12 @@ export class CertificateWatch {
       }
     }
     const own = this.#ownTrouble(now)
-    if (own) troubles.set(own.type, own)
+    if (own) troubles.set(own.details.text, own)
     for (const key of this.#told) if (!troubles.has(key)) this.#told.delete(key)
     for (const [key, trouble] of troubles) {
       if (this.#told.has(key)) continue
       const { type, since, ownerId, details } = trouble
+      if (trouble === own) log.warn(own.details.text)
       await database.change(() => {
         const isTold = since !== undefined && events.hasCertificateEvent(type, details)
         if (!isTold) events.append({ type, ownerId, details, at: now })
@@ -128,12 +128,12 @@ export class CertificateWatch {
     return troubles
   }
 
-  #ownTrouble(now: number): Trouble | undefined {
+  #ownTrouble(now: number) {
     const endsAt = this.#options.ownEndsAt()
-    if (endsAt === undefined || now < endsAt - WARN_BEFORE_MS) return undefined
-    const text = 'The certificate in GATEWAY_TLS_CERT expires soon. Replace it.'
+    const text = ownCertificateProblem(endsAt, now)
+    if (endsAt === undefined || text === undefined) return undefined
     const details = { domain: null, ends_at: iso(endsAt), text }
-    return { type: 'certificate.expiring', ownerId: null, since: undefined, details }
+    return { type: 'certificate.expiring', ownerId: null, since: undefined, details } as const
   }
 }
 

@@ -4,6 +4,16 @@ import { StartError } from '../../base/app-error.ts'
 import type { Logger } from '../../base/logger.ts'
 import { type ServedCertificate, served } from './certificate-file.ts'
 
+/** The owner alone can renew it: it is told from then on. */
+const WARN_BEFORE_MS = 14 * 86_400_000
+
+/** What to do about a certificate in GATEWAY_TLS_CERT that ends soon, or has ended. */
+export function ownCertificateProblem(endsAt: number | undefined, now: number): string | undefined {
+  if (endsAt === undefined || now < endsAt - WARN_BEFORE_MS) return undefined
+  const verb = now < endsAt ? 'expires' : 'has expired'
+  return `The certificate in GATEWAY_TLS_CERT ${verb} on ${new Date(endsAt).toISOString().slice(0, 10)}. Replace it.`
+}
+
 export interface OwnCertificateOptions {
   /** PEM chain, leaf first. */
   readonly certPath: string

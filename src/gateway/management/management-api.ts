@@ -31,7 +31,7 @@ import { type WebhookEndpointsDeps, webhookEndpoints } from './fleet/webhook-end
 import { type IpPoliciesDeps, ipPolicies } from './ip-policies.ts'
 import { type IpPolicyRulesDeps, ipPolicyRules } from './ip-policy-rules.ts'
 import { type NodesDeps, nodes } from './nodes/nodes.ts'
-import { readinessRoute } from './nodes/readiness.ts'
+import { type ReadinessDeps, readinessRoute } from './nodes/readiness.ts'
 import { openApiRoutes } from './openapi.ts'
 import { type ReservedAddrsDeps, reservedAddrs } from './reserved/reserved-addrs.ts'
 import { type ReservedDomainsDeps, reservedDomains } from './reserved/reserved-domains.ts'
@@ -55,6 +55,7 @@ export interface ManagementApiDeps
     ReservedDomainsDeps,
     WebhookEndpointsDeps,
     NodesDeps,
+    Pick<ReadinessDeps, 'certificates'>,
     GatewayMetricsDeps {
   readonly sessions: ConnectedAgents & NodesDeps['sessions']
   readonly database: GatewayDatabase['database']

@@ -52,6 +52,7 @@ function setUp(timings = TIMINGS) {
       dateAsked += 1
       return serviceDate
     },
+    certificateEnd: async () => Date.UTC(2026, 10, 20),
     onResult: (reach) => results.push(reach),
     onRebuild: (problem) => rebuilds.push(problem),
   })
@@ -140,7 +141,7 @@ describe('SelfProbe', () => {
     [new DeadlineError('x', 1), 'network'],
     [Object.assign(new Error(), { code: 'ECONNREFUSED' }), 'network'],
     [Object.assign(new Error(), { code: 'ENOTFOUND' }), 'dns'],
-    [Object.assign(new Error(), { code: 'CERT_HAS_EXPIRED' }), 'tls'],
+    [Object.assign(new Error(), { code: 'CERT_UNTRUSTED' }), 'tls'],
   ])('says why there was no answer: %s', async (error, reason) => {
     const { results, setAnswer, start } = setUp()
     setAnswer(() => Promise.reject(error))
@@ -193,7 +194,7 @@ describe('SelfProbe', () => {
 
   const unanswered = (code: string) => () => Promise.reject(Object.assign(new Error(), { code }))
 
-  it.each(['ECONNRESET', 'ENOTFOUND', 'CERT_HAS_EXPIRED'])(
+  it.each(['ECONNRESET', 'ENOTFOUND', 'CERT_UNTRUSTED'])(
     'cannot tell where the link answers and no probe does: %s',
     async (code) => {
       const { clock, asked, results, rebuilds, setAnswer, setLink, start, probe } = setUp()
@@ -364,11 +365,29 @@ describe('SelfProbe', () => {
     })
 
     it('is blamed on the certificate where the clocks agree', async () => {
-      const { clock, setAnswer, setServiceDate, start, results } = setUp()
+      const { clock, setAnswer, setServiceDate, start, results, rebuilds } = setUp()
       setAnswer(refuse('CERT_HAS_EXPIRED'))
       setServiceDate(clock.now() + 60_000)
       await start()
-      expect(results.at(-1)).toMatchObject({ name: 'unreachable', problem: { reason: 'tls' } })
+      expect(results.at(-1)).toMatchObject({
+        name: 'expired',
+        problem: {
+          reason: 'tls',
+          detail: "the gateway's certificate for https://agent.test:8443 has expired on 2026-11-20",
+          remedy: expect.stringMatching(/^Renew the certificate at the gateway/),
+        },
+      })
+      expect(rebuilds).toEqual([])
+    })
+
+    it('is not sure where nobody tells the time', async () => {
+      const { setAnswer, start, results } = setUp()
+      setAnswer(refuse('CERT_HAS_EXPIRED'))
+      await start()
+      expect(results.at(-1)).toMatchObject({
+        name: 'expired',
+        problem: { remedy: expect.stringMatching(/^Check the clock of the device/) },
+      })
     })
 
     it('asks for no date where something else is wrong', async () => {

@@ -56,6 +56,7 @@ class Entry implements TableEntry {
   async answers() {
     return true
   }
+  leaveTo() {}
   noteDuplicate() {
     return false
   }

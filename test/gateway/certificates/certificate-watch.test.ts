@@ -94,8 +94,8 @@ describe('a watch on certificates', () => {
     ])
   })
 
-  it('tells the owner of the gateway two weeks before a certificate of their own ends', async () => {
-    const { state, told, look } = await watched()
+  it('tells the owner of the gateway two weeks before a certificate of their own ends, and when it has', async () => {
+    const { state, told, look, clock, captured } = await watched()
     state.ownEndsAt = START + 14 * DAY + 2 * LOOK_MS
     await look()
     expect(told()).toEqual([])
@@ -107,6 +107,14 @@ describe('a watch on certificates', () => {
         details: { domain: null, ends_at: '2030-01-15T00:02:00.000Z' },
       },
     ])
+    const warnings = () => captured.lines.filter(({ level }) => level === 'warn')
+    const soon = 'The certificate in GATEWAY_TLS_CERT expires on 2030-01-15. Replace it.'
+    expect(warnings()).toMatchObject([{ msg: soon }])
+    clock.stepWall(14 * DAY)
+    await look(2)
+    const over = 'The certificate in GATEWAY_TLS_CERT has expired on 2030-01-15. Replace it.'
+    expect(warnings()).toMatchObject([{ msg: soon }, { msg: over }])
+    expect(told().map(({ details }) => details.text)).toEqual([soon, over])
   })
 
   it('goes on after a look that failed, and ends when it is told to', async () => {

@@ -1,8 +1,11 @@
 import type { Request, RequestHandler, Response } from 'express'
 import * as z from 'zod'
+import type { Clock } from '../../../base/clock.ts'
 import type { Database } from '../../../store/database.ts'
 import { describeFault } from '../../../store/storage-error.ts'
+import type { CertificateKeeper } from '../../certificates/certificate-keeper.ts'
 import type { DomainCertificates } from '../../certificates/domain-certificates.ts'
+import { ownCertificateProblem } from '../../certificates/own-certificate.ts'
 import type { ClusterNode } from '../../site/cluster-node.ts'
 import type { Readiness } from '../../site/node-readiness.ts'
 
@@ -16,6 +19,8 @@ export interface ReadinessDeps {
   readonly database: Pick<Database, 'fault'>
   readonly node?: Pick<ClusterNode, 'readiness'> | undefined
   readonly domainCertificates: Pick<DomainCertificates, 'failed'>
+  readonly certificates: Pick<CertificateKeeper, 'ownEndsAt'>
+  readonly clock: Clock
 }
 
 /**
@@ -37,10 +42,15 @@ export function readinessRoute(deps: ReadinessDeps): RequestHandler {
 }
 
 /** They keep nobody from coming. Who asks has no key, so no names. */
-function certificateProblems({ domainCertificates }: ReadinessDeps): string[] {
-  const { failed } = domainCertificates
-  if (failed === 0) return []
-  return [`Certificates that could not be issued: ${failed}. See GET /reserved_domains.`]
+function certificateProblems(deps: ReadinessDeps): string[] {
+  const { failed } = deps.domainCertificates
+  const own = ownCertificateProblem(deps.certificates.ownEndsAt, deps.clock.now())
+  return [
+    ...(own === undefined ? [] : [own]),
+    ...(failed === 0
+      ? []
+      : [`Certificates that could not be issued: ${failed}. See GET /reserved_domains.`]),
+  ]
 }
 
 /** Of a gateway that is the only one. */

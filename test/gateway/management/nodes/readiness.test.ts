@@ -24,16 +24,26 @@ it('counts certificates that were not issued, and reads no records for anybody w
     acme: undefined,
   })
   await domainCertificates.refresh()
-  const app = express().get('/readyz', readinessRoute({ database, domainCertificates }))
+  const certificates = { ownEndsAt: undefined as number | undefined }
+  const deps = { database, domainCertificates, certificates, clock }
+  const app = express().get('/readyz', readinessRoute(deps))
   const { at } = await serveHttp(app)
   // From here on whatever asks it throws.
   database.close()
-  const response = await fetch(`http://127.0.0.1:${(at as { port: number }).port}/readyz`)
-  expect([response.status, await response.json()]).toEqual([
-    200,
-    {
-      ...{ ready: true, degraded: true },
-      reasons: [expect.stringContaining('could not be issued: 2.')],
-    },
-  ])
+  const ask = async () => {
+    const response = await fetch(`http://127.0.0.1:${(at as { port: number }).port}/readyz`)
+    return [response.status, await response.json()]
+  }
+  const failed = expect.stringContaining('could not be issued: 2.')
+  const degraded = { ready: true, degraded: true }
+  expect(await ask()).toEqual([200, { ...degraded, reasons: [failed] }])
+  const day = 86_400_000
+  for (const [inDays, said] of [
+    [15, []],
+    [13, [expect.stringMatching(/GATEWAY_TLS_CERT expires on \d{4}-\d\d-\d\d\. Replace it\.$/)]],
+    [-1, [expect.stringMatching(/GATEWAY_TLS_CERT has expired on /)]],
+  ] as const) {
+    certificates.ownEndsAt = clock.now() + inDays * day
+    expect(await ask()).toEqual([200, { ...degraded, reasons: [...said, failed] }])
+  }
 })
