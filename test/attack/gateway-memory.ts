@@ -1,15 +1,19 @@
 import { readdirSync, readlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { MAIN, type Program } from '../helpers/program.ts'
+import type { Program } from '../helpers/program.ts'
 import type { SiteProgram } from '../helpers/site.ts'
 import { row, type TrialRow } from '../helpers/trials.ts'
+import { unitProgram } from '../helpers/unit-program.ts'
 
 const REPORT = join(import.meta.dirname, 'memory-report.cjs')
 
-/** A gateway that collects garbage when it is asked what memory it has. */
+const { command, env } = unitProgram('device-gateway')
+
+/** A gateway as its unit starts it, that collects garbage when it is asked what memory it has. */
 export const REPORTING_GATEWAY: SiteProgram = {
-  command: [process.execPath, '--expose-gc', '--require', REPORT, MAIN],
+  command: [process.execPath, '--require', REPORT, ...(command ?? []).slice(1)],
+  env,
 }
 
 /** What it holds, in bytes, after garbage was collected. */

@@ -272,8 +272,10 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       this.#floods.onSettings()
       this.checkFlood()
     })
-    // What went wrong with a client is the client's affair; `close` follows.
-    session.on('error', () => {})
+    // What went wrong with a client is the client's affair; `close` follows. V8 keeps the objects of
+    // a stack until its text is read: the error would keep a session without an acknowledgement of
+    // its SETTINGS in memory for ever.
+    session.on('error', (error) => void error.stack)
     session.on('close', () => {
       this.#peer.close()
       this.#socket.destroy()
