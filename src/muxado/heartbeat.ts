@@ -67,13 +67,24 @@ export class Heartbeat {
     this.#stream?.reset(ErrorCode.streamCancelled)
   }
 
+  /** How long the peer has owed an echo, in ms; 0 between two beats. */
+  get owedMs(): number {
+    return this.#beat === undefined ? 0 : this.#options.clock.monotonic() - this.#sentAt
+  }
+
+  /** Sends a beat now, unless one is on its way. */
+  beat(): void {
+    if (this.#stream && this.#beat === undefined && !this.#stopping.signal.aborted)
+      this.#send(this.#stream)
+  }
+
   /** Whether an echo comes within so many ms; the beat goes out at once. */
   async answers(withinMs: number): Promise<boolean> {
     const stream = this.#stream
     if (!stream || this.#stopping.signal.aborted) return false
     const answered = createDeferred<boolean>()
     this.#asking.add(answered.resolve)
-    if (this.#beat === undefined) this.#send(stream)
+    this.beat()
     const settled = new AbortController()
     this.#options.clock.sleep(withinMs, settled.signal).then(
       () => answered.resolve(false),

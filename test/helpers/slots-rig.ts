@@ -7,7 +7,11 @@ import type {
   StreamWaiter,
 } from '../../src/gateway/streams/proxy-stream.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'
-import { StreamSlots, type StreamSlotsLimits } from '../../src/gateway/streams/stream-slots.ts'
+import {
+  type DeviceLink,
+  StreamSlots,
+  type StreamSlotsLimits,
+} from '../../src/gateway/streams/stream-slots.ts'
 import { Session } from '../../src/muxado/session.ts'
 import type { SessionLimits } from '../../src/muxado/session-limits.ts'
 import { DEAF, type Stream } from '../../src/muxado/stream.ts'
@@ -66,12 +70,13 @@ export class Asker implements StreamWaiter {
 export interface SlotsRigOptions {
   readonly session?: Partial<SessionLimits>
   readonly limits?: Partial<StreamSlotsLimits>
+  readonly link?: DeviceLink
   /** The device never reads. */
   readonly isStuck?: boolean
 }
 
 /** A session and its device, in memory; the device lets go of streams at once unless `isDeaf`. */
-export async function startSlots({ session: its, limits, isStuck }: SlotsRigOptions = {}) {
+export async function startSlots({ session: its, limits, link, isStuck }: SlotsRigOptions = {}) {
   const pair = await pipePair()
   /** Those that were told to end, and do not. */
   const deaf: Stream[] = []
@@ -92,7 +97,8 @@ export async function startSlots({ session: its, limits, isStuck }: SlotsRigOpti
     ...(its ? { limits: its } : {}),
   })
   const clock = new ManualClock()
-  const slots = new StreamSlots({ session, clock, limits: { reserved: 0, ...limits } })
+  const own = { reserved: 0, ...limits }
+  const slots = new StreamSlots({ session, clock, limits: own, ...(link && { link }) })
   const createPool = (id: string) =>
     new StreamPool({
       slots,

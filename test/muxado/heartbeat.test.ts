@@ -40,6 +40,21 @@ describe('Heartbeat', () => {
     expect(lastBeat(peer)).toHaveLength(4)
   })
 
+  it('says how long an echo is owed, and sends one beat at a time when it is asked to', async () => {
+    const { peer, clock, heartbeat } = await beating()
+    await clock.advance(1_400)
+    expect(heartbeat.owedMs).toBe(1_400)
+    heartbeat.beat()
+    await turns()
+    expect(peer.only('data')).toHaveLength(2)
+    peer.data(2, lastBeat(peer))
+    await turns()
+    expect(heartbeat.owedMs).toBe(0)
+    heartbeat.beat()
+    await turns()
+    expect(peer.only('data')).toHaveLength(3)
+  })
+
   it('reports the time to the echo, and beats again after the interval', async () => {
     const { peer, clock, latencies, missed } = await beating()
     const first = lastBeat(peer)

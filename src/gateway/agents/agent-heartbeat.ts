@@ -4,6 +4,9 @@ import type { Session } from '../../muxado/session.ts'
 import type { AgentIdentity } from '../endpoints/connected-agent.ts'
 import type { AgentLimits } from './agent-deps.ts'
 
+/** After that, or four round trips, an agent that owes an echo is silent. */
+const SILENT_MS = 1_400
+
 export interface AgentHeartbeatOptions {
   readonly session: Session
   readonly identity: AgentIdentity
@@ -60,6 +63,16 @@ export class AgentHeartbeat {
   /** The agent has sent a heartbeat of its own. */
   heard(): void {
     this.#heardAt = this.#clock.monotonic()
+  }
+
+  /** Asks the agent now; `isSilent` tells soon. */
+  ask(): void {
+    this.#heartbeat.beat()
+  }
+
+  /** Nothing comes back: the link may be dead, although nobody has closed it. */
+  get isSilent(): boolean {
+    return this.#heartbeat.owedMs >= Math.max(SILENT_MS, 4 * (this.#latencyMs ?? 0))
   }
 
   /**

@@ -102,9 +102,6 @@ export class AgentSession implements TableEntry {
     this.#deps = deps
     this.#duplicates = new DuplicateRecord(clock)
     this.#refused = new RefusedEndpoints(clock)
-    const { buffers, leastRate } = deps
-    this.#slots = new StreamSlots({ session, clock, buffers, limits: { leastRate } })
-    this.#superseding = new IdleEnd({ slots: this.#slots, clock })
     const { instance, unsupported, tellsComplete } = identity
     const isTold = instance !== undefined && tellsComplete && !unsupported.update
     this.#namesToCome = new NamesToCome({
@@ -118,6 +115,10 @@ export class AgentSession implements TableEntry {
       clock,
       onMissed: () => this.end('the agent does not answer heartbeats', 'silent'),
     })
+    const { buffers, leastRate } = deps
+    const link = this.#heartbeat
+    this.#slots = new StreamSlots({ session, link, clock, buffers, limits: { leastRate } })
+    this.#superseding = new IdleEnd({ slots: this.#slots, clock })
     if (instance !== undefined && !unsupported.update) {
       const send = (notice: object) => this.#call(StreamType.update, notice)
       this.#notices = new VisitorNotices({ clock, send })

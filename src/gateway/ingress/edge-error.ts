@@ -88,6 +88,7 @@ export type EdgeErrorCode = keyof typeof EDGE_ERRORS
 /** Why a device gave no whole response. */
 export const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
   saturated: 'ERR_GATEWAY_SATURATED',
+  silent: 'ERR_GATEWAY_AWAY',
   'link-full': 'ERR_GATEWAY_LINK_FULL',
   lost: 'ERR_NGROK_3210',
   unreachable: 'ERR_NGROK_8012',

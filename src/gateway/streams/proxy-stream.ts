@@ -3,8 +3,11 @@ import { MuxadoError } from '../../muxado/error-code.ts'
 import type { Stream, StreamHandler } from '../../muxado/stream.ts'
 import type { ClientHolding } from './shares.ts'
 
-/** Why an exchange gets no stream. `saturated`: the device has no stream for it, nor in good time. */
-export type NoStreamReason = 'saturated' | 'session-over'
+/**
+ * Why an exchange gets no stream. `saturated`: the device has no stream for it, nor in good time.
+ * `silent`: nor does it answer at all.
+ */
+export type NoStreamReason = 'saturated' | 'silent' | 'session-over'
 
 /** What a request says of a login, as far as it matters for the choice of a stream. */
 export interface LoginStep {

@@ -36,8 +36,16 @@ export const STREAM_SLOTS_LIMITS: StreamSlotsLimits = {
 /** A session with few streams reserves no larger part of them. */
 const RESERVED_PART = 8
 
+/** The link to the device, as far as it matters when no stream comes free. */
+export interface DeviceLink {
+  /** Finds out whether it is silent. */
+  ask(): void
+  readonly isSilent: boolean
+}
+
 export interface StreamSlotsOptions {
   readonly session: Session
+  readonly link?: DeviceLink
   readonly clock?: Clock
   readonly limits?: Partial<StreamSlotsLimits>
   /** For bytes of the whole gateway that wait for somebody. */
@@ -68,6 +76,7 @@ export class StreamSlots {
   readonly reserved: number
   /** For bytes of this device that wait for somebody. */
   readonly buffers: BufferAccount
+  readonly #link: DeviceLink | undefined
   readonly #clock: Clock
   readonly #limits: StreamSlotsLimits
   /** Those that hold streams. */
@@ -89,8 +98,9 @@ export class StreamSlots {
   #ticks = 0
 
   constructor(options: StreamSlotsOptions) {
-    const { session, clock = systemClock, limits, buffers = new BufferAccount() } = options
+    const { session, link, clock = systemClock, limits, buffers = new BufferAccount() } = options
     this.session = session
+    this.#link = link
     this.buffers = buffers.forDevice()
     this.#clock = clock
     this.#limits = { ...STREAM_SLOTS_LIMITS, ...limits }
@@ -369,10 +379,11 @@ export class StreamSlots {
       if (!stream.isAside) stream.retire()
     }
     for (const client of this.#clients.values()) this.#forget(client)
+    if (this.#line.length > 0) this.#link?.ask()
     const now = this.#clock.monotonic()
     for (const { waiter, since } of this.#line.all()) {
       if (since + this.#limits.queueMs > now) break
-      this.#refuse(waiter, 'saturated')
+      this.#refuse(waiter, this.#link?.isSilent ? 'silent' : 'saturated')
     }
     // A slot that does not get free must not hold up the line.
     this.#freeing.clear()
@@ -386,6 +397,8 @@ export class StreamSlots {
     const isDue = ({ since }: Waiting) => now - since >= evictAfterMs
     const waiting = this.#firstDue(isDue)
     if (!waiting || this.#mayTake(waiting)) return
+    // Those who wait would not be served, either.
+    if (this.#link?.isSilent) return
     let most = 0
     for (const other of this.#line.all()) {
       if (most === evictions || !isDue(other)) break

@@ -51,6 +51,30 @@ describe('who waits for a stream', () => {
     expect(evicted(slow)).toBe(8)
   })
 
+  it('hears that the device is silent, asks for that, and has nobody ended then', async () => {
+    const link = {
+      asked: 0,
+      isSilent: false,
+      ask() {
+        link.asked += 1
+      },
+    }
+    const { createPool, clock } = await startSlots({ session: { openStreams: 40 }, link })
+    const pool = createPool('ep_a')
+    const slow = takeAll(pool, [X, Y], SLOW)
+    expect(link.asked).toBe(0)
+    const waiting = new Asker(pool, V).ask()
+    await clock.advance(500)
+    expect(link.asked).toBe(1)
+    link.isSilent = true
+    await clock.advance(6_500)
+    expect([waiting.refused, evicted(slow)]).toEqual(['silent', 0])
+    link.isSilent = false
+    const next = new Asker(pool, V).ask()
+    await clock.advance(2_000)
+    expect([next.refused, evicted(slow)]).toEqual([undefined, 1])
+  })
+
   it('has nobody ended while it waits for a slot that comes free without that', async () => {
     const { createPool, clock, device, session } = await startSlots({
       session: { openStreams: 16 },

@@ -5,12 +5,13 @@ import type { DeviceRequest } from './device-request.ts'
 import type { DialFailure } from './dial-failure.ts'
 
 /**
- * Why there is no whole response. `saturated`: the device has no stream for it in time. `link-full`:
+ * Why there is no whole response. `saturated`: the device has no stream for it in time. `silent`: it
+ * does not answer at all. `link-full`:
  * the link to the node where it is at home has none. `lost`: the session has ended. `unreachable`: the
  * SDK could not connect to the service. `untrusted`: it got to see a certificate there that it does not
  * trust. `invalid`: what came is not HTTP. `broken`: it ended too early.
  */
-export type ForwardFailure = 'saturated' | 'link-full' | 'lost' | DialFailure | 'invalid'
+export type ForwardFailure = 'saturated' | 'silent' | 'link-full' | 'lost' | DialFailure | 'invalid'
 
 /** Where streams come from; see `StreamPool`. */
 export interface StreamSource {

@@ -165,7 +165,7 @@ export class RelayedConnection
   onNoStream(reason: NoStreamReason): void {
     if (this.#state.name !== 'dialling') return
     this.#losses += 1
-    if (reason === 'saturated' || this.#losses > MAX_LOSSES) {
+    if (reason !== 'session-over' || this.#losses > MAX_LOSSES) {
       this.#refuse()
       return
     }

@@ -14,7 +14,7 @@ import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../stre
 import type { TransportSocket } from '../connection/client-socket.ts'
 import { connectVerdict } from '../connection/connect-verdict.ts'
 import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts'
-import { type EdgeErrorCode, TOO_SLOW } from '../edge-error.ts'
+import { type EdgeErrorCode, FAILURE_CODES, TOO_SLOW } from '../edge-error.ts'
 import { ExchangeTraffic } from '../exchange-traffic.ts'
 import { CertificateTooLargeError, tlsFacts } from '../hop/entry-facts.ts'
 import type { IngressContext } from '../ingress-context.ts'
@@ -208,8 +208,8 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
   onNoStream(reason: NoStreamReason): void {
     if (this.#state.name !== 'dialling') return
     this.#losses += 1
-    if (reason === 'saturated' || this.#losses > MAX_LOSSES) {
-      this.#refuse(reason === 'saturated' ? 'ERR_GATEWAY_SATURATED' : 'ERR_NGROK_3210')
+    if (reason !== 'session-over' || this.#losses > MAX_LOSSES) {
+      this.#refuse(FAILURE_CODES[reason === 'session-over' ? 'lost' : reason])
       return
     }
     // The session that was lost has still to withdraw its names.
