@@ -58,6 +58,11 @@ export const EDGE_ERRORS = {
     status: 502,
     sentence: 'The device is online, but its local service only offers an old version of TLS.',
   },
+  ERR_GATEWAY_STALE_CONNECTION: {
+    status: 502,
+    sentence:
+      'The local service closed the connection while it was being reused. Send the request again.',
+  },
   ERR_GATEWAY_AWAY: {
     status: 503,
     sentence: 'The device is offline. Try again in a moment.',
@@ -96,6 +101,7 @@ export const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
   'old-tls': 'ERR_GATEWAY_OLD_TLS',
   invalid: 'ERR_NGROK_3004',
   broken: 'ERR_NGROK_3004',
+  stale: 'ERR_GATEWAY_STALE_CONNECTION',
 }
 
 /** What is answered to bytes that are no request. */

@@ -32,6 +32,10 @@ export class RequestBody {
   #held: Buffer[] = []
   #preview: BodyPreview | undefined
   #heldBytes = 0
+  /** What has flowed since `remember`, as framed; undefined where it was too much, or not asked for. */
+  #remembered: Buffer[] | undefined
+  #rememberedBytes = 0
+  #maxRemembered = 0
   /** What the sink took when it wanted no more: it waits there. */
   #stuckBytes = 0
   #isBlocked = false
@@ -67,7 +71,12 @@ export class RequestBody {
 
   /** Bytes that have come and wait. */
   get heldBytes(): number {
-    return this.#heldBytes + this.#stuckBytes
+    return this.#heldBytes + this.#stuckBytes + this.#rememberedBytes
+  }
+
+  /** All that has flowed can flow once more. */
+  get canRewind(): boolean {
+    return this.#remembered !== undefined
   }
 
   /** What came behind it, name and value in turn; known when it is done. */
@@ -105,6 +114,26 @@ export class RequestBody {
     if (this.isDone) sink.end()
   }
 
+  /** Keeps what flows from now on, up to so many bytes, for `rewind`. Call it before `flowTo`. */
+  remember(maxBytes: number): void {
+    this.#remembered = []
+    this.#maxRemembered = maxBytes
+  }
+
+  /** There will be no `rewind`. */
+  forget(): void {
+    this.#remembered = undefined
+    this.#rememberedBytes = 0
+  }
+
+  /** Takes the sink away; the next one gets the body from its start. Only where `canRewind`. */
+  rewind(): void {
+    this.#held = [...(this.#remembered ?? []), ...this.#held]
+    this.#heldBytes += this.#rememberedBytes
+    this.forget()
+    this.#sink = undefined
+  }
+
   /** Lets the rest come and drops it. */
   discard(): void {
     this.flowTo(DISCARD)
@@ -132,6 +161,7 @@ export class RequestBody {
   #pass(chunk: Buffer): void {
     const sink = this.#sink
     if (sink) {
+      if (this.#remembered) this.#rememberMore(this.#remembered, chunk)
       const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
       // What the write sets off may have put another sink in its place.
       if (!sink.write(part) && this.#sink === sink) {
@@ -144,6 +174,12 @@ export class RequestBody {
       this.#preview?.add(chunk)
       if (!this.#preview || this.#preview.isOver) this.#block()
     }
+  }
+
+  #rememberMore(remembered: Buffer[], chunk: Buffer): void {
+    this.#rememberedBytes += chunk.length
+    if (this.#rememberedBytes > this.#maxRemembered) this.forget()
+    else remembered.push(chunk)
   }
 
   #block(): void {

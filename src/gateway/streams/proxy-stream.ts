@@ -66,6 +66,8 @@ export interface ProxyStreamOwner {
   setAside(stream: ProxyStream): void
   /** It is of no use any more, but its slot is not free yet. */
   drop(stream: ProxyStream): void
+  /** The service closed it without notice, unused or while a request was on its way. */
+  onStale(): void
   /** It carries another protocol than HTTP from now on, for as long as that likes. */
   onSwitch(): void
   /** The slot is free. Follows on `drop`, once. */
@@ -96,6 +98,7 @@ export class ProxyStream implements StreamHandler {
   #isSwitched = false
   #isOfOne = false
   #idleSince = 0
+  #keepMs = Number.POSITIVE_INFINITY
 
   constructor(owner: ProxyStreamOwner, open: (handler: StreamHandler) => Stream) {
     this.owner = owner
@@ -121,6 +124,11 @@ export class ProxyStream implements StreamHandler {
   /** The tick that `rest()` was told. */
   get idleSince(): number {
     return this.#idleSince
+  }
+
+  /** How long it may be unused, by the last answer on it. */
+  get keepMs(): number {
+    return this.#keepMs
   }
 
   /** Its owner keeps it for later from this tick on. */
@@ -155,7 +163,8 @@ export class ProxyStream implements StreamHandler {
   }
 
   /** Hands the stream back: the exchange on it is over, and both sides keep the connection. */
-  release(): void {
+  release(keepMs = Number.POSITIVE_INFINITY): void {
+    this.#keepMs = keepMs
     this.#beUnused()
     this.owner.takeBack(this)
   }
@@ -193,6 +202,7 @@ export class ProxyStream implements StreamHandler {
 
   /** Bytes that nobody asked for: whatever they are, the next answer must not begin with them. */
   onData(): void {
+    if (this.#state === 'idle' || this.#state === 'aside') this.owner.onStale()
     this.retire()
   }
 
@@ -205,6 +215,7 @@ export class ProxyStream implements StreamHandler {
 
   onClose(): void {
     if (this.#state === 'closed') return
+    if (this.#state === 'idle' || this.#state === 'aside') this.owner.onStale()
     if (this.#state !== 'retired') this.owner.drop(this)
     this.#state = 'closed'
     this.owner.onSlotFree(this)

@@ -14,6 +14,9 @@ import type { SlotUser } from './waiting-line.ts'
 /** The type of the streams on which the gateway sends connections to the SDK. */
 const PROXY_STREAM_TYPE = 3
 
+/** Ticks for which requests that go out once only get no kept stream, after one was stale. */
+const WARY_TICKS = 120
+
 /** What somebody asked for before the agent was ready. */
 interface EarlyWaiter {
   readonly client: StreamClient
@@ -65,6 +68,8 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   /** Who asked before the agent was ready; undefined once it is. */
   #early: Map<StreamWaiter, EarlyWaiter> | undefined
   #isClosed = false
+  /** Tick until which the service is thought to close kept connections unasked. */
+  #waryUntil = 0
 
   constructor({ slots, proxyHeader, proxyProtocol, ready }: StreamPoolOptions) {
     this.slots = slots
@@ -93,6 +98,11 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   /** Asks for a stream, an idle one if there is one; it counts for the client until handed back. */
   acquire(client: StreamClient, waiter: StreamWaiter): void {
     this.#request(client, waiter, false)
+  }
+
+  /** The same for a request that may not go out twice: its stream must not be stale. */
+  acquireOnce(client: StreamClient, waiter: StreamWaiter): void {
+    this.#request(client, waiter, this.slots.tick < this.#waryUntil)
   }
 
   /** Asks for a stream that no exchange has used before. */
@@ -180,6 +190,10 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     this.#busy.delete(stream)
     this.slots.onIdle(this, stream, client)
     this.slots.onBusyLess()
+  }
+
+  onStale(): void {
+    this.#waryUntil = this.slots.tick + WARY_TICKS
   }
 
   onSwitch(): void {

@@ -372,11 +372,12 @@ export class StreamSlots {
 
   #tick(): void {
     this.#ticks += 1
-    const unusedSince = this.#ticks - Math.ceil(this.#limits.idleMs / TICK_MS)
+    const { idleMs } = this.#limits
     for (const stream of this.#idle) {
-      if (stream.idleSince > unusedSince) break
+      const unusedMs = (this.#ticks - stream.idleSince) * TICK_MS
+      const isOld = unusedMs >= Math.min(idleMs, stream.keepMs)
       // A login lasts as long as its visitor's connection, unless others need the place.
-      if (!stream.isAside) stream.retire()
+      if (isOld && !stream.isAside) stream.retire()
     }
     for (const client of this.#clients.values()) this.#forget(client)
     if (this.#line.length > 0) this.#link?.ask()

@@ -107,7 +107,7 @@ describe('an exchange', () => {
     client.send('Transfer-Encoding: chunked\r\n\r\n5;a=b\r\nhel')
     client.send('lo\r\n0\r\nX-In: 3\r\n\r\n')
     await eventually(() => expect(client.text.match(/X-Sum: 9\r\n\r\n/g)).toHaveLength(2))
-    expect(received).toMatch(/te: trailers\r\n\r\n5;a=b\r\nhello\r\n0\r\nX-In: 3\r\n\r\n$/)
+    expect(received).toMatch(/TE: trailers\r\n\r\n5;a=b\r\nhello\r\n0\r\nX-In: 3\r\n\r\n$/)
   })
 
   it.each(['LABEL', 'VERSION-CONTROL', 'RPC_IN_DATA', 'DESCRIBE'])(
@@ -306,7 +306,8 @@ describe('a pooled stream whose service has just hung up', () => {
     client.send(GET)
     await client.receive('ok')
     client.send('POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\n\r\nx')
-    expect(await client.receive('ERR_NGROK_3004)')).toContain('HTTP/1.1 502 Bad Gateway')
+    const answer = await client.receive('ERR_GATEWAY_STALE_CONNECTION)')
+    expect(answer).toContain('HTTP/1.1 502 Bad Gateway')
     expect(site.sdk.headers).toHaveLength(1)
   })
 })

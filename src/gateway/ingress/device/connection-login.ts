@@ -7,7 +7,7 @@ import type {
 } from '../../streams/proxy-stream.ts'
 import type { ResponseHead } from '../http1/response-head.ts'
 import type { DeviceRequest } from './device-request.ts'
-import type { StreamSource } from './forward.ts'
+import { isIdempotent, type StreamSource } from './forward.ts'
 
 /** Schemes that log a connection in and not a request (RFC 4559 6, MS-NTHT 2.2). */
 const SCHEMES = 'ntlm|negotiate|nego2|kerberos'
@@ -20,15 +20,17 @@ const BEGUN = new RegExp(`(?:^|[ \\t,])(?:${SCHEMES})[ \\t]+[A-Za-z0-9+/]+=*[ \\
 
 /** Asks for a stream: one of the visitor's own logins if there is one. */
 export function acquireFor(
-  { fields }: DeviceRequest,
+  request: DeviceRequest,
   pool: StreamSource,
   client: StreamClient,
   waiter: StreamWaiter,
 ): void {
   const { logins } = client
-  const own = logins && !logins.isEmpty ? logins.take(pool, loginOfRequest(fields)) : undefined
+  const own =
+    logins && !logins.isEmpty ? logins.take(pool, loginOfRequest(request.fields)) : undefined
   if (own) pool.resume(own, client, waiter)
-  else pool.acquire(client, waiter)
+  else if (isIdempotent(request)) pool.acquire(client, waiter)
+  else pool.acquireOnce(client, waiter)
 }
 
 /** True when a stream is for everybody after an exchange; else its visitor keeps it. */

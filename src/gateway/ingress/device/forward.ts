@@ -9,13 +9,23 @@ import type { DialFailure } from './dial-failure.ts'
  * does not answer at all. `link-full`:
  * the link to the node where it is at home has none. `lost`: the session has ended. `unreachable`: the
  * SDK could not connect to the service. `untrusted`: it got to see a certificate there that it does not
- * trust. `invalid`: what came is not HTTP. `broken`: it ended too early.
+ * trust. `invalid`: what came is not HTTP. `broken`: it ended too early. `stale`: the
+ * service closed a kept connection while the request was on its way, and it may not go out twice.
  */
-export type ForwardFailure = 'saturated' | 'silent' | 'link-full' | 'lost' | DialFailure | 'invalid'
+export type ForwardFailure =
+  | 'saturated'
+  | 'silent'
+  | 'link-full'
+  | 'lost'
+  | DialFailure
+  | 'invalid'
+  | 'stale'
 
 /** Where streams come from; see `StreamPool`. */
 export interface StreamSource {
   acquire(client: StreamClient, waiter: StreamWaiter): void
+  /** For a request that goes out once only: a kept one where the service closes none unasked. */
+  acquireOnce(client: StreamClient, waiter: StreamWaiter): void
   acquireFresh(client: StreamClient, waiter: StreamWaiter): void
   resume(stream: ProxyStream, client: StreamClient, waiter: StreamWaiter): void
   cancel(waiter: StreamWaiter): void
@@ -85,5 +95,22 @@ export interface Forward {
 /** 1xx responses to one request: nobody holds them back while a client does not read. */
 export const MAX_INTERIMS = 32
 
-/** Methods that may be repeated (RFC 9110 9.2.2). */
-export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
+/** Bytes of a body that are kept for a repetition, until the service has begun to answer. */
+export const MAX_REPEATED_BYTES = 65_536
+
+/** Methods that may be repeated (RFC 9110 9.2.2): PUT, DELETE and safe ones, also those of WebDAV. */
+const IDEMPOTENT: ReadonlySet<string> = new Set([
+  'GET',
+  'HEAD',
+  'OPTIONS',
+  'PUT',
+  'DELETE',
+  'PROPFIND',
+  'REPORT',
+  'SEARCH',
+])
+
+/** True for a request that may go out twice, as long as its body can be sent from the start. */
+export function isIdempotent({ method }: DeviceRequest): boolean {
+  return IDEMPOTENT.has(method)
+}

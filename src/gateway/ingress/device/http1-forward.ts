@@ -1,7 +1,7 @@
 import type { MuxadoError } from '../../../muxado/error-code.ts'
 import type { StreamHandler } from '../../../muxado/stream.ts'
 import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
-import { UNTIL_CLOSE } from '../http1/body-framing.ts'
+import { CHUNKED, UNTIL_CLOSE } from '../http1/body-framing.ts'
 import { BodyTracker } from '../http1/body-tracker.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { beginsLikeHttp1, parseResponseHead, type ResponseHead } from '../http1/response-head.ts'
@@ -14,15 +14,19 @@ import {
   type ForwardFailure,
   type ForwardOptions,
   type ForwardOwner,
-  IDEMPOTENT,
+  isIdempotent,
   MAX_INTERIMS,
+  MAX_REPEATED_BYTES,
 } from './forward.ts'
 
 const NOTHING = Buffer.alloc(0)
 
+const REQUEST_TIMEOUT = 408
+
 /**
  * A request to a service that speaks HTTP/1.1. When the service has just closed the connection of a
- * pooled stream, a request that can be repeated goes out once more on a new one.
+ * pooled stream, or ends it with a 408 because it has waited too long, a request that can be repeated
+ * goes out once more on a new one (RFC 9112 9.3.1, RFC 9110 15.5.9).
  */
 export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodySink {
   readonly isToPeer: boolean = false
@@ -32,8 +36,12 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   readonly #owner: ForwardOwner
   #proxy: ProxyStream | undefined
   #wasSent = false
+  /** It leaves with the first bytes of the body: two writes are 40 ms apart at the SDK's socket. */
+  #unsentHead: Buffer | undefined
   #head: ResponseHead | undefined
   #body: BodyTracker | undefined
+  /** The head waits for the first chunk that has come with it: it may be no HTTP. */
+  #isHeadHeld = false
   /** What has come of a body that may be the SDK's own. */
   #heldBack: Buffer | undefined
   #interims = 0
@@ -80,8 +88,18 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
       this.#switch(accepted, NOTHING)
       return
     }
-    stream.stream.write(encodeHttp1(request))
+    // What goes out on a new stream, or to another node, is not repeated here.
+    if (stream.isReused && !this.isToPeer && isIdempotent(request))
+      request.body?.remember(MAX_REPEATED_BYTES)
+    this.#unsentHead = encodeHttp1(request)
     this.sendBody()
+    // A body that has come with the head is about to follow.
+    if (!request.body) this.#sendHead()
+    else if (this.#unsentHead) setImmediate(() => this.#sendHead())
+  }
+
+  #sendHead(): void {
+    if (this.#unsentHead) this.write(NOTHING)
   }
 
   protected sendBody(): void {
@@ -104,7 +122,10 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
 
   /** Takes all bytes of the body; false: it is told when there is room. */
   write(chunk: Buffer): boolean {
-    return this.#isOver || this.#proxy?.stream.write(chunk) === true
+    const head = this.#unsentHead
+    this.#unsentHead = undefined
+    const bytes = head ? Buffer.concat([head, chunk]) : chunk
+    return this.#isOver || this.#proxy?.stream.write(bytes) === true
   }
 
   /** The request is written; without this the stream is not used again. */
@@ -122,6 +143,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   abort(): void {
     if (this.#isOver) return
     this.#isOver = true
+    this.#options.request.body?.forget()
     this.#options.scanner.reset()
     if (this.#proxy) this.#proxy.retire()
     else this.#options.pool.cancel(this)
@@ -142,8 +164,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
 
   onEnd(): void {
     if (this.#head?.framing === UNTIL_CLOSE) this.#complete(false)
-    else if (this.#isStale()) this.#retry()
-    else this.#fail('broken')
+    else this.#onBroken()
   }
 
   onDrain(): void {
@@ -153,22 +174,37 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   onClose(error: MuxadoError | undefined): void {
     // A body that lasts until the end has not ended with a reset.
     if (error && error.reason !== 'stream-reset') this.#fail('lost')
-    else if (this.#isStale()) this.#retry()
-    else this.#fail('broken')
+    else this.#onBroken()
   }
 
-  /** True when the service had closed a kept connection before this request reached it. */
-  #isStale(): boolean {
-    const { method, body } = this.#options.request
-    const isUnheard = this.#received === 0 && this.#proxy?.isReused === true
-    // A stream that it gets instead is not reused: it is tried once more at most.
-    return isUnheard && !body && IDEMPOTENT.has(method)
+  #onBroken(): void {
+    const isStale = this.#received === 0 && this.#proxy?.isReused === true
+    if (!isStale) {
+      this.#fail('broken')
+      return
+    }
+    this.#proxy?.owner.onStale()
+    if (this.#mayRepeat()) this.#repeat()
+    else this.#fail(this.isToPeer ? 'broken' : 'stale')
   }
 
-  #retry(): void {
+  /** Asked about a reused stream. The one that follows is new: it is tried once more at most. */
+  #mayRepeat(): boolean {
+    const { request } = this.#options
+    return isIdempotent(request) && (!request.body || request.body.canRewind)
+  }
+
+  #repeat(): void {
+    const { pool, client, request, scanner } = this.#options
+    request.body?.rewind()
+    this.#unsentHead = undefined
+    this.#isRequestDone = false
+    this.#received = 0
+    this.#owed = 0
+    scanner.reset()
     this.#proxy?.retire()
     this.#proxy = undefined
-    this.#options.pool.acquireFresh(this.#options.client, this)
+    pool.acquireFresh(client, this)
   }
 
   #readHead(chunk: Buffer, from: number): number {
@@ -183,6 +219,12 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
       return chunk.length
     }
     const head = parseResponseHead(scanner.take(), request.method)
+    if (this.#isIdleTimeout(head) && this.#mayRepeat()) {
+      this.#proxy?.owner.onStale()
+      this.#repeat()
+      return chunk.length
+    }
+    request.body?.forget()
     if (head.status === 101) {
       // The rest of the body would stand among the bytes of the other protocol (RFC 9110 7.8).
       if (!this.#isRequestDone) throw new HttpSyntaxError('a switch before the request has ended')
@@ -190,6 +232,12 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     } else if (head.status < 200) this.passInterim(head)
     else this.#startBody(head, end, chunk)
     return end
+  }
+
+  /** True for the last words on a kept connection: the service says that it has got no request. */
+  #isIdleTimeout({ status, keepAlive }: ResponseHead): boolean {
+    const isFirst = this.#interims === 0 && this.#proxy?.isReused === true
+    return status === REQUEST_TIMEOUT && !keepAlive && isFirst && !this.isToPeer
   }
 
   protected passInterim(head: ResponseHead): void {
@@ -207,6 +255,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     const isSaid = this.#options.request.method === 'HEAD'
     if (isFirst && resemblesDialFailure(head))
       this.#heldBack = isSaid ? chunk.subarray(end) : NOTHING
+    else if (head.framing === CHUNKED && end < chunk.length) this.#isHeadHeld = true
     else this.#owner.onResponse(head, isDone || end < chunk.length)
     if (isDone) this.#complete(end === chunk.length)
   }
@@ -214,6 +263,11 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   #readBody(body: BodyTracker, chunk: Buffer, from: number): number {
     const { end, bytes } = body.passOn(chunk, from)
     this.#owed += end - from
+    if (this.#isHeadHeld && this.#head) {
+      this.#isHeadHeld = false
+      this.#owner.onResponse(this.#head, bytes.length > 0)
+      if (this.#isOver) return end
+    }
     if (this.#heldBack) this.#heldBack = Buffer.concat([this.#heldBack, bytes])
     else if (bytes.length === 0 || this.#owner.onBody(bytes)) this.onRoom()
     if (body.isDone) this.#complete(end === chunk.length)
@@ -246,7 +300,8 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     const isKept = isClean && this.#isRequestDone && !this.#options.isAlone
     const { request, client } = this.#options
     if (isKept && this.#head?.keepAlive && this.#proxy) {
-      if (handBack(this.#proxy, request, this.#head, client)) this.#proxy.release()
+      const { keepMs } = this.#head
+      if (handBack(this.#proxy, request, this.#head, client)) this.#proxy.release(keepMs)
     } else this.#proxy?.retire()
     this.#owner.onComplete()
   }

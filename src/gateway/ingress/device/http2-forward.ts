@@ -25,8 +25,9 @@ import {
   type ForwardFailure,
   type ForwardOptions,
   type ForwardOwner,
-  IDEMPOTENT,
+  isIdempotent,
   MAX_INTERIMS,
+  MAX_REPEATED_BYTES,
 } from './forward.ts'
 import { readResponseHead, requestHeaders } from './http2-message.ts'
 import { Http2Upstream, type UpstreamUser } from './http2-upstream.ts'
@@ -60,7 +61,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
   readonly #owner: ForwardOwner
   #upstream: Http2Upstream | undefined
   #stream: ClientHttp2Stream | undefined
-  #isReused = false
+  #proxy: ProxyStream | undefined
   #wasSent = false
   #hasTriedAgain = false
   /** What had come on the connection before. */
@@ -109,7 +110,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     const { content, body } = request
     const upstream = Http2Upstream.on(proxy, context)
     this.#upstream = upstream
-    this.#isReused = proxy.isReused
+    this.#proxy = proxy
     this.#receivedBefore = upstream.receivedBytes
     this.#wasSent = true
     // A call of gRPC ends with its last message: what waited for trailers would end it later.
@@ -120,10 +121,12 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     } catch (error) {
       // A connection that is gone, or a head that Node does not send.
       context.log.debug({ err: error }, 'request not sent')
-      this.#fail('broken')
+      if (proxy.isReused && !this.#hasTriedAgain) this.#tryAgain()
+      else this.#fail('broken')
       return
     }
     if (body) {
+      if (!this.#hasTriedAgain) body.remember(MAX_REPEATED_BYTES)
       body.flowTo(this, 'content')
       return
     }
@@ -168,13 +171,14 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
   abort(): void {
     if (this.#isOver) return
     this.#isOver = true
+    this.request.body?.forget()
     this.#options.scanner.reset()
     if (this.#upstream) this.#upstream.cancel()
     else this.#options.pool.cancel(this)
   }
 
   onUpstreamEnd(failure: ForwardFailure): void {
-    if (this.#isStale(failure)) this.#tryAgain()
+    if (failure === 'broken') this.#onBroken(false)
     else this.#fail(failure)
   }
 
@@ -215,6 +219,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
 
   #onInterim([, , raw = []]: HeadEvent): void {
     if (this.#isOver) return
+    this.request.body?.forget()
     this.#interims += 1
     if (this.#interims > MAX_INTERIMS) throw new HttpSyntaxError('too many interim responses')
     this.#owner.onInterim(this.#readHead(raw, false))
@@ -223,6 +228,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
   #onResponse([, flags, raw = []]: HeadEvent): void {
     const stream = this.#stream
     if (this.#isOver || !stream) return
+    this.request.body?.forget()
     const isWhole = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
     const head = this.#readHead(raw, isWhole)
     this.#head = head
@@ -281,22 +287,24 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
 
   #onClose(stream: ClientHttp2Stream): void {
     if (this.#isOver || stream !== this.#stream) return
-    const wasRefused = stream.rstCode === NGHTTP2_REFUSED_STREAM && !this.#head
-    const mayRepeat = wasRefused && !this.request.body && !this.#hasTriedAgain
-    if (mayRepeat || this.#isStale('broken')) this.#tryAgain()
-    else this.#fail('broken')
+    this.#onBroken(stream.rstCode === NGHTTP2_REFUSED_STREAM && !this.#head)
   }
 
-  /** True when the service had closed a kept connection before this request reached it. */
-  #isStale(failure: ForwardFailure): boolean {
-    const { method, body } = this.request
-    const isUnheard = this.#upstream?.receivedBytes === this.#receivedBefore && this.#isReused
-    return failure === 'broken' && isUnheard && !body && IDEMPOTENT.has(method)
+  /** `wasRefused`: the service says that it has not looked at the request. */
+  #onBroken(wasRefused: boolean): void {
+    const isUnheard = this.#upstream?.receivedBytes === this.#receivedBefore
+    const isStale = isUnheard && this.#proxy?.isReused === true
+    if (isStale) this.#proxy?.owner.onStale()
+    const { request } = this
+    const canRepeat = !this.#hasTriedAgain && (!request.body || request.body.canRewind)
+    if (canRepeat && (wasRefused || (isStale && isIdempotent(request)))) this.#tryAgain()
+    else this.#fail(isStale ? 'stale' : 'broken')
   }
 
   #tryAgain(): void {
     this.#hasTriedAgain = true
-    this.#isReused = false
+    this.#isRequestDone = false
+    this.request.body?.rewind()
     this.#stream = undefined
     this.#upstream?.cancel()
     this.#upstream = undefined

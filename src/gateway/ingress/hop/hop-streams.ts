@@ -1,6 +1,6 @@
 import { openTyped } from '../../../muxado/typed-session.ts'
 import { HopReset, VISITOR_STREAM_TYPE } from '../../peers/peer-protocol.ts'
-import { ProxyStream } from '../../streams/proxy-stream.ts'
+import { ProxyStream, type StreamClient, type StreamWaiter } from '../../streams/proxy-stream.ts'
 import { StreamPool } from '../../streams/stream-pool.ts'
 import type { StreamSlots } from '../../streams/stream-slots.ts'
 
@@ -13,6 +13,11 @@ export class HopStreams extends StreamPool {
   /** `facts` stand in front of each stream. */
   constructor(slots: StreamSlots, facts: Buffer) {
     super({ slots, proxyHeader: () => facts })
+  }
+
+  /** The other node closes no stream unasked. */
+  override acquireOnce(client: StreamClient, waiter: StreamWaiter): void {
+    this.acquire(client, waiter)
   }
 
   protected override makeStream(facts: Buffer): ProxyStream {

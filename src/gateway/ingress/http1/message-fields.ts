@@ -10,6 +10,7 @@ export interface MessageFields {
   repeatsLength: boolean
   isChunked: boolean
   connection: ConnectionOptions
+  keepAlive: string | undefined
   upgrade: string | undefined
   expect: string | undefined
   te: string | undefined
@@ -29,6 +30,7 @@ export function readMessageFields(
     repeatsLength: false,
     isChunked: false,
     connection: NO_OPTIONS,
+    keepAlive: undefined,
     upgrade: undefined,
     expect: undefined,
     te: undefined,
@@ -66,6 +68,9 @@ function note(found: MessageFields, name: string, value: string): void {
       break
     case 'connection':
       found.connection = addConnectionOptions(found.connection, value)
+      break
+    case 'keep-alive':
+      found.keepAlive = found.keepAlive === undefined ? value : `${found.keepAlive}, ${value}`
       break
     case 'upgrade':
       found.upgrade = found.upgrade === undefined ? value : `${found.upgrade}, ${value}`

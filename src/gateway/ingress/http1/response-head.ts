@@ -19,9 +19,15 @@ export interface ResponseHead {
   readonly connection: ConnectionOptions
   /** True when the proxy stream may carry another request after this response. */
   readonly keepAlive: boolean
+  /** For how long it may, where the service says so. */
+  readonly keepMs?: number | undefined
 }
 
 const VERSION = Buffer.from('HTTP/')
+/** A service that closes an unused connection after N s: no request is on its way to it by then. */
+const KEEP_MARGIN_MS = 1_000
+const KEEP_TIMEOUT = /(?:^|[,; \t])timeout[ \t]*=[ \t]*"?([0-9]{1,9})/i
+const KEEP_MAX = /(?:^|[,; \t])max[ \t]*=[ \t]*"?([0-9]{1,9})/i
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: (.*))?$/
 
 /** Understands a scanned head as the response to a request (RFC 9112 4 and 6.3). */
@@ -42,13 +48,17 @@ export function parseResponseHead({ line, fields }: ScannedHead, method: string)
     : isChunked
       ? CHUNKED
       : (contentLength ?? UNTIL_CLOSE)
+  const isPersistent =
+    framing !== UNTIL_CLOSE && !connection.close && (isHttp11 || connection.keepAlive)
+  const keepMs = isPersistent ? keepMsOf(found.keepAlive) : 0
   return {
     status,
     reason: match[3] ?? '',
     fields: repeatsLength ? withOneLength(fields) : fields,
     framing,
     connection,
-    keepAlive: framing !== UNTIL_CLOSE && !connection.close && (isHttp11 || connection.keepAlive),
+    keepAlive: keepMs !== 0,
+    keepMs,
   }
 }
 
@@ -61,6 +71,19 @@ export function beginsLikeHttp1(chunk: Buffer): boolean {
 /** True for responses that end with their head (RFC 9112 6.3). */
 export function hasNoBody(status: number, method: string): boolean {
   return method === 'HEAD' || status < 200 || status === 204 || status === 304
+}
+
+/**
+ * How long a connection may wait for another request by `Keep-Alive` (RFC 9112 C.2.2): its `timeout`
+ * less a margin, and not at all where `max` leaves one request or none. Some servers count the
+ * request that was answered, others do not. Undefined: the service does not say.
+ */
+function keepMsOf(keepAlive: string | undefined): number | undefined {
+  if (keepAlive === undefined) return undefined
+  const max = KEEP_MAX.exec(keepAlive)?.[1]
+  if (max !== undefined && Number(max) <= 1) return 0
+  const timeout = KEEP_TIMEOUT.exec(keepAlive)?.[1]
+  return timeout === undefined ? undefined : Math.max(0, Number(timeout) * 1_000 - KEEP_MARGIN_MS)
 }
 
 /** Whoever reads the response next need not know what to make of two. */

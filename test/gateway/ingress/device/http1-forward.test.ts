@@ -5,6 +5,9 @@ import { startHandSite } from '../hand-device.ts'
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 const BROKEN = 'ERR_NGROK_3004'
+const STALE = 'ERR_GATEWAY_STALE_CONNECTION'
+const IDLE_TIMEOUT =
+  'HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n'
 
 const request = (method = 'GET', more = '') => `${method} / HTTP/1.1\r\nHost: a.test\r\n${more}\r\n`
 const post = (content: string, bytes = content.length) =>
@@ -27,7 +30,7 @@ async function served() {
 }
 
 describe('a stream whose service closed it before the request came', () => {
-  it.each(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])(
+  it.each(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'PROPFIND', 'REPORT', 'SEARCH'])(
     'is replaced for %s, which may be repeated',
     async (method) => {
       const { device, site, free, ask, more } = await served()
@@ -60,15 +63,141 @@ describe('a stream whose service closed it before the request came', () => {
   it.each([
     ['POST', request('POST')],
     ['PATCH', request('PATCH')],
-    ['a PUT with a body', request('PUT', 'Content-Length: 1\r\n').concat('x')],
-  ])('is not for %s', async (_what, text) => {
+    ['LOCK', request('LOCK')],
+    ['a POST with a body', post('x')],
+    [
+      'a PUT with a long body',
+      `${request('PUT', 'Content-Length: 70000\r\n')}${'x'.repeat(70_000)}`,
+    ],
+  ])('is not for %s, whose visitor is told the reason', async (_what, text) => {
     const { device, site, free, ask, more } = await served()
     await ask(text)
     device.last.end()
     await turns()
     expect(device.streams).toHaveLength(1)
-    expect(await more()).toContain(BROKEN)
+    const answer = await more()
+    expect(answer).toContain(STALE)
+    expect(answer).toContain('closed the connection while it was being reused')
     expect(site.session.freeSlots).toBe(free)
+    // It says nothing of the service's answers: none came.
+    expect(site.endpoint.traffic.outcomes.counts).toMatchObject({ garbage: 0, unreachable: 0 })
+  })
+
+  it.each([
+    ['whole', 'Content-Length: 4\r\n', ['body'], 'body'],
+    ['in pieces', 'Content-Length: 4\r\n', ['bo', 'dy'], 'body'],
+    [
+      'in chunks',
+      'Transfer-Encoding: chunked\r\n',
+      ['4\r\nbo', 'dy\r\n', '0\r\n\r\n'],
+      '4\r\nbody\r\n0\r\n\r\n',
+    ],
+  ])('is replaced for a PUT whose body came %s', async (_how, field, pieces, body) => {
+    const { device, site, client, ask, more } = await served()
+    await ask(request('PUT', field))
+    // The last piece comes when the first stream is gone.
+    for (const piece of pieces.slice(0, -1)) await ask(piece)
+    device.last.end()
+    await turns()
+    expect(device.streams).toHaveLength(2)
+    client.send(pieces.at(-1) as string)
+    await turns()
+    expect(device.last.text.split('\r\n\r\n').slice(1).join('\r\n\r\n')).toBe(body)
+    device.last.send(OK)
+    expect(await more()).toBe(OK)
+    expect(site.buffers.bytes).toBe(0)
+  })
+
+  it.each(['GET', 'PUT'])('is replaced for %s at a 408 that ends it', async (method) => {
+    const { device, ask, more } = await served()
+    await ask(method === 'PUT' ? `${request('PUT', 'Content-Length: 1\r\n')}x` : request())
+    device.last.send(IDLE_TIMEOUT)
+    await turns()
+    expect(device.streams).toHaveLength(2)
+    device.last.send(OK)
+    expect(await more()).toBe(OK)
+  })
+
+  it.each([
+    ['on a new stream', false, IDLE_TIMEOUT],
+    ['that does not end it', true, IDLE_TIMEOUT.replace('Connection: close\r\n', '')],
+  ])('is not at a 408 %s', async (_what, isReused, answer) => {
+    const { device, visit, client, ask, read } = await served()
+    const other = isReused ? client : await visit(request())
+    if (isReused) await ask(request())
+    else await visit(request())
+    const before = device.streams.length
+    device.last.send(answer)
+    await turns()
+    expect(device.streams).toHaveLength(before)
+    if (isReused) expect(await read(other)).toContain('HTTP/1.1 408 ')
+  })
+
+  it.each(['Keep-Alive: timeout=3', 'Keep-Alive: max=9, timeout=3'])(
+    'is not reused when less than a second is left of %s',
+    async (field) => {
+      const { device, site, visit } = await startHandSite()
+      await visit(request())
+      device.last.send(OK.replace('\r\n\r\n', `\r\nConnection: keep-alive\r\n${field}\r\n\r\n`))
+      await turns()
+      for (let ms = 0; ms < 1_500; ms += 500) await site.clock.advance(500)
+      await turns()
+      expect(device.last.isEnded).toBe(false)
+      await site.clock.advance(500)
+      await turns()
+      expect(device.last.isEnded).toBe(true)
+    },
+  )
+
+  it('is avoided for a POST after a GET has met one', async () => {
+    const { device, ask, more } = await served()
+    await ask(request())
+    device.last.end()
+    await turns()
+    device.last.send(OK)
+    await ask(post('x'))
+    expect(device.streams).toHaveLength(3)
+    device.last.send(OK)
+    expect(await more()).toBe(OK.repeat(2))
+  })
+
+  it('costs no memory once the service answers', async () => {
+    const { device, site, ask, more } = await served()
+    await ask(`${request('PUT', 'Content-Length: 9000\r\n')}${'x'.repeat(8_000)}`)
+    await site.advance(1_000)
+    expect(site.buffers.bytes).toBeGreaterThanOrEqual(8_000)
+    device.last.send('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no')
+    await turns()
+    await site.advance(1_000)
+    expect(site.buffers.bytes).toBeLessThan(8_000)
+    device.last.send('k')
+    await more()
+  })
+
+  it('is avoided for a POST after an unused one was closed, for a minute', async () => {
+    const { device, ask, more, site } = await served()
+    device.last.end()
+    await turns()
+    await ask(request())
+    device.last.send(OK)
+    await turns()
+    expect(device.streams).toHaveLength(2)
+    await ask(post('x'))
+    expect(device.streams).toHaveLength(3)
+    device.last.send(OK)
+    expect(await more()).toBe(OK.repeat(2))
+    for (let tick = 0; tick < 140; tick += 1) {
+      await ask(request())
+      device.streams
+        .filter((s) => !s.isEnded)
+        .at(-1)
+        ?.send(OK)
+      await site.clock.advance(500)
+      await turns(2)
+    }
+    const before = device.streams.length
+    await ask(post('x'))
+    expect(device.streams).toHaveLength(before)
   })
 
   it('is replaced once', async () => {
