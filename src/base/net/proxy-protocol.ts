@@ -92,18 +92,24 @@ export function decodeProxyProtocol(header: Buffer): ConnectionEnds | undefined 
 
 function readText(text: string): ConnectionEnds | undefined {
   if (/^PROXY UNKNOWN(?: .*)?\r\n$/.test(text)) return undefined
-  const [, version, clientIp = '', serverIp = '', ...ports] = TEXT.exec(text) ?? []
+  const [, version, client = '', server = '', ...ports] = TEXT.exec(text) ?? []
   const [clientPort = 0, serverPort = 0] = ports.map(Number)
-  const isValid = [clientIp, serverIp].every((ip) => isIP(ip) === Number(version))
+  // What follows a `%` is a zone of the proxy's machine, and may be anything.
+  const isValid = [client, server].every((ip) => isIP(ip) === Number(version) && !ip.includes('%'))
   if (!isValid || clientPort > 65_535 || serverPort > 65_535) {
     throw new Error('the PROXY header is not valid')
   }
+  const [clientIp, serverIp] = [usual(client), usual(server)]
   return { clientIp, clientPort, serverIp, serverPort }
 }
 
-/** IPv4-mapped IPv6 becomes IPv4. */
 function textOfAddress(bytes: Buffer): string {
-  return ipaddr.process(ipaddr.fromByteArray([...bytes]).toString()).toString()
+  return usual(ipaddr.fromByteArray([...bytes]).toString())
+}
+
+/** One spelling for each address: limits count by it. IPv4-mapped IPv6 becomes IPv4. */
+function usual(ip: string): string {
+  return ipaddr.process(ip).toString()
 }
 
 /** As far as there are bytes. */

@@ -20,7 +20,7 @@ export interface ForwardedClient {
   readonly port: number
   /** How the client came to the outermost proxy; undefined where the header does not say. */
   readonly scheme: 'http' | 'https' | undefined
-  /** Entries left of the client, as it or a proxy before it wrote them: not trusted. */
+  /** The nearest entries left of the client, as it or a proxy before it wrote them: not trusted. */
   readonly before: readonly string[]
 }
 
@@ -41,11 +41,12 @@ const PROBLEMS = {
     'a connection was closed, because its address is not in GATEWAY_TRUSTED_PROXIES',
 } as const
 const SILENT_MS = 60_000
+/** More proxies than stand in a row; a client may write thousands of entries in front of theirs. */
+const MAX_ENTRIES = 32
 
 export type ProxyProblem = keyof typeof PROBLEMS
 
 interface Hop {
-  readonly text: string
   readonly ip: string | undefined
   readonly port: number
   readonly proto: string | undefined
@@ -74,16 +75,23 @@ export class TrustedProxies {
    */
   clientOf(ip: string, valuesOf: (name: string) => readonly string[]): ForwardedClient | undefined {
     const { header } = this.#options
-    const hops = (header === 'forwarded' ? forwardedHops : listedHops)(valuesOf(header))
-    let at = hops.length - 1
-    while (at > 0 && this.trusts(hops[at]?.ip ?? '')) at -= 1
-    const client = hops[at]
-    if (client?.ip === undefined) {
-      this.note(client ? 'invalid-header' : 'missing-header', ip)
+    const isRfc7239 = header === 'forwarded'
+    const [last, ...entries] = lastEntries(valuesOf(header), isRfc7239)
+    if (last === undefined) {
+      this.note('missing-header', ip)
+      return undefined
+    }
+    const read = isRfc7239 ? forwardedHop : listedHop
+    let client = read(last)
+    while (entries.length > 0 && this.trusts(client.ip ?? '')) client = read(entries.shift() ?? '')
+    if (client.ip === undefined) {
+      this.note('invalid-header', ip)
       return undefined
     }
     const proto = header === 'forwarded' ? client.proto : valuesOf('x-forwarded-proto').at(-1)
-    const before = hops.slice(0, at).map(({ text }) => text)
+    const before = entries
+      .map((entry) => (isRfc7239 ? (read(entry).ip ?? 'unknown') : entry))
+      .reverse()
     return { ip: client.ip, port: client.port, scheme: schemeOf(proto), before }
   }
 
@@ -103,48 +111,58 @@ function schemeOf(proto: string | undefined): 'http' | 'https' | undefined {
   return text === 'http' || text === 'ws' ? 'http' : undefined
 }
 
-function listedHops(values: readonly string[]): Hop[] {
-  return values
-    .flatMap((value) => value.split(','))
-    .map((text) => text.trim())
-    .filter((text) => text !== '')
-    .map((text) => ({ text, ...nodeOf(text), proto: undefined }))
+/**
+ * The entries of a list, the last first. Read from the right, where the proxies in front have written:
+ * a client that opens quotes without closing them spoils its own entries alone.
+ */
+function lastEntries(values: readonly string[], hasQuotes: boolean): string[] {
+  const entries: string[] = []
+  for (const value of [...values].reverse()) {
+    let end = value.length
+    while (end >= 0 && entries.length < MAX_ENTRIES) {
+      const comma = lastSeparator(value, end, ',', hasQuotes)
+      const entry = value.slice(comma + 1, end).trim()
+      if (entry !== '') entries.push(entry)
+      end = comma
+    }
+  }
+  return entries
+}
+
+/** Where the last one before `end` is, outside of quotes; -1 when there is none. */
+function lastSeparator(text: string, end: number, separator: string, hasQuotes: boolean): number {
+  if (!hasQuotes) return end === 0 ? -1 : text.lastIndexOf(separator, end - 1)
+  let isQuoted = false
+  for (let at = end - 1; at >= 0; at -= 1) {
+    if (text[at] === '"' && !(isQuoted && isEscaped(text, at))) isQuoted = !isQuoted
+    else if (text[at] === separator && !isQuoted) return at
+  }
+  return -1
+}
+
+/** Behind an odd number of backslashes. */
+function isEscaped(text: string, at: number): boolean {
+  let start = at
+  while (text[start - 1] === '\\') start -= 1
+  return (at - start) % 2 === 1
+}
+
+function listedHop(entry: string): Hop {
+  return { ...nodeOf(entry), proto: undefined }
 }
 
 const PAIR = /^([!#$%&'*+.^_`|~\w-]+)=(?:"((?:[^"\\]|\\.)*)"|([!#$%&'*+.^_`|~\w-]+))$/
 
-/** The elements of `Forwarded` (RFC 7239 4); one that cannot be read has no address. */
-function forwardedHops(values: readonly string[]): Hop[] {
-  return values
-    .flatMap((value) => split(value, ','))
-    .filter((element) => element.trim() !== '')
-    .map((element) => {
-      const pairs = new Map<string, string>()
-      for (const pair of split(element, ';')) {
-        const [, name = '', quoted, plain = ''] = PAIR.exec(pair.trim()) ?? []
-        pairs.set(name.toLowerCase(), quoted?.replace(/\\(.)/g, '$1') ?? plain)
-      }
-      const node = pairs.has('') ? '' : (pairs.get('for') ?? '')
-      const { ip, port } = nodeOf(node)
-      return { text: ip ?? 'unknown', ip, port, proto: pairs.get('proto') }
-    })
-}
-
-/** At a separator outside of quotes. */
-function split(text: string, separator: string): string[] {
-  const parts: string[] = []
-  let start = 0
-  let isQuoted = false
-  for (let at = 0; at < text.length; at += 1) {
-    const character = text[at]
-    if (isQuoted && character === '\\') at += 1
-    else if (character === '"') isQuoted = !isQuoted
-    else if (character === separator && !isQuoted) {
-      parts.push(text.slice(start, at))
-      start = at + 1
-    }
+/** An element of `Forwarded` (RFC 7239 4); one that cannot be read has no address. */
+function forwardedHop(element: string): Hop {
+  const pairs = new Map<string, string>()
+  for (let end = element.length; end >= 0; ) {
+    const start = lastSeparator(element, end, ';', true)
+    const [, name = '', quoted, plain = ''] = PAIR.exec(element.slice(start + 1, end).trim()) ?? []
+    pairs.set(name.toLowerCase(), quoted?.replace(/\\(.)/g, '$1') ?? plain)
+    end = start
   }
-  return [...parts, text.slice(start)]
+  return { ...nodeOf(pairs.has('') ? '' : (pairs.get('for') ?? '')), proto: pairs.get('proto') }
 }
 
 /** `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`. */

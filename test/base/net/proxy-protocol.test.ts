@@ -87,6 +87,16 @@ describe('a PROXY header that was received', () => {
   })
 
   it.each([
+    ['::ffff:203.0.113.9', '203.0.113.9'],
+    ['::FFFF:cb00:7109', '203.0.113.9'],
+    ['2001:DB8:0:0::9', '2001:db8::9'],
+  ])('has one spelling for an address: %s', (written, ip) => {
+    const header = `PROXY TCP6 ${written} 2001:db8::1 51234 443\r\n`
+    expect(decodeProxyProtocol(Buffer.from(header))?.clientIp).toBe(ip)
+  })
+
+  it.each([
+    'PROXY TCP6 fe80::9%eth0 2001:db8::1 51234 443\r\n',
     'PROXY TCP4 203.0.113.9 192.0.2.1 51234\r\n',
     'PROXY TCP4 2001:db8::9 192.0.2.1 51234 443\r\n',
     'PROXY TCP6 203.0.113.9 192.0.2.1 51234 443\r\n',

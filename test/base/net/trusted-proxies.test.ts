@@ -80,6 +80,37 @@ describe('the trusted proxies', () => {
     expect(proxiesFor('x-forwarded-for').clientOf(fields)?.scheme).toBe(scheme)
   })
 
+  it.each([
+    'for="6.6.6.6',
+    'for=6.6.6.6;x="',
+    'for=6.6.6.6;x="\\',
+    'for="6.6.6.6\\"',
+    '"',
+    '=;,",;',
+  ])('are read whatever a client wrote before them: %j', (forged) => {
+    for (const [own, ip] of [
+      ['for=203.0.113.9', '203.0.113.9'],
+      ['for="[2001:db8::9]:443"', '2001:db8::9'],
+    ] as const) {
+      for (const chain of [own, `${own}, for=10.0.0.7;proto=https`]) {
+        const { clientOf, lines } = proxiesFor('forwarded')
+        expect(clientOf({ forwarded: [`${forged}, ${chain}`] })?.ip).toBe(ip)
+        expect(lines).toEqual([])
+      }
+    }
+  })
+
+  it.each([
+    ['x-forwarded-for', '2001:db8::1'],
+    ['forwarded', 'for="[2001:db8::1]"'],
+  ] as const)('look at the last entries of %s alone', (header, entry) => {
+    const { clientOf } = proxiesFor(header)
+    const own = header === 'forwarded' ? 'for=203.0.113.9' : '203.0.113.9'
+    const values = [`${entry},`.repeat(3_000), own]
+    expect(clientOf({ [header]: values })).toMatchObject({ ip: '203.0.113.9' })
+    expect(clientOf({ [header]: values })?.before).toHaveLength(31)
+  })
+
   it.each<[ForwardingHeader, Record<string, string[]>, RegExp]>([
     ['x-forwarded-for', {}, /did not name the client/],
     ['x-forwarded-for', { 'x-forwarded-for': [' ,'] }, /did not name the client/],
