@@ -116,7 +116,7 @@ export class IncomingRequest {
   toDeviceWhole(target: string, fields: readonly string[], content: Buffer): DeviceRequest {
     const { method } = this.head
     const kept = withoutFields(fields, 'content-length', 'transfer-encoding', 'expect')
-    kept.push('content-length', String(content.length))
+    kept.push('Content-Length', String(content.length))
     return { method, target, fields: kept, content, body: undefined }
   }
 

@@ -47,8 +47,9 @@ export function requestFields(
   passed.push('x-forwarded-for', via + clientIp)
   passed.push('x-forwarded-proto', scheme, 'x-forwarded-host', head.host)
   passed.push('x-real-ip', clientIp, 'forwarded', forwardedElement(clientIp, head.host, scheme))
-  if (head.acceptsTrailers) passed.push('te', 'trailers')
-  if (head.upgrade !== undefined) passed.push('connection', 'Upgrade', 'upgrade', head.upgrade)
+  // In the usual spelling: servers of some devices know no other.
+  if (head.acceptsTrailers) passed.push('TE', 'trailers')
+  if (head.upgrade !== undefined) passed.push('Connection', 'Upgrade', 'Upgrade', head.upgrade)
   return passed
 }
 

@@ -94,10 +94,10 @@ describe('requestFields', () => {
   })
 
   it('lets trailers be asked for, and an upgrade', () => {
-    expect(forwarded('TE', 'gzip, trailers;q=0.5').slice(-2)).toEqual(['te', 'trailers'])
+    expect(forwarded('TE', 'gzip, trailers;q=0.5').slice(-2)).toEqual(['TE', 'trailers'])
     expect(
       forwarded('Connection', 'keep-alive, Upgrade', 'Upgrade', 'websocket').slice(-4),
-    ).toEqual([...['connection', 'Upgrade', 'upgrade', 'websocket']])
+    ).toEqual([...['Connection', 'Upgrade', 'Upgrade', 'websocket']])
   })
 })
 
