@@ -23,7 +23,7 @@ import {
 } from '../../../helpers/http2-frames.ts'
 import { answerOf, connectHttp2, openStream } from '../../../helpers/http2-visitor.ts'
 import { isBehindNode, startIngressSite } from '../../../helpers/ingress-site.ts'
-import { publicRequest } from '../../../helpers/public-request.ts'
+import { type PublicRequest, publicRequest } from '../../../helpers/public-request.ts'
 
 const MIB = 1_048_576
 const EIGHT = Buffer.alloc(8)
@@ -58,10 +58,11 @@ async function siteOf(serve: Serve, first: Buffer | null = SETTINGS_FRAME, answe
       devices.push(device)
     },
   })
-  const visit = () =>
+  const visit = (request: Partial<PublicRequest> = {}) =>
     publicRequest({
       ingress: `http://127.0.0.1:${site.addresses.http.port}`,
       host: 'a.test',
+      ...request,
     })
   return { site, devices, visit, free: site.session.freeSlots }
 }
@@ -311,6 +312,40 @@ describe('a service of HTTP/2 in whose response nobody can trust', () => {
     expect((await visit()).text).toBe('good')
     expect(devices).toHaveLength(2)
   })
+
+  it.each<[string, (id: number) => Buffer]>([
+    ['stream', (id) => frame(RST_STREAM, 0, id, uint32(7))],
+    ['connection', () => frame(GOAWAY, 0, 0, EIGHT)],
+  ])('is asked again with all of the body when it says so of the %s', async (_what, refusal) => {
+    const { visit, devices } = await siteOf((it, id) => it.send(refusal(id)))
+    const answer = await visit({ method: 'POST', body: Buffer.from('hello') })
+    expect(answer.text).toBe('good')
+    await eventually(() => expect(contentBytes(devices[1])).toBe(5))
+  })
+
+  it.each([
+    ['GET', undefined, 'good'],
+    ['PUT', 'hello', 'good'],
+    ['POST', 'hello', 'ERR_GATEWAY_STALE_CONNECTION'],
+    ['PUT', 'x'.repeat(70_000), 'ERR_GATEWAY_STALE_CONNECTION'],
+  ])(
+    'that ends a kept connection under a %s is asked again where it may be: %#',
+    async (...row) => {
+      const [method, text, says] = row
+      const { visit, devices, site } = await siteOf((it, id) => {
+        if (id > 1) it.end()
+        else it.send(responseHead(id), frame(DATA, END_STREAM, id, Buffer.from('first')))
+      })
+      expect((await visit()).text).toBe('first')
+      await eventually(() => expect(site.slots.busy).toBe(0))
+      const body = text === undefined ? {} : { body: Buffer.from(text) }
+      expect((await visit({ method, ...body })).text).toContain(says)
+      expect(devices).toHaveLength(says === 'good' ? 2 : 1)
+      if (says === 'good') {
+        await eventually(() => expect(contentBytes(devices[1])).toBe(text?.length ?? 0))
+      }
+    },
+  )
 
   it.each([0, 2, 8])('gets nothing more of a request that it resets with %d', async (code) => {
     const { site, devices, free } = await siteOf((it, id) => {
