@@ -69,6 +69,8 @@ const DEADLINES: Deadlines = {
 }
 /** The SDK's connect has some more round trips than the preflight. */
 const CONNECT_SHARE = 5
+/** A TCP handshake that takes so long leaves time to start a process before TLS is through. */
+const EARLY_MS = 100
 /** Of the hosted service. */
 const SERVICE_PORT = 443
 /** The SDK reports a silent link `interval + tolerance` after the last answer: 25 s. */
@@ -141,11 +143,15 @@ export class NgrokConnector implements Connector {
     builder.authtoken(request.authtoken.reveal()).metadata(request.metadata)
     if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
     if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
+    const isConnected = new AbortController()
+    void this.#sendAtOnceEarly(request, isConnected.signal)
     try {
       lane.session = await this.#connect(builder, request)
     } catch (error) {
       if (!(error instanceof PoisonedError)) this.#spare.push(wire)
       throw error
+    } finally {
+      isConnected.abort('connected')
     }
     this.#sendAtOnce(request.serverAddr)
     return lane
@@ -183,6 +189,21 @@ export class NgrokConnector implements Connector {
         wire.to?.request.onNotice?.(version)
       })
     return wire
+  }
+
+  /**
+   * On a slow link, in the middle of the SDK's TLS handshake: the authentication would wait for a round trip.
+   * The SDK makes one connect at a time, so each other connection would wait, too.
+   */
+  async #sendAtOnceEarly(
+    { preflightMs = 0, serverAddr }: Omit<ConnectRequest, 'onHeartbeat'>,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { clock = systemClock } = this.#options
+    const handshakeMs = preflightMs / 2
+    if (handshakeMs < EARLY_MS) return
+    await clock.sleep(1.5 * handshakeMs, signal).catch(() => {})
+    if (!signal.aborted) this.#sendAtOnce(serverAddr)
   }
 
   #sendAtOnce(serverAddr = `:${SERVICE_PORT}`): void {

@@ -3,6 +3,7 @@ import type { Visitors, Visits } from '../always-on/visitors.ts'
 import { row, type Trial, type TrialRow } from '../helpers/trials.ts'
 import { LinkSite } from './link-site.ts'
 import { type LinkShape, type Rig, textOf } from './rig.ts'
+import { SHOWS_STAGES, stagesIn } from './stages.ts'
 
 /** Of visitors in each trial with visitors: 1,000 requests. */
 const REQUESTS_MS = 20_000
@@ -26,7 +27,7 @@ const seconds = (ms: number) => `${(ms / 1_000).toFixed(1)} s`
 
 async function withSite<T>(rig: Rig, use: (site: LinkSite) => Promise<T>): Promise<T> {
   rig.shape('device', { rttMs: 0 })
-  const site = await LinkSite.start(rig)
+  const site = await LinkSite.start(rig, {}, SHOWS_STAGES ? { LOG_LEVEL: 'info' } : {})
   try {
     return await use(site)
   } finally {
@@ -169,10 +170,14 @@ async function whileVisited(
   const enough = sleep(REQUESTS_MS)
   await sleep(1_000)
   const since = performance.now()
+  const [loggedBefore, began] = [site.gateway.log.length, Date.now()]
   await act()
   const isBack = (await site.untilOnline(tunnels, BACK_MS)) !== undefined
   const backMs = performance.now() - since
   await enough
+  if (SHOWS_STAGES) {
+    process.stderr.write(`  ${stagesIn(site.gateway.log.slice(loggedBefore), began)}\n`)
+  }
   return { visits: await visitors.stop(), backMs: isBack ? backMs : undefined }
 }
 

@@ -515,6 +515,7 @@ export class AgentSession implements TableEntry {
   async #follow(notice: AgentNotice): Promise<string> {
     if (notice.type === 'drain') return drainedUrl(await this.#drain(notice.withinMs))
     this.#namesToCome.complete()
+    this.#deps.log.info({ session: this.id }, 'all names of the agent are bound')
     return COMPLETED_URL
   }
 

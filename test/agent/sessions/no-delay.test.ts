@@ -1,11 +1,14 @@
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readlinkSync } from 'node:fs'
-import { type AddressInfo, connect, createServer } from 'node:net'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { NgrokConnector } from '../../../src/agent/ngrok-connector.ts'
 import { connectionsTo, NoDelay } from '../../../src/agent/sessions/no-delay.ts'
+import { Secret } from '../../../src/base/secret.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { forward, startDeviceService } from '../../helpers/device-sdk.ts'
+import { eventually } from '../../helpers/eventually.ts'
 import { publicRequest } from '../../helpers/public-request.ts'
 import { connectSdk, startGateway } from '../../helpers/running-gateway.ts'
 import { startTcpService } from '../../helpers/tcp-site.ts'
@@ -73,6 +76,28 @@ describe.runIf(process.platform === 'linux' && hasPython)(
         )
       },
     )
+
+    it('is set on a slow link before the SDK authenticates', async () => {
+      const accepted: Socket[] = []
+      // As a gateway whose part of the TLS handshake is still on its way.
+      const service = await startTcpService((socket) => void accepted.push(socket))
+      const { log } = captureLog()
+      const connecting = new NgrokConnector({ version: '0', log, isNoDelay: true }).connect({
+        authtoken: new Secret('authtoken'),
+        serverAddr: `localhost:${service.port}`,
+        caCert: undefined,
+        metadata: '',
+        preflightMs: 400,
+        onLost: () => {},
+        onHeartbeat: () => {},
+        onCommand: () => {},
+        onDuplicate: () => {},
+      })
+      connecting.catch(() => {})
+      await eventually(async () => expect(await stateOf(service.port)).toEqual([true]))
+      for (const socket of accepted) socket.resetAndDestroy()
+      await expect(connecting).rejects.toThrow()
+    })
 
     it('does nothing where there is no connection', async () => {
       const service = await startTcpService(() => {})

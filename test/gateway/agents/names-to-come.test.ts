@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { awaitedIn } from '../../../src/agent/sessions/gateway-notice.ts'
+import { awaitedNotice } from '../../../src/gateway/agents/agent-notice.ts'
 import { deviceMetadata, forward, startDeviceService, visit } from '../../helpers/device-sdk.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
@@ -58,6 +60,21 @@ async function lostDevice({
     registry,
   }
 }
+
+it('says as many names that visitors wait for as the agent reads, the longest wait first', () => {
+  const hosts = Array.from({ length: 40 }, (_, n) => `${n}-${'x'.repeat(200)}.site.test`)
+  const due = new Set(hosts)
+  const said: string[] = []
+  let notices = 0
+  while (due.size > 0) {
+    const { Version } = awaitedNotice(due) as { Version: string }
+    expect(awaitedIn(Version).length).toBeGreaterThan(0)
+    said.push(...awaitedIn(Version))
+    notices += 1
+  }
+  expect(said).toEqual(hosts)
+  expect(notices).toBeLessThan(5)
+})
 
 describe('names that their device has not bound again yet', () => {
   it('are waited for as long as the device goes through its names, and not longer than they are wanted', async () => {
