@@ -1,33 +1,24 @@
 /**
- * `frame-sender-process.ts JSON`: opens connections one after the other, see `FrameSending`. It ends
- * when the last one has closed.
+ * `frame-sender-process.ts PORT CONNECTIONS TEXT`: opens connections one after the other, and sends the
+ * text on each. It ends when the other side has closed the last one.
  */
 import { once } from 'node:events'
 import { connect } from 'node:tls'
-import type { FrameSending } from './frame-sender.ts'
 
-const [json = ''] = process.argv.slice(2)
-const { port, opening, piece, connections } = JSON.parse(json) as FrameSending
-const [begin, more] = [Buffer.from(opening, 'latin1'), Buffer.from(piece, 'latin1')]
+const [port, connections, text = ''] = process.argv.slice(2)
 
-for (let n = 0; n < connections; n += 1) {
+for (let n = 0; n < Number(connections); n += 1) {
   const socket = connect({
     host: '127.0.0.1',
-    port,
+    port: Number(port),
     servername: 'a.test',
     ALPNProtocols: ['h2'],
     rejectUnauthorized: false,
   })
   socket.on('error', () => {}).resume()
-  const closed = once(socket, 'close')
+  // A reset is an end, too.
+  const closed = new Promise((resolve) => socket.once('close', resolve))
   await once(socket, 'secureConnect')
-  socket.write(begin)
-  const sendAll = () => {
-    while (!socket.destroyed && socket.write(more)) {}
-  }
-  if (more.length > 0) {
-    socket.on('drain', sendAll)
-    sendAll()
-  }
+  socket.write(text)
   await closed
 }

@@ -5,22 +5,16 @@ import { onTestFinished } from 'vitest'
 
 const PROCESS = join(import.meta.dirname, 'frame-sender-process.ts')
 
-/** What a client sends on each connection, until the other side closes it. */
-export interface FrameSending {
-  readonly port: number
-  readonly connections: number
-  /** Sent first; bytes as Latin-1. */
-  readonly opening: string
-  /** Sent again and again after it; empty: nothing. */
-  readonly piece: string
-}
-
 /**
- * Sends from a process of its own, which goes on while this one is busy, as a client elsewhere does.
- * Resolves when the last connection has closed.
+ * Sends a text on connections of HTTP/2, one after the other, from a process of its own: it closes
+ * while this process is still busy with the end, as a client elsewhere does.
  */
-export async function sendFromElsewhere(sending: FrameSending): Promise<void> {
-  const args = ['--import', 'tsx', PROCESS, JSON.stringify(sending)]
+export async function sendFromElsewhere(
+  port: number,
+  connections: number,
+  text: string,
+): Promise<void> {
+  const args = ['--import', 'tsx', PROCESS, `${port}`, `${connections}`, text]
   const child = spawn(process.execPath, args, { stdio: ['ignore', 'inherit', 'inherit'] })
   onTestFinished(() => void child.kill('SIGKILL'))
   const [code] = await once(child, 'exit')

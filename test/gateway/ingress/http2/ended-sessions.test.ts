@@ -16,12 +16,8 @@ describe('connections that break a rule before they acknowledge settings', () =>
   it('leave nothing in memory', async () => {
     const site = await startIngressSite({ service: 1 })
     const before = held()
-    await sendFromElsewhere({
-      port: site.addresses.https.port,
-      connections: CONNECTIONS,
-      opening: 'GET / HTTP/1.1\r\n\r\n',
-      piece: '',
-    })
+    const { port } = site.addresses.https
+    await sendFromElsewhere(port, CONNECTIONS, 'GET / HTTP/1.1\r\n\r\n')
     await eventually(() => expect(held() - before).toBeLessThan(FEW), 5_000)
   })
 })
