@@ -60,6 +60,7 @@ describe('the trusted proxies', () => {
       ['for="203.0.113.9";by="a, b; for=10.0.0.1"'],
       { ip: '203.0.113.9', scheme: undefined, before: [] },
     ],
+    [['for="203.0.113.9";by="a, b\\"c"'], { ip: '203.0.113.9', scheme: undefined, before: [] }],
     [
       ['for=_hidden, for=203.0.113.9'],
       { ip: '203.0.113.9', scheme: undefined, before: ['unknown'] },

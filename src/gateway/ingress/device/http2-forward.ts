@@ -121,8 +121,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     } catch (error) {
       // A connection that is gone, or a head that Node does not send.
       context.log.debug({ err: error }, 'request not sent')
-      if (proxy.isReused && !this.#hasTriedAgain) this.#tryAgain()
-      else this.#fail('broken')
+      this.#fail('broken')
       return
     }
     if (body) {
