@@ -245,8 +245,8 @@ function isUnverified({ state, reachable }: OwnEndpointStatus): boolean {
 
 /** Told beside the tunnels' own troubles, by service. */
 function isUpstreamTrouble({ spec, status }: Tunnel): boolean {
-  const { state, lastError, upstream, upstreamSettings } = status
-  const problem = upstreamProblem(spec.forwardsTo, upstream, upstreamSettings)
+  const { state, lastError, upstream, upstreamSettings, visitors } = status
+  const problem = upstreamProblem(spec.forwardsTo, upstream, upstreamSettings, visitors?.busy)
   return state === 'online' && problem !== undefined && problem.detail === lastError
 }
 
@@ -255,6 +255,7 @@ const UPSTREAM_SENTENCES: Partial<Record<Upstream | 'unhealthy', (services: stri
   down: (services) => `no answer from ${services}: start the upstream`,
   unhealthy: (services) =>
     `health check failed for ${services}: start the upstream or check its log`,
+  busy: (services) => `all connections of ${services} are in use: close unneeded streams`,
   slow: (services) => `requests to ${services} time out: check whether the upstream hangs`,
   garbage: (services) => `no valid HTTP from ${services}: check which service listens there`,
   old_tls: (services) => `${services} only offers old TLS: update it or allow it`,

@@ -9,6 +9,7 @@ import type { SupervisedStatus } from './tunnel-supervisor.ts'
 import type { Upstream } from './upstreams/upstream-check.ts'
 import type { UpstreamSettings } from './upstreams/upstream-options.ts'
 import { upstreamProblem } from './upstreams/upstream-problem.ts'
+import type { UpstreamLoad } from './upstreams/visitor-report.ts'
 
 /** What tunnels show of the link. */
 type LinkOfTunnels = Pick<LinkStatus, 'state' | 'since'> & {
@@ -74,8 +75,9 @@ export function withUpstreamTrouble<T extends Pick<TunnelStatus, 'state' | 'reas
   status: T,
   service: string,
   settings: UpstreamSettings,
+  load?: UpstreamLoad | undefined,
 ): T & Pick<TunnelStatus, 'reason' | 'remedy' | 'lastError'> {
-  const problem = upstreamProblem(service, status.upstream, settings)
+  const problem = upstreamProblem(service, status.upstream, settings, load)
   if (!problem || status.state !== 'online' || status.reason) return status
   const { reason, remedy, detail } = problem
   return { ...status, reason, remedy, lastError: detail }

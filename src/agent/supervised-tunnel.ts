@@ -218,7 +218,8 @@ function viewOf(facts: ViewFacts, upstreams: TunnelUpstreams): Tunnel {
   const { link, reachable, movedMs } = around
   const upstreamSettings = upstreams.settingsOf(stored.spec)
   const status = shownStatus(withMovedTimes(facts.own, movedMs), link, upstream)
-  const shown = withUpstreamTrouble(status, stored.spec.forwardsTo, upstreamSettings)
+  const { forwardsTo } = stored.spec
+  const shown = withUpstreamTrouble(status, forwardsTo, upstreamSettings, visitors?.busy)
   return { ...stored, url, status: { ...shown, reachable, visitors, upstreamSettings } }
 }
 

@@ -21,6 +21,7 @@ const UPSTREAM_STATES = [
   'up',
   'down',
   'slow',
+  'busy',
   'garbage',
   'untrusted',
   'old_tls',

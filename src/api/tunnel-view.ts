@@ -43,7 +43,7 @@ export const TunnelStatusView = TunnelView.extend({
   ...problemFields,
   reachable: ReachableView,
   upstream: z
-    .enum(['up', 'down', 'slow', 'garbage', 'untrusted', 'old_tls', 'unknown'])
+    .enum(['up', 'down', 'slow', 'busy', 'garbage', 'untrusted', 'old_tls', 'unknown'])
     .describe('state of the upstream, from health checks and from responses to visitors'),
   upstream_settings: z
     .strictObject({
@@ -53,6 +53,7 @@ export const TunnelStatusView = TunnelView.extend({
       proxy_protocol: z.literal([1, 2]).optional(),
       verify_tls: z.boolean(),
       tls_min_version: z.enum(TLS_MIN_VERSIONS).optional(),
+      max_connections: z.number().optional(),
     })
     .describe('upstream options in effect, from the tunnel or the settings'),
   pooling_enabled: z
@@ -60,11 +61,19 @@ export const TunnelStatusView = TunnelView.extend({
     .describe('whether other devices of the account can share the address'),
   visitors: z
     .strictObject({
-      state: z.enum(['answered', 'slow', 'garbage', 'unreachable']),
+      state: z.enum(['answered', 'slow', 'busy', 'garbage', 'unreachable']),
       answered: z.number(),
       abandoned: z.number(),
       failed: z.number(),
       oldest_wait_ms: z.number(),
+      busy: z
+        .strictObject({
+          connections: z.number().describe('open connections, as many as the upstream accepts'),
+          streams: z.number().describe('of these, with an open-ended stream such as a WebSocket'),
+          waiting: z.number().describe('requests that wait for a connection'),
+        })
+        .optional()
+        .describe('only if the state is busy'),
     })
     .nullable()
     .describe(
@@ -93,8 +102,8 @@ export function tunnelSpecView({ spec }: Tunnel): TunnelSpecView {
 }
 
 function visitorsView(report: VisitorReport): TunnelStatusView['visitors'] {
-  const { state, answered, abandoned, failed, oldestWaitMs } = report
-  return { state, answered, abandoned, failed, oldest_wait_ms: oldestWaitMs }
+  const { oldestWaitMs, busy, ...counts } = report
+  return { ...counts, oldest_wait_ms: oldestWaitMs, ...(busy && { busy }) }
 }
 
 export function tunnelStatusView(tunnel: Tunnel, inForce: JsonObject): TunnelStatusView {

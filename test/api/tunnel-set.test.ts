@@ -37,6 +37,7 @@ const SECURE = {
     proxy_protocol: 1,
     verify_tls: false,
     tls_min_version: '1.0',
+    max_connections: 6,
   },
 } satisfies TunnelSpecView & {
   upstream: { [Name in keyof UpstreamOptions]-?: NonNullable<UpstreamOptions[Name]> }

@@ -22,8 +22,8 @@ export const hasChromium = existsSync(CHROMIUM)
 
 type ColorScheme = 'light' | 'dark'
 
-export function launchChromium(): Promise<Browser> {
-  return chromium.launch({ executablePath: CHROMIUM, args: FLAGS })
+export function launchChromium(flags: readonly string[] = []): Promise<Browser> {
+  return chromium.launch({ executablePath: CHROMIUM, args: [...FLAGS, ...flags] })
 }
 
 export interface OpenPage {

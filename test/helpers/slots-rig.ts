@@ -6,6 +6,7 @@ import type {
   StreamClient,
   StreamWaiter,
 } from '../../src/gateway/streams/proxy-stream.ts'
+import type { ServiceConnections } from '../../src/gateway/streams/service-connections.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'
 import {
   type DeviceLink,
@@ -99,9 +100,10 @@ export async function startSlots({ session: its, limits, link, isStuck }: SlotsR
   const clock = new ManualClock()
   const own = { reserved: 0, ...limits }
   const slots = new StreamSlots({ session, clock, limits: own, ...(link && { link }) })
-  const createPool = (id: string) =>
+  const createPool = (id: string, service?: ServiceConnections) =>
     new StreamPool({
       slots,
+      service,
       proxyHeader: (clientAddr) => encodeProxyHeader({ id, protocol: 'https' }, clientAddr),
     })
   return { device, session, clock, slots, createPool }

@@ -143,5 +143,6 @@ function settingsOf(
     ...(upstream.proxy_protocol && { proxy_protocol: upstream.proxy_protocol }),
     verify_tls: upstream.verify_tls ?? true,
     ...(upstream.tls_min_version && { tls_min_version: upstream.tls_min_version }),
+    ...(upstream.max_connections && { max_connections: upstream.max_connections }),
   }
 }

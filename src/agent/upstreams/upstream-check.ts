@@ -119,7 +119,9 @@ export class UpstreamCheck {
       watched.dueAt = now
     } else {
       watched.pauseMs = timings.intervalMs
-      if (isAsked) watched.dueAt = now + timings.intervalMs * BELIEVED_PAUSES
+      // A busy service refuses our connection as well, and would be called down.
+      const pauses = event === 'crowded' ? 2 * BELIEVED_PAUSES : BELIEVED_PAUSES
+      if (isAsked) watched.dueAt = now + timings.intervalMs * pauses
       this.#become(watched, event)
     }
     this.#wakeUp.set()
@@ -170,7 +172,7 @@ export class UpstreamCheck {
   /** A service that visitors got nothing sensible from is asked as they do. */
   #questionFor({ how: { health, http2 }, state }: Watched): UpstreamQuestion['http'] {
     if (health.startsWith('/')) return { method: 'GET', path: health, http2 }
-    const isDoubted = state === 'slow' || state === 'garbage'
+    const isDoubted = state === 'slow' || state === 'garbage' || state === 'busy'
     return isDoubted ? { method: 'HEAD', path: '/', http2 } : undefined
   }
 

@@ -17,6 +17,8 @@ export interface UpstreamOptions {
   readonly verify_tls?: boolean | undefined
   /** The oldest TLS that a service may speak. Given at all, weak ciphers and short keys will do, too. */
   readonly tls_min_version?: TlsMinVersion | undefined
+  /** How many connections it takes at once; without it, our gateway learns that. */
+  readonly max_connections?: number | undefined
 }
 
 export const TLS_MIN_VERSIONS = ['1.0', '1.1', '1.2'] as const
@@ -45,6 +47,9 @@ export const DEFAULT_UPSTREAM: UpstreamSettings = {
 export const TIMEOUT_RANGE = 'must be a whole number of seconds from 1 to 3600'
 export const HEALTH_FORM = 'must be off, tcp, or a path such as /healthz'
 export const TLS_MIN_VERSION_FORM = 'must be 1.0, 1.1 or 1.2, as text'
+/** As many as a device has streams. */
+const MAX_MAX_CONNECTIONS = 448
+export const MAX_CONNECTIONS_RANGE = `must be a whole number from 1 to ${MAX_MAX_CONNECTIONS}`
 export const PROXY_PROTOCOL_FORM = 'must be the number 1 or 2'
 const HEALTH = /^(off|tcp|\/[!-~]{0,255})$/
 
@@ -87,5 +92,13 @@ export const UpstreamOptionsSchema = z.strictObject({
     .optional()
     .describe(
       'for old https upstreams: oldest TLS version, 1.0, 1.1 or 1.2; also allows weak ciphers and short keys; default: 1.2 without them',
+    ),
+  max_connections: z
+    .int(MAX_CONNECTIONS_RANGE)
+    .min(1, MAX_CONNECTIONS_RANGE)
+    .max(MAX_MAX_CONNECTIONS, MAX_CONNECTIONS_RANGE)
+    .optional()
+    .describe(
+      'connections that the upstream accepts at once; further requests wait at the gateway; default: learned from refused connections',
     ),
 })

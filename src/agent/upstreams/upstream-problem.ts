@@ -1,8 +1,13 @@
 import type { Problem } from '../problem.ts'
 import type { UpstreamSettings } from './upstream-options.ts'
 import type { Upstream } from './upstream-state.ts'
+import type { UpstreamLoad } from './visitor-report.ts'
 
-type Trouble = (service: string, settings: UpstreamSettings) => Pick<Problem, 'detail' | 'remedy'>
+type Trouble = (
+  service: string,
+  settings: UpstreamSettings,
+  load: UpstreamLoad | undefined,
+) => Pick<Problem, 'detail' | 'remedy'>
 
 /** States that visitors suffer from, each with what it is and what to do. */
 const TROUBLES: Partial<Record<Upstream, Trouble>> = {
@@ -16,6 +21,13 @@ const TROUBLES: Partial<Record<Upstream, Trouble>> = {
   slow: (service, { timeout }) => ({
     detail: `${service} accepts connections but does not answer in time`,
     remedy: `The upstream on ${service} hangs or is overloaded. Restart it, or raise the timeout of ${timeout} s with upstream.timeout or AGENT_UPSTREAM_TIMEOUT.`,
+  }),
+  busy: (service, { max_connections: max }, load) => ({
+    detail: `${service} is busy: ${loadText(load)}`,
+    remedy:
+      max === undefined
+        ? `Close streams that are not needed, such as camera views, or raise the connection limit of the upstream on ${service}.`
+        : `Close streams that are not needed, such as camera views, or raise upstream.max_connections of the tunnel above ${max} if ${service} accepts more.`,
   }),
   garbage: (service) => ({
     detail: `${service} does not answer with HTTP, or closes the connection during a response`,
@@ -32,6 +44,13 @@ const TROUBLES: Partial<Record<Upstream, Trouble>> = {
         ? `Update the upstream on ${service}, or use its HTTP port.`
         : `Update the upstream on ${service}, or set upstream.tls_min_version of the tunnel to "1.0". That also allows weak ciphers.`,
   }),
+}
+
+function loadText(load: UpstreamLoad | undefined): string {
+  if (!load) return 'all its connections are in use'
+  const { connections, streams, waiting } = load
+  const byStreams = streams > 0 ? `, ${streams} by open-ended streams` : ''
+  return `all ${connections} connections are in use${byStreams}, requests waiting: ${waiting}`
 }
 
 /** Who is never asked is known by what visitors get, and they get the same for both. */
@@ -53,7 +72,8 @@ export function upstreamProblem(
   service: string,
   upstream: Upstream,
   settings: UpstreamSettings,
+  load?: UpstreamLoad | undefined,
 ): Problem | undefined {
-  const trouble = TROUBLES[upstream]?.(service, settings)
+  const trouble = TROUBLES[upstream]?.(service, settings, load)
   return trouble && { reason: 'upstream', ...trouble, permanent: false }
 }

@@ -13,23 +13,36 @@ const Report = z.object({
   abandoned: Count,
   failed: Count,
   oldest_wait_ms: Count,
+  busy: z.object({ connections: Count, streams: Count, waiting: Count }).optional(),
 })
 const Notice = z.object({ 'device-agent': z.object({ visitors: z.array(Report) }) })
 
 /** What visitors of one tunnel got, as our gateway told it last. Counts are since it opened there. */
 export interface VisitorReport {
-  readonly state: z.infer<typeof Report>['state']
+  readonly state: z.infer<typeof Report>['state'] | 'busy'
   readonly answered: number
   /** Left before an answer began. */
   readonly abandoned: number
   /** Got an error because of the service. */
   readonly failed: number
   readonly oldestWaitMs: number
+  /** With the state `busy`. */
+  readonly busy?: UpstreamLoad | undefined
+}
+
+/** How the connections to a service are used that takes no more of them. */
+export interface UpstreamLoad {
+  readonly connections: number
+  /** Those of them with a stream that has no end in sight. */
+  readonly streams: number
+  /** Requests that wait for one. */
+  readonly waiting: number
 }
 
 const EVENTS: Record<VisitorReport['state'], UpstreamEvent> = {
   answered: 'answered',
   slow: 'hung',
+  busy: 'crowded',
   garbage: 'garbled',
   unreachable: 'failed',
 }
@@ -41,8 +54,10 @@ export function eventOf({ state }: VisitorReport): UpstreamEvent {
 /** The reports in a notice, by host; empty for any other text. */
 export function visitorReportsIn(text: string): Map<string, VisitorReport> {
   const reports = new Map<string, VisitorReport>()
-  for (const { host, oldest_wait_ms: oldestWaitMs, ...counts } of parse(text)) {
-    reports.set(host, { ...counts, oldestWaitMs })
+  for (const { host, oldest_wait_ms: oldestWaitMs, busy, state, ...counts } of parse(text)) {
+    // Agents that know nothing of busy services are told that they are slow.
+    const load = busy && { busy }
+    reports.set(host, { ...counts, state: busy ? 'busy' : state, oldestWaitMs, ...load })
   }
   return reports
 }

@@ -15,6 +15,7 @@ const STATE_TONES = {
 const UPSTREAM_TONES = {
   up: 'good',
   slow: 'wait',
+  busy: 'wait',
   down: 'bad',
   garbage: 'bad',
   untrusted: 'bad',
@@ -23,6 +24,7 @@ const UPSTREAM_TONES = {
 const UPSTREAMS = {
   up: 'answers',
   slow: 'slow',
+  busy: 'busy',
   down: 'not responding',
   garbage: 'not HTTP',
   untrusted: 'certificate not trusted',

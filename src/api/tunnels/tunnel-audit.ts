@@ -26,6 +26,7 @@ const OPEN_FIELDS = new Set([
   'upstream.proxy_protocol',
   'upstream.verify_tls',
   'upstream.tls_min_version',
+  'upstream.max_connections',
   'pooling_enabled',
 ])
 
@@ -42,6 +43,7 @@ function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> 
     'upstream.proxy_protocol': upstream?.proxy_protocol,
     'upstream.verify_tls': upstream?.verify_tls,
     'upstream.tls_min_version': upstream?.tls_min_version,
+    'upstream.max_connections': upstream?.max_connections,
     pooling_enabled: isPooled,
   }
 }

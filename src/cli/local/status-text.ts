@@ -20,6 +20,7 @@ const UPSTREAM_COLOURS: Readonly<Partial<Record<TunnelStatusView['upstream'], Co
   up: 'green',
   down: 'red',
   slow: 'yellow',
+  busy: 'yellow',
   garbage: 'red',
   untrusted: 'red',
   old_tls: 'red',

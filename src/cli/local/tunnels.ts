@@ -17,6 +17,7 @@ interface AddOptions extends Options {
   readonly proxyProtocol?: string
   readonly verifyTls: boolean
   readonly tlsMinVersion?: string
+  readonly maxConnections?: string
   readonly http2?: boolean
   readonly upstreamTimeout?: string
   readonly health?: string
@@ -68,6 +69,7 @@ export function tunnelsCommand(context: CommandContext): Command {
       '--tls-min-version <version>',
       'for old https:// upstreams: 1.0, 1.1 or 1.2; also allows weak ciphers and short keys',
     )
+    .option('--max-connections <count>', 'connections that the upstream accepts at once')
     .action((domain: string, target: string, options: AddOptions) =>
       add(context, { domain, forwards_to: target }, options),
     )
@@ -155,6 +157,7 @@ async function add(
 /** What is said on the command line alone; the settings say the rest. */
 function upstreamOf(options: AddOptions): { readonly upstream?: object } {
   const { proxyProtocol, verifyTls, tlsMinVersion, http2, upstreamTimeout, health } = options
+  const { maxConnections } = options
   const upstream = {
     ...(upstreamTimeout !== undefined && { timeout: Number(upstreamTimeout) }),
     ...(health !== undefined && { health }),
@@ -162,6 +165,7 @@ function upstreamOf(options: AddOptions): { readonly upstream?: object } {
     ...(proxyProtocol !== undefined && { proxy_protocol: Number(proxyProtocol) }),
     ...(!verifyTls && { verify_tls: false }),
     ...(tlsMinVersion !== undefined && { tls_min_version: tlsMinVersion }),
+    ...(maxConnections !== undefined && { max_connections: Number(maxConnections) }),
   }
   return Object.keys(upstream).length === 0 ? {} : { upstream }
 }

@@ -481,6 +481,8 @@ export class AgentSession implements TableEntry {
     const before = findPredecessor({ ...binding, isShared, isPooled }, this, this.#deps)
     // Other binds of the account may have come first.
     checkQuota(binding, before?.endpoint, this.#deps)
+    const { answerMs, maxConnections } = upstreamNoticeIn(binding.metadata) ?? {}
+    const serviceKey = `${maxConnections ?? ''} ${binding.forwardsTo}`
     const endpoint: AgentEndpoint = {
       ...binding,
       type: 'agent',
@@ -491,11 +493,12 @@ export class AgentSession implements TableEntry {
         proxyHeader: (clientAddr) => encodeProxyHeader({ id, protocol }, clientAddr),
         proxyProtocol,
         ready: heard,
+        service: this.#slots.serviceOf(serviceKey, maxConnections),
       }),
       sessionId: this.id,
       openedAt: this.#deps.clock.now(),
       traffic: new EndpointTraffic(),
-      answerMs: upstreamNoticeIn(binding.metadata)?.answerMs,
+      answerMs,
     }
     this.#endpoints.set(id, endpoint)
     this.#hasBound = true

@@ -9,6 +9,7 @@ const Notice = z.object({
     upstream: z.object({
       timeout_s: z.number().int().min(1).max(MAX_SECONDS).optional(),
       proxy_protocol: z.literal([1, 2]).optional(),
+      max_connections: z.number().int().min(1).optional(),
     }),
   }),
 })
@@ -19,6 +20,8 @@ export interface UpstreamNotice {
   readonly answerMs: number | undefined
   /** Each connection begins with this version of the PROXY header, of which the SDK knows nothing. */
   readonly proxyProtocol: ProxyProtocol | undefined
+  /** How many connections the service takes at once. */
+  readonly maxConnections: number | undefined
 }
 
 /**
@@ -31,8 +34,10 @@ export function upstreamNoticeIn(metadata: string): UpstreamNotice | undefined {
   try {
     const { data } = Notice.safeParse(JSON.parse(metadata))
     if (!data) return undefined
-    const { timeout_s: seconds, proxy_protocol: proxyProtocol } = data['device-agent'].upstream
-    return { answerMs: seconds && seconds * 1_000, proxyProtocol }
+    const { upstream } = data['device-agent']
+    const { timeout_s: seconds, proxy_protocol: proxyProtocol } = upstream
+    const { max_connections: maxConnections } = upstream
+    return { answerMs: seconds && seconds * 1_000, proxyProtocol, maxConnections }
   } catch {
     return undefined
   }

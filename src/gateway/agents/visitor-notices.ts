@@ -3,6 +3,7 @@ import { SlidingLog } from '../../base/limit/sliding-log.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import { countsSince, type OutcomeCounts } from '../endpoints/visitor-outcomes.ts'
 import { judgeVisitors, type VisitorState } from '../endpoints/visitor-state.ts'
+import type { ServicePressure } from '../streams/service-connections.ts'
 
 /** Between two looks; what happens meanwhile is one piece of news. */
 const LOOK_MS = 2_000
@@ -13,7 +14,7 @@ const PER_MINUTE = 5
 /** Longer texts have not been tried with the SDK. */
 const MAX_BYTES = 3_000
 
-const TROUBLES: ReadonlySet<VisitorState> = new Set(['slow', 'garbage', 'unreachable'])
+const TROUBLES: ReadonlySet<VisitorState> = new Set(['slow', 'busy', 'garbage', 'unreachable'])
 
 export interface VisitorNoticesOptions {
   readonly clock: Clock
@@ -29,6 +30,8 @@ interface Watched {
   isDue: boolean
   oldestWaitMs: number
   seen: OutcomeCounts
+  /** Of its service, when it took no more connections at a look. */
+  pressure: ServicePressure | undefined
 }
 
 /**
@@ -59,6 +62,7 @@ export class VisitorNotices {
       isDue: false,
       oldestWaitMs: 0,
       seen: { ...outcomes.counts },
+      pressure: undefined,
     })
     outcomes.onNews = () => {
       this.#active.add(endpoint)
@@ -104,7 +108,11 @@ export class VisitorNotices {
     watched.oldestWaitMs = outcomes.oldestWaitMs(now)
     const counts = countsSince(outcomes.counts, watched.seen)
     const { oldestWaitMs } = watched
-    const state = judgeVisitors({ counts, oldestWaitMs, longestMs: outcomes.longestMs })
+    const { slots, service } = endpoint.streams
+    const pressure = service && slots.pressureAt(service)
+    watched.pressure = pressure ?? watched.pressure
+    const busyMs = pressure?.oldestWaitMs
+    const state = judgeVisitors({ counts, oldestWaitMs, longestMs: outcomes.longestMs, busyMs })
     watched.seen = { ...outcomes.counts }
     if (state === undefined) return
     watched.state = state
@@ -144,16 +152,23 @@ export class VisitorNotices {
   }
 }
 
-function entryOf({ traffic }: AgentEndpoint, { host, state, oldestWaitMs }: Watched): object {
+function entryOf({ traffic }: AgentEndpoint, watched: Watched): object {
+  const { host, state, oldestWaitMs, pressure } = watched
   const { answered, garbage, unreachable, late, abandoned } = traffic.outcomes.counts
   return {
     host,
-    state,
+    // Older agents know no other word for it.
+    state: state === 'busy' ? 'slow' : state,
+    ...(state === 'busy' && pressure && { busy: loadOf(pressure) }),
     answered,
     abandoned,
     failed: garbage + unreachable + late,
     oldest_wait_ms: Math.round(oldestWaitMs),
   }
+}
+
+function loadOf({ connections, streams, waiting }: ServicePressure): object {
+  return { connections, streams, waiting }
 }
 
 /** The Update command, whose version the SDK hands on as it is. */

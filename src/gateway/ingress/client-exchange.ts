@@ -94,6 +94,11 @@ export class ClientExchange implements ResponseOwner {
     return { rate: this.#meter?.rate, isHeldUp: this.client.unreadBytes > 0 }
   }
 
+  /** See `StreamWaiter`. */
+  get isLasting(): boolean {
+    return this.isSwitched || (this.#isStream && this.#state.name === 'responding')
+  }
+
   /** Gives the device's stream up for somebody else's sake. */
   evict(): void {
     const isCut = this.isSwitched || this.writer.hasBegun
@@ -190,8 +195,9 @@ export class ClientExchange implements ResponseOwner {
     }
     this.#watch ??= new ProgressWatch(this.context.limits)
     const { bodyBytes, isAwaited } = this.request
-    // To be handed on is a move as well, before any byte comes back.
-    const passedOn = 'forward' in state && state.forward ? state.forward.passedOn + 1 : 0
+    // To be handed on is a move as well, and to get a stream, before any byte comes back.
+    const forward = 'forward' in state ? state.forward : undefined
+    const passedOn = forward ? forward.passedOn + (forward.wasSent ? 2 : 1) : 0
     const movedBytes = bodyBytes + passedOn + this.writer.bytes
     const awaitedBodyBytes = isAwaited ? bodyBytes : undefined
     // A visitor that takes nothing is no quiet stream.

@@ -73,6 +73,12 @@ export const EDGE_ERRORS = {
     sentence: 'The device is at its limit of concurrent requests. Try again in a moment.',
     retryAfterS: 1,
   },
+  ERR_GATEWAY_BUSY: {
+    status: 503,
+    sentence:
+      'The local service of the device is at its limit of connections. Try again in a moment.',
+    retryAfterS: 5,
+  },
   ERR_GATEWAY_LINK_FULL: {
     status: 503,
     sentence:
@@ -94,6 +100,7 @@ export type EdgeErrorCode = keyof typeof EDGE_ERRORS
 export const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
   saturated: 'ERR_GATEWAY_SATURATED',
   silent: 'ERR_GATEWAY_AWAY',
+  busy: 'ERR_GATEWAY_BUSY',
   'link-full': 'ERR_GATEWAY_LINK_FULL',
   lost: 'ERR_NGROK_3210',
   unreachable: 'ERR_NGROK_8012',

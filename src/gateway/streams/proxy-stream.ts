@@ -1,13 +1,15 @@
 import type { ConnectionEnds } from '../../base/net/proxy-protocol.ts'
 import { MuxadoError } from '../../muxado/error-code.ts'
 import type { Stream, StreamHandler } from '../../muxado/stream.ts'
+import type { ServiceConnections } from './service-connections.ts'
 import type { ClientHolding } from './shares.ts'
 
 /**
  * Why an exchange gets no stream. `saturated`: the device has no stream for it, nor in good time.
- * `silent`: nor does it answer at all.
+ * `silent`: nor does it answer at all. `busy`: its service takes no connection more, nor in good time.
+ * `unreachable`: nor does it take any.
  */
-export type NoStreamReason = 'saturated' | 'silent' | 'session-over'
+export type NoStreamReason = 'saturated' | 'silent' | 'busy' | 'unreachable' | 'session-over'
 
 /** What a request says of a login, as far as it matters for the choice of a stream. */
 export interface LoginStep {
@@ -54,12 +56,16 @@ export interface StreamWaiter {
   onNoStream(reason: NoStreamReason): void
   /** Asked while it has the stream. */
   readonly pace: Pace
+  /** It may keep the stream for hours: a WebSocket, or a response without an end in sight. */
+  readonly isLasting?: boolean
   /** It has to give the stream up, because others wait. */
   evict(): void
 }
 
 /** Where a stream comes from, and goes back to. */
 export interface ProxyStreamOwner {
+  /** What it leads to. */
+  readonly service: ServiceConnections | undefined
   /** It is free for another exchange. */
   takeBack(stream: ProxyStream): void
   /** It is unused, and free for the same visitor's connection alone. */
@@ -68,6 +74,8 @@ export interface ProxyStreamOwner {
   drop(stream: ProxyStream): void
   /** The service closed it without notice, unused or while a request was on its way. */
   onStale(): void
+  /** The service has answered on it. */
+  onHeard(): void
   /** It carries another protocol than HTTP from now on, for as long as that likes. */
   onSwitch(): void
   /** The slot is free. Follows on `drop`, once. */
@@ -110,9 +118,19 @@ export class ProxyStream implements StreamHandler {
     return this.#isReused
   }
 
+  /** Of no use any more. */
+  get isGivenUp(): boolean {
+    return this.#state === 'retired' || this.#state === 'closed'
+  }
+
   /** True for an upgraded connection, which nobody waits for. */
   get isSwitched(): boolean {
     return this.#isSwitched
+  }
+
+  /** The service has answered on it. */
+  markHeard(): void {
+    this.owner.onHeard()
   }
 
   /** A 101 was answered on it. */

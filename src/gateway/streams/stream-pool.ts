@@ -7,6 +7,7 @@ import {
   type StreamClient,
   type StreamWaiter,
 } from './proxy-stream.ts'
+import type { RefusalKind, ServiceConnections } from './service-connections.ts'
 import { Holding } from './shares.ts'
 import type { StreamSlots } from './stream-slots.ts'
 import type { SlotUser } from './waiting-line.ts'
@@ -35,6 +36,8 @@ export interface StreamPoolOptions {
    * who asks sooner waits. Without it, the agent knows the endpoint already.
    */
   readonly ready?: Promise<void>
+  /** See `SlotUser`. */
+  readonly service?: ServiceConnections | undefined
 }
 
 /**
@@ -55,6 +58,7 @@ export interface StreamPoolOptions {
 export class StreamPool implements SlotUser, ProxyStreamOwner {
   readonly slots: StreamSlots
   readonly holding = new Holding()
+  readonly service: ServiceConnections | undefined
   /** For bytes of this endpoint that wait for somebody. */
   readonly buffers: BufferAccount
   readonly #proxyHeader: (clientAddr: string) => Buffer
@@ -71,8 +75,10 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   /** Tick until which the service is thought to close kept connections unasked. */
   #waryUntil = 0
 
-  constructor({ slots, proxyHeader, proxyProtocol, ready }: StreamPoolOptions) {
+  constructor({ slots, proxyHeader, proxyProtocol, ready, service }: StreamPoolOptions) {
     this.slots = slots
+    this.service = service
+    if (service) service.users += 1
     this.#proxyHeader = proxyHeader
     this.#proxyProtocol = proxyProtocol
     this.buffers = slots.buffers.forEndpoint()
@@ -125,6 +131,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
 
   /** Retires idle streams and refuses who waits; exchanges under way go on. */
   close(): void {
+    if (this.#isClosed) return
     this.#isClosed = true
     this.#takeEarly((waiter) => waiter.onNoStream('session-over'))
     this.slots.leave(this)
@@ -141,6 +148,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   open(client: StreamClient): ProxyStream | undefined {
     const stream = this.makeStream(this.#headerFor(client))
     if (stream.stream.isClosed) return undefined
+    this.service?.opened()
     this.#busy.add(stream)
     return stream
   }
@@ -196,11 +204,28 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     this.#waryUntil = this.slots.tick + WARY_TICKS
   }
 
+  onHeard(): void {
+    this.service?.worked()
+  }
+
+  /**
+   * The service has refused the connection of a stream. True: it is busy, and a request that asks again
+   * gets a connection when another ends.
+   */
+  noteRefused(stream: ProxyStream, kind: RefusalKind): boolean {
+    const { service } = this
+    if (!service) return false
+    const isBusy = service.refused(kind, stream.isGivenUp)
+    if (!isBusy && kind === 'unreached') this.slots.refuseWaiting(service)
+    return isBusy
+  }
+
   onSwitch(): void {
     this.slots.onBusyLess()
   }
 
   drop(stream: ProxyStream): void {
+    this.service?.givenUp()
     if (this.#busy.delete(stream)) {
       this.slots.onBusyLess()
       return
@@ -210,6 +235,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   }
 
   onSlotFree(stream: ProxyStream): void {
+    this.service?.closed()
     this.slots.onSlotFree(this, stream)
   }
 

@@ -3,6 +3,7 @@ import type { Session } from '../../muxado/session.ts'
 import { BufferAccount } from './buffer-account.ts'
 import { chooseEvictions } from './eviction.ts'
 import type { NoStreamReason, ProxyStream, StreamClient, StreamWaiter } from './proxy-stream.ts'
+import { ServiceConnections, type ServicePressure } from './service-connections.ts'
 import { ClientHolding, isEndpointFull, isWithinShare } from './shares.ts'
 import { type Asking, type SlotUser, type Waiting, WaitingLine } from './waiting-line.ts'
 
@@ -11,6 +12,8 @@ export interface StreamSlotsLimits {
   readonly idleMs: number
   /** How long an exchange may wait for a stream; with a tick below the 10 s of the agent's probe. */
   readonly queueMs: number
+  /** The same for a connection of a service that takes no more of them. */
+  readonly serviceQueueMs: number
   /** How many exchanges may wait at once. */
   readonly queueLength: number
   /** Streams that are kept for endpoints that hold few; fewer in a session that has few. */
@@ -26,6 +29,7 @@ export interface StreamSlotsLimits {
 export const STREAM_SLOTS_LIMITS: StreamSlotsLimits = {
   idleMs: 4_000,
   queueMs: 7_000,
+  serviceQueueMs: 30_000,
   queueLength: 4_096,
   reserved: 16,
   evictAfterMs: 2_000,
@@ -52,7 +56,9 @@ export interface StreamSlotsOptions {
   readonly buffers?: BufferAccount
 }
 
-const isCounted = () => true
+/** Who waits for a service does not wait for the device. */
+const isCounted = (user: SlotUser) => mayDial(user)
+const mayDial = ({ service }: SlotUser) => service?.isFull !== true
 
 /** How often idle streams and waiting exchanges are looked at. */
 const TICK_MS = 500
@@ -84,6 +90,8 @@ export class StreamSlots {
   /** By network; those that hold or wait for a stream. */
   readonly #clients = new Map<string, ClientHolding>()
   readonly #line: WaitingLine
+  /** Those that endpoints lead to. */
+  readonly #services = new Map<string, ServiceConnections>()
   /** Who wants to know when less is under way. */
   readonly #busyWatchers = new Set<() => void>()
   readonly #closing = new AbortController()
@@ -117,6 +125,14 @@ export class StreamSlots {
   /** Exchanges that wait for a stream. */
   get waiting(): number {
     return this.#line.length
+  }
+
+  /** The one for a service of this device; a key stands for it and for what its owner says of it. */
+  serviceOf(key: string, max: number | undefined): ServiceConnections {
+    const made = { key, clock: this.#clock, max }
+    const service = this.#services.get(key) ?? new ServiceConnections(made)
+    this.#services.set(key, service)
+    return service
   }
 
   /** Clients that hold streams or wait for one. */
@@ -178,11 +194,11 @@ export class StreamSlots {
     if (mayTake && this.#hasStream(asking)) {
       this.#give(asking)
     } else if (this.#line.add({ ...asking, since: this.#clock.monotonic() })) {
-      if (mayTake) this.#freeSlot()
+      if (mayTake) this.#freeSlot(user)
       this.#startTicking()
     } else {
       this.#forget(clientHolding)
-      waiter.onNoStream('saturated')
+      waiter.onNoStream(mayDial(user) ? 'saturated' : 'busy')
     }
   }
 
@@ -203,6 +219,7 @@ export class StreamSlots {
   /** A stream of a user is idle. */
   onIdle(user: SlotUser, stream: ProxyStream, client: ClientHolding | undefined): void {
     this.#idle.add(stream)
+    if (user.service) user.service.idle += 1
     this.#countLess(user)
     // Most clients ask again at once: what they hold is forgotten by the tick.
     if (client) this.#line.countClient(client, -1)
@@ -212,8 +229,12 @@ export class StreamSlots {
 
   /** An idle stream of a user was retired, or has closed; it counts again until its slot is free. */
   onIdleRetired(user: SlotUser, stream: ProxyStream): void {
-    this.#idle.delete(stream)
+    this.#noIdle(user, stream)
     this.#line.countEndpoint(user, 1)
+  }
+
+  #noIdle({ service }: SlotUser, stream: ProxyStream): void {
+    if (this.#idle.delete(stream) && service) service.idle -= 1
   }
 
   /** The slot of a stream that was retired, or has closed, is free. */
@@ -229,11 +250,40 @@ export class StreamSlots {
 
   /** Refuses the waiters of a user that has closed. */
   leave(user: SlotUser): void {
+    const { service } = user
+    if (service) {
+      service.users -= 1
+      if (service.users === 0) this.#services.delete(service.key)
+    }
     if (user.holding.waiting === 0) return
     for (const { waiter, user: its } of [...this.#line.all()]) {
       if (its === user) this.#refuse(waiter, 'session-over')
     }
     this.#serve()
+  }
+
+  /** Refuses who waits for a service that takes no connection. */
+  refuseWaiting(service: ServiceConnections): void {
+    for (const { waiter, user } of [...this.#line.all()]) {
+      if (user.service === service) this.#refuse(waiter, 'unreachable')
+    }
+  }
+
+  /** How a service is used while it takes no connection more; undefined while it does. */
+  pressureAt(service: ServiceConnections): ServicePressure | undefined {
+    if (!service.isFull) return undefined
+    const now = this.#clock.monotonic()
+    let [waiting, oldestWaitMs, streams] = [0, 0, 0]
+    for (const { user, since } of this.#line.all()) {
+      if (user.service !== service) continue
+      waiting += 1
+      oldestWaitMs = Math.max(oldestWaitMs, now - since)
+    }
+    for (const user of this.#users) {
+      if (user.service !== service) continue
+      for (const stream of user.busy) if (stream.isSwitched || stream.user?.isLasting) streams += 1
+    }
+    return { connections: service.connections, streams, waiting, oldestWaitMs }
   }
 
   /** Ends the idle streams and refuses who waits; call it when the session is over. */
@@ -245,7 +295,9 @@ export class StreamSlots {
   }
 
   /** Within the shares, whether or not there is a stream right now. */
-  readonly #mayTake = ({ user, clientHolding }: Asking): boolean => {
+  readonly #mayTake = (asking: Asking): boolean => {
+    const { user, clientHolding } = asking
+    if (!mayDial(user) && !this.#hasIdle(asking) && user.service?.idle === 0) return false
     const [ofEndpoint, ofClient] = [user.holding.held, clientHolding.held]
     if (isWithinShare(this, ofEndpoint, ofClient)) return true
     const alone = this.#line.aloneness(clientHolding, user, isCounted)
@@ -256,8 +308,12 @@ export class StreamSlots {
   readonly #canTake = (waiting: Waiting): boolean =>
     this.#mayTake(waiting) && this.#hasStream(waiting)
 
-  #hasStream({ user, isFresh }: Asking): boolean {
-    return this.session.freeSlots > 0 || (!isFresh && user.oldestIdle !== Number.POSITIVE_INFINITY)
+  #hasStream(asking: Asking): boolean {
+    return (this.session.freeSlots > 0 && mayDial(asking.user)) || this.#hasIdle(asking)
+  }
+
+  #hasIdle({ user, isFresh }: Asking): boolean {
+    return !isFresh && user.oldestIdle !== Number.POSITIVE_INFINITY
   }
 
   /** Gives a stream to who may have it, when there is one. */
@@ -278,7 +334,7 @@ export class StreamSlots {
     clientHolding: ClientHolding,
     waiter: StreamWaiter,
   ): void {
-    this.#idle.delete(stream)
+    this.#noIdle(user, stream)
     this.#users.add(user)
     this.#line.countEndpoint(user, 1)
     this.#line.countClient(clientHolding, 1)
@@ -294,7 +350,7 @@ export class StreamSlots {
       for (;;) {
         const first = this.#line.next(this.#mayTake)
         if (!first) return
-        if (!this.#hasStream(first) && this.#freeing.size === 0) this.#freeSlot()
+        if (!this.#hasStream(first) && this.#freeing.size === 0) this.#freeSlot(first.user)
         // Some peers let go before this returns; otherwise what is left may do for somebody else.
         const next = this.#hasStream(first) ? first : this.#line.next(this.#canTake)
         if (!next) return
@@ -306,15 +362,23 @@ export class StreamSlots {
     }
   }
 
-  /** Gives up the longest unused stream of all users, for the sake of somebody who waits. */
-  #freeSlot(): void {
-    const [oldest] = this.#idle
+  /**
+   * Gives up the longest unused stream of all users, for the sake of somebody who waits; of those that
+   * lead to the same service where it is that which takes no more.
+   */
+  #freeSlot(user: SlotUser): void {
+    const oldest = mayDial(user) ? firstOf(this.#idle) : this.#oldestIdleAt(user.service)
     if (oldest) {
       // First: its slot may be free before `retire` returns.
       this.#freeing.add(oldest)
       oldest.retire()
     }
     this.#awaitSlot()
+  }
+
+  #oldestIdleAt(service: ServiceConnections | undefined): ProxyStream | undefined {
+    for (const stream of this.#idle) if (stream.owner.service === service) return stream
+    return undefined
   }
 
   #countLess(user: SlotUser): void {
@@ -381,13 +445,17 @@ export class StreamSlots {
     }
     for (const client of this.#clients.values()) this.#forget(client)
     if (this.#line.length > 0) this.#link?.ask()
-    const now = this.#clock.monotonic()
-    for (const { waiter, since } of this.#line.all()) {
-      if (since + this.#limits.queueMs > now) break
-      this.#refuse(waiter, this.#link?.isSilent ? 'silent' : 'saturated')
-    }
     // A slot that does not get free must not hold up the line.
     this.#freeing.clear()
+    // First: a service may take one more by now.
+    this.#serve()
+    const now = this.#clock.monotonic()
+    const { queueMs, serviceQueueMs } = this.#limits
+    for (const { waiter, user, since } of this.#line.all()) {
+      if (since + queueMs > now) break
+      if (mayDial(user)) this.#refuse(waiter, this.#link?.isSilent ? 'silent' : 'saturated')
+      else if (since + serviceQueueMs <= now) this.#refuse(waiter, 'busy')
+    }
     this.#serve()
     this.#evict(now)
   }
@@ -395,15 +463,16 @@ export class StreamSlots {
   /** Ends exchanges of others for whoever is next of those who have waited for a while. */
   #evict(now: number): void {
     const { leastRate, evictAfterMs, evictions } = this.#limits
-    const isDue = ({ since }: Waiting) => now - since >= evictAfterMs
+    // Who waits for a service ends nobody's stream.
+    const isDue = ({ since, user }: Waiting) => now - since >= evictAfterMs && mayDial(user)
     const waiting = this.#firstDue(isDue)
     if (!waiting || this.#mayTake(waiting)) return
     // Those who wait would not be served, either.
     if (this.#link?.isSilent) return
     let most = 0
     for (const other of this.#line.all()) {
-      if (most === evictions || !isDue(other)) break
-      most += 1
+      if (most === evictions || now - other.since < evictAfterMs) break
+      if (isDue(other)) most += 1
     }
     const { user, clientHolding } = waiting
     const isAlone = this.#line.aloneness(clientHolding, user, isCounted).endpoint
@@ -418,4 +487,9 @@ export class StreamSlots {
     for (const waiting of this.#line.inOrder()) if (isDue(waiting)) return waiting
     return undefined
   }
+}
+
+function firstOf<Item>(items: Iterable<Item>): Item | undefined {
+  for (const item of items) return item
+  return undefined
 }

@@ -1,10 +1,13 @@
 import { LeastFirst } from './least-first.ts'
 import type { ProxyStream, StreamClient, StreamWaiter } from './proxy-stream.ts'
+import type { ServiceConnections } from './service-connections.ts'
 import { type Alone, type ClientHolding, type Holding, mayWait } from './shares.ts'
 
 /** One of those that share the slots: the pool of an endpoint, or of a visitor on a link. */
 export interface SlotUser {
   readonly holding: Holding
+  /** Of the service behind it; undefined for what leads to none. */
+  readonly service: ServiceConnections | undefined
   /** Its streams that are with an exchange. */
   readonly busy: Iterable<ProxyStream>
   /** Opens a stream in a free slot; undefined when the session has ended over it. */

@@ -1,8 +1,10 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { visitorReportsIn } from '../../../src/agent/upstreams/visitor-report.ts'
 import { VisitorNotices } from '../../../src/gateway/agents/visitor-notices.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
 import type { VisitorOutcome } from '../../../src/gateway/endpoints/visitor-outcomes.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
+import { Asker, startSlots } from '../../helpers/slots-rig.ts'
 
 interface Told {
   readonly host: string
@@ -25,7 +27,8 @@ function setUp() {
   })
   onTestFinished(() => notices.stop())
   const endpointAt = (host: string) => {
-    const endpoint = { host, traffic: new EndpointTraffic() } as AgentEndpoint
+    const streams = { service: undefined }
+    const endpoint = { host, traffic: new EndpointTraffic(), streams } as unknown as AgentEndpoint
     notices.watch(endpoint)
     return endpoint
   }
@@ -63,6 +66,24 @@ describe('VisitorNotices', () => {
     visit(endpoint, 'garbage')
     await clock.advance(2_000)
     expect(told[1]).toMatchObject([{ state: 'garbage', answered: 101, failed: 4 }])
+  })
+
+  it('says that a service takes no more connections, in a way that older agents read as slow', async () => {
+    const { clock, told, notices } = setUp()
+    const { createPool, slots, clock: ofSlots } = await startSlots()
+    const streams = createPool('ep_a', slots.serviceOf('camera', 1))
+    const endpoint = { host: 'a.test', traffic: new EndpointTraffic(), streams } as AgentEndpoint
+    notices.watch(endpoint)
+    new Asker(streams, '192.0.2.1').ask().stream?.markSwitched()
+    new Asker(streams, '192.0.2.2').ask()
+    endpoint.traffic.outcomes.begin(clock.monotonic())
+    await ofSlots.advance(5_000)
+    await clock.advance(2_000)
+    const busy = { connections: 1, streams: 1, waiting: 1 }
+    expect(told).toMatchObject([[{ host: 'a.test', state: 'slow', busy }]])
+    const [notice] = told
+    const text = JSON.stringify({ 'device-agent': { visitors: notice } })
+    expect(visitorReportsIn(text).get('a.test')).toMatchObject({ state: 'busy', busy })
   })
 
   it('says that visitors wait while they do', async () => {

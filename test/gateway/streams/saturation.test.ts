@@ -239,7 +239,7 @@ describe('a client that is alone', () => {
 describe('a slot for who waits', () => {
   it('is that of the stream that is unused for longest, of whatever endpoint', async () => {
     const { createPool, clock } = await startSlots({ session: { openStreams: 3 } })
-    const pools = ['ep_a', 'ep_b', 'ep_c'].map(createPool)
+    const pools = ['ep_a', 'ep_b', 'ep_c'].map((id) => createPool(id))
     for (const pool of pools) {
       leaveIdle(pool, 1)
       await clock.advance(500)

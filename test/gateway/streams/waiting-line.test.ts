@@ -13,6 +13,7 @@ function createUser(held: number): SlotUser {
   holding.held = held
   return {
     holding,
+    service: undefined,
     busy: new Set<ProxyStream>(),
     open: () => undefined,
     takeIdle: () => undefined,

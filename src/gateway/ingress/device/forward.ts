@@ -1,4 +1,5 @@
 import type { Pace, ProxyStream, StreamClient, StreamWaiter } from '../../streams/proxy-stream.ts'
+import type { RefusalKind } from '../../streams/service-connections.ts'
 import type { HeadScanner } from '../http1/head-scanner.ts'
 import type { ResponseHead } from '../http1/response-head.ts'
 import type { DeviceRequest } from './device-request.ts'
@@ -6,7 +7,7 @@ import type { DialFailure } from './dial-failure.ts'
 
 /**
  * Why there is no whole response. `saturated`: the device has no stream for it in time. `silent`: it
- * does not answer at all. `link-full`:
+ * does not answer at all. `busy`: its service takes no more connections in time. `link-full`:
  * the link to the node where it is at home has none. `lost`: the session has ended. `unreachable`: the
  * SDK could not connect to the service. `untrusted`: it got to see a certificate there that it does not
  * trust. `invalid`: what came is not HTTP. `broken`: it ended too early. `stale`: the
@@ -15,6 +16,7 @@ import type { DialFailure } from './dial-failure.ts'
 export type ForwardFailure =
   | 'saturated'
   | 'silent'
+  | 'busy'
   | 'link-full'
   | 'lost'
   | DialFailure
@@ -29,6 +31,7 @@ export interface StreamSource {
   acquireFresh(client: StreamClient, waiter: StreamWaiter): void
   resume(stream: ProxyStream, client: StreamClient, waiter: StreamWaiter): void
   cancel(waiter: StreamWaiter): void
+  noteRefused(stream: ProxyStream, kind: RefusalKind): boolean
 }
 
 /**
@@ -55,6 +58,7 @@ export interface ForwardOwner {
   onVerdict(verdict: PeerVerdict): void
   /** See `StreamWaiter`. */
   readonly pace: Pace
+  readonly isLasting: boolean
   evict(): void
 }
 
@@ -113,4 +117,22 @@ const IDEMPOTENT: ReadonlySet<string> = new Set([
 /** True for a request that may go out twice, as long as its body can be sent from the start. */
 export function isIdempotent({ method }: DeviceRequest): boolean {
   return IDEMPOTENT.has(method)
+}
+
+/** How often a request asks again for a connection that its service has refused. */
+const MAX_REFUSALS = 20
+/** The same where the service took it first and closed it: it may be the request that it closes it for. */
+const MAX_CLOSES = 3
+
+/** How often the service has refused the connections of one request. */
+export class Refusals {
+  #refusals = 0
+  #closes = 0
+
+  /** Whether the request asks again, once the service is known to be busy. */
+  note(kind: RefusalKind): boolean {
+    if (kind === 'closed') this.#closes += 1
+    else this.#refusals += 1
+    return this.#refusals <= MAX_REFUSALS && this.#closes <= MAX_CLOSES
+  }
 }

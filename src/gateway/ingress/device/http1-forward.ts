@@ -1,6 +1,7 @@
 import type { MuxadoError } from '../../../muxado/error-code.ts'
 import type { StreamHandler } from '../../../muxado/stream.ts'
 import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
+import type { RefusalKind } from '../../streams/service-connections.ts'
 import { CHUNKED, UNTIL_CLOSE } from '../http1/body-framing.ts'
 import { BodyTracker } from '../http1/body-tracker.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
@@ -17,6 +18,7 @@ import {
   isIdempotent,
   MAX_INTERIMS,
   MAX_REPEATED_BYTES,
+  Refusals,
 } from './forward.ts'
 
 const NOTHING = Buffer.alloc(0)
@@ -36,6 +38,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   readonly #owner: ForwardOwner
   #proxy: ProxyStream | undefined
   #wasSent = false
+  readonly #refusals = new Refusals()
   /** It leaves with the first bytes of the body: two writes are 40 ms apart at the SDK's socket. */
   #unsentHead: Buffer | undefined
   #head: ResponseHead | undefined
@@ -88,8 +91,8 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
       this.#switch(accepted, NOTHING)
       return
     }
-    // What goes out on a new stream, or to another node, is not repeated here.
-    if (stream.isReused && !this.isToPeer && isIdempotent(request))
+    // A new stream may be refused by the service. What goes to another node is not repeated here.
+    if (!this.isToPeer && (!stream.isReused || isIdempotent(request)))
       request.body?.remember(MAX_REPEATED_BYTES)
     this.#unsentHead = encodeHttp1(request)
     this.sendBody()
@@ -114,6 +117,10 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
 
   get pace(): Pace {
     return this.#owner.pace
+  }
+
+  get isLasting(): boolean {
+    return this.#owner.isLasting
   }
 
   evict(): void {
@@ -151,9 +158,10 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
 
   onData(chunk: Buffer): void {
     this.#received += chunk.length
+    const proxy = this.#proxy
     try {
       let at = 0
-      while (at < chunk.length && !this.#isOver) {
+      while (at < chunk.length && !this.#isOver && this.#proxy === proxy) {
         at = this.#body ? this.#readBody(this.#body, chunk, at) : this.#readHead(chunk, at)
       }
     } catch (error) {
@@ -180,7 +188,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   #onBroken(): void {
     const isStale = this.#received === 0 && this.#proxy?.isReused === true
     if (!isStale) {
-      this.#fail('broken')
+      if (this.#received > 0 || !this.#waitsAgain('closed')) this.#fail('broken')
       return
     }
     this.#proxy?.owner.onStale()
@@ -194,17 +202,45 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     return isIdempotent(request) && (!request.body || request.body.canRewind)
   }
 
+  /**
+   * The service has refused the connection. When it is busy the request waits for another one: where it
+   * has not reached the service, or may be repeated.
+   */
+  #waitsAgain(kind: RefusalKind): boolean {
+    const { pool, client, request, isAlone } = this.#options
+    const proxy = this.#proxy
+    if (!proxy || proxy.isReused || this.isToPeer || this.#isOver) return false
+    const isBusy = pool.noteRefused(proxy, kind)
+    const mayRepeat = kind === 'unreached' || isIdempotent(request)
+    const hasBody = !request.body || request.body.canRewind
+    if (!isBusy || !mayRepeat || !hasBody || !this.#refusals.note(kind)) return false
+    this.#beginAgain()
+    this.#wasSent = kind === 'closed'
+    if (isAlone) pool.acquireFresh(client, this)
+    else pool.acquire(client, this)
+    return true
+  }
+
   #repeat(): void {
-    const { pool, client, request, scanner } = this.#options
+    const { pool, client } = this.#options
+    this.#beginAgain()
+    pool.acquireFresh(client, this)
+  }
+
+  #beginAgain(): void {
+    const { request, scanner } = this.#options
     request.body?.rewind()
+    this.#head = undefined
+    this.#body = undefined
+    this.#heldBack = undefined
     this.#unsentHead = undefined
     this.#isRequestDone = false
     this.#received = 0
     this.#owed = 0
     scanner.reset()
-    this.#proxy?.retire()
+    const proxy = this.#proxy
     this.#proxy = undefined
-    pool.acquireFresh(client, this)
+    proxy?.retire()
   }
 
   #readHead(chunk: Buffer, from: number): number {
@@ -224,7 +260,10 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
       this.#repeat()
       return chunk.length
     }
-    request.body?.forget()
+    if (!this.#mayBeDialFailure(head)) {
+      request.body?.forget()
+      this.#proxy?.markHeard()
+    }
     if (head.status === 101) {
       // The rest of the body would stand among the bytes of the other protocol (RFC 9110 7.8).
       if (!this.#isRequestDone) throw new HttpSyntaxError('a switch before the request has ended')
@@ -250,14 +289,16 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     this.#head = head
     this.#body = new BodyTracker(head.framing, 'response')
     const isDone = this.#body.isDone
-    const isFirst = !this.#proxy?.isReused && !this.isToPeer
     // Our agent says to HEAD, too, why it did not reach a service: it does not know what was asked.
     const isSaid = this.#options.request.method === 'HEAD'
-    if (isFirst && resemblesDialFailure(head))
-      this.#heldBack = isSaid ? chunk.subarray(end) : NOTHING
+    if (this.#mayBeDialFailure(head)) this.#heldBack = isSaid ? chunk.subarray(end) : NOTHING
     else if (head.framing === CHUNKED && end < chunk.length) this.#isHeadHeld = true
     else this.#owner.onResponse(head, isDone || end < chunk.length)
     if (isDone) this.#complete(end === chunk.length)
+  }
+
+  #mayBeDialFailure(head: ResponseHead): boolean {
+    return !this.#proxy?.isReused && !this.isToPeer && resemblesDialFailure(head)
   }
 
   #readBody(body: BodyTracker, chunk: Buffer, from: number): number {
@@ -288,7 +329,8 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     const dialFailure =
       this.#heldBack && dialFailureIn(this.#heldBack, this.#options.request.method)
     if (dialFailure) {
-      this.#fail(dialFailure)
+      const isRefusal = dialFailure === 'unreachable' || dialFailure === 'broken'
+      if (!isRefusal || !this.#waitsAgain('unreached')) this.#fail(dialFailure)
       return
     }
     this.#passHeldBack()

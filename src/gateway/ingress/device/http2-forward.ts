@@ -28,6 +28,7 @@ import {
   isIdempotent,
   MAX_INTERIMS,
   MAX_REPEATED_BYTES,
+  Refusals,
 } from './forward.ts'
 import { readResponseHead, requestHeaders } from './http2-message.ts'
 import { Http2Upstream, type UpstreamUser } from './http2-upstream.ts'
@@ -64,6 +65,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
   #proxy: ProxyStream | undefined
   #wasSent = false
   #hasTriedAgain = false
+  readonly #refusals = new Refusals()
   /** What had come on the connection before. */
   #receivedBefore = 0
   #foreign: ForeignAnswer | undefined
@@ -144,6 +146,10 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     return this.#owner.pace
   }
 
+  get isLasting(): boolean {
+    return this.#owner.isLasting
+  }
+
   evict(): void {
     this.#owner.evict()
   }
@@ -178,14 +184,15 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
 
   onUpstreamEnd(failure: ForwardFailure): void {
     if (failure === 'broken') this.#onBroken(false)
-    else this.#fail(failure)
+    else if (failure !== 'unreachable' || !this.#waitsAgain(failure)) this.#fail(failure)
   }
 
   onForeign(chunk: Buffer): void {
     const { scanner } = this.#options
     this.#foreign ??= new ForeignAnswer(scanner)
     const failure = this.#foreign.read(chunk)
-    if (failure) this.#fail(failure)
+    if (!failure) return
+    if (!this.#waitsAgain(failure)) this.#fail(failure)
   }
 
   onUpstreamRoom(): void {
@@ -231,6 +238,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     const isWhole = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
     const head = this.#readHead(raw, isWhole)
     this.#head = head
+    this.#proxy?.markHeard()
     // What came with the head leaves with it.
     const first = isWhole ? null : (stream.read() as Buffer | null)
     this.#owner.onResponse(head, isWhole || first !== null)
@@ -298,6 +306,27 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     const canRepeat = !this.#hasTriedAgain && (!request.body || request.body.canRewind)
     if (canRepeat && (wasRefused || (isStale && isIdempotent(request)))) this.#tryAgain()
     else this.#fail(isStale ? 'stale' : 'broken')
+  }
+
+  /** A service that is busy has refused the connection: nothing of the request has reached it. */
+  #waitsAgain(failure: ForwardFailure): boolean {
+    const { pool, client, scanner } = this.#options
+    const stream = this.#proxy
+    if (!stream || stream.isReused || (failure !== 'unreachable' && failure !== 'broken'))
+      return false
+    const isBusy = pool.noteRefused(stream, 'unreached')
+    const { body } = this.request
+    if (!isBusy || (body && !body.canRewind) || !this.#refusals.note('unreached')) return false
+    scanner.reset()
+    this.#isRequestDone = false
+    body?.rewind()
+    this.#foreign = undefined
+    this.#stream = undefined
+    this.#upstream?.cancel()
+    this.#upstream = undefined
+    this.#wasSent = false
+    pool.acquire(client, this)
+    return true
   }
 
   #tryAgain(): void {
