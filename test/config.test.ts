@@ -50,6 +50,7 @@ describe('parseConfig', () => {
       duplicateRetryMs: 5_000,
       conflictRetryMs: 20_000,
     })
+    expect(link({ AGENT_TCP_NODELAY: 'false' })).toMatchObject({ isNoDelay: false })
     // The hosted service is asked less often than a gateway of ours.
     expect(link({ SVC_SERVER_ADDR: 'gw.test:4443' })).toMatchObject({ conflictRetryMs: 5_000 })
     expect(link({ AGENT_METERED: 'true' })).toEqual({

@@ -1,10 +1,14 @@
-import { describe, expect, it } from 'vitest'
+import { readFileSync } from 'node:fs'
+import { connect as connectTcp, type Socket } from 'node:net'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { forward, startDeviceService } from '../helpers/device-sdk.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { publicRequest } from '../helpers/public-request.ts'
 import { RawClient } from '../helpers/raw-http.ts'
 import { connectSdk, type RunningOptions, startGateway } from '../helpers/running-gateway.ts'
+import { somePorts } from '../helpers/some-ports.ts'
+import { addressOf, bindTcp } from '../helpers/tcp-site.ts'
 
 const HOST = 'cam.site.test'
 
@@ -48,5 +52,31 @@ describe('a device with the SDK alone', () => {
     expect(visitor.ending).toBeUndefined()
     await clock.advance(3_000)
     expect(await visitor.end()).toBe('ECONNRESET')
+  })
+})
+
+/** The kernel's timer on the gateway's side of a connection: 2 is TCP keep-alive, see proc_net_tcp. */
+function timerOf({ localPort = 0, remotePort = 0 }: Socket): string | undefined {
+  const [own, peer] = [remotePort, localPort].map(
+    (port) => `:${port.toString(16).toUpperCase().padStart(4, '0')}`,
+  )
+  for (const line of readFileSync('/proc/self/net/tcp', 'latin1').split('\n')) {
+    const [, local, remote, , , timer] = line.trim().split(/\s+/)
+    if (local?.endsWith(own ?? '') && remote?.endsWith(peer ?? '')) return timer?.slice(0, 2)
+  }
+  return undefined
+}
+
+describe.runIf(process.platform === 'linux')('TCP keep-alive', () => {
+  it('finds visitors, agents and users of TCP endpoints that are gone', async () => {
+    const running = await startGateway({ tcpListen: somePorts() })
+    const { http, https, agent } = running.addresses
+    const endpoint = await bindTcp(await connectSdk(running))
+    const ports = [http.port, https.port, agent.port, Number(addressOf(endpoint).split(':')[1])]
+    for (const port of ports) {
+      const socket = connectTcp(port, '127.0.0.1')
+      onTestFinished(() => void socket.destroy())
+      await eventually(() => expect([port, timerOf(socket)]).toEqual([port, '02']))
+    }
   })
 })

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { readlinkSync } from 'node:fs'
+import { readFileSync, readlinkSync } from 'node:fs'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { NgrokConnector } from '../../../src/agent/ngrok-connector.ts'
@@ -50,6 +50,22 @@ describe.runIf(process.platform === 'linux' && hasPython)(
       expect(answer.body.equals(body)).toBe(true)
       await second.close()
     })
+
+    it.each([true, false])(
+      'is set on the sessions of an agent if that is wanted: %s',
+      async (isNoDelay) => {
+        const { addresses, authtoken } = await startGateway()
+        const { port } = addresses.agent
+        const connector = new NgrokConnector({ version: '0', log: captureLog().log, isNoDelay })
+        const handlers = { onLost: () => {}, onHeartbeat: () => {}, onCommand: () => {} }
+        const session = await connector.connect({
+          ...{ authtoken, serverAddr: `localhost:${port}`, metadata: '{}', onDuplicate: () => {} },
+          ...{ ...handlers, caCert: readFileSync(addresses.caCertPath, 'utf8') },
+        })
+        onTestFinished(() => session.close())
+        await eventually(async () => expect(await stateOf(port)).toEqual([isNoDelay]))
+      },
+    )
 
     it.each(['127.0.0.1', '::1'])(
       'finds a connection to %s, and leaves the descriptor as it is',
