@@ -127,9 +127,13 @@ describe('/events', () => {
     const api = await startApi()
     const bad = await api.call('GET', '/events?last_event_id=x')
     expect([bad.status, bad.json.errors[0].pointer]).toEqual([400, '/last_event_id'])
-    for (let n = 0; n < 32; n += 1) await listen(api)
+    const readers = []
+    for (let n = 0; n < 32; n += 1) readers.push(await listen(api))
     const { status, headers } = await api.call('GET', '/events')
     expect([status, headers['retry-after']]).toEqual([429, '10'])
+    readers[7]?.response.destroy()
+    await eventually(() => expect(api.feed.subscribers).toBe(31))
+    expect((await listen(api)).response.statusCode).toBe(200)
   })
 
   it('gives a caller with few readers a place of one with many', async () => {
