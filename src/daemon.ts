@@ -36,6 +36,8 @@ import { lockFolder } from './store/folder-lock.ts'
 
 /** Beside the drain. */
 const STOP_WITHIN_MS = 5_000
+/** Between two looks whether the folder of the local socket can be written. */
+const SOCKET_RETRY_MS = 5_000
 
 export interface DaemonOptions {
   readonly config: Config['agent']
@@ -73,7 +75,9 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   const { dataDir, listen, pageListen, domain, drainMs, link } = config
   const broken = createDeferred<string>()
 
-  closer.own('lock', lockFolder({ folder: dataDir, owner: 'agent', log }), (it) => it.release())
+  const lock = closer.own('lock', lockFolder({ folder: dataDir, owner: 'agent', log }), (it) =>
+    it.release(),
+  )
   const database = closer.own(
     'database',
     openAgentDatabase(dataDir, { onRestartNeeded: broken.resolve, log, clock }),
@@ -174,12 +178,23 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   await closer.own('agent API', local, (it) => it.stop()).start()
   if (pageServer) await closer.own('page', pageServer, (it) => it.stop()).start()
   const desk = localSocket(config)
-  if (canListenAt(desk.socketPath)) {
+  const openDesk = async () => {
     const listener = createApi(common, commandLineListener())
     const server = new HttpServer({ name: 'local socket', listener, target: desk, log })
-    await closer.own('local socket', server, (it) => it.stop()).start()
+    await server.start()
+    return server
+  }
+  if (canListenAt(desk.socketPath)) {
+    closer.own('local socket', await openDesk(), (it) => it.stop())
   } else {
     log.warn({ path: desk.socketPath }, 'no local socket, the command line needs a token')
+    const openFirst = () => {
+      // Nothing in the folder could be locked. Another agent may have it since.
+      lock.reclaim()
+      return openDesk()
+    }
+    const later = openWhenWritable({ path: desk.socketPath, open: openFirst, log, clock })
+    closer.own('local socket', later, (it) => it.stop())
   }
   const withinMs = drainMs + STOP_WITHIN_MS
   await closer.own('agent', agent, (it) => it.stop(), withinMs).start()
@@ -209,6 +224,41 @@ function openSocketFolder(dataDir: string, closer: Closer): string {
 
 const canListenAt = (path: string) =>
   isWritable(dirname(path)) && Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES
+
+interface LaterOptions {
+  readonly path: string
+  readonly open: () => Promise<HttpServer>
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/** Opens the socket once its folder can be written: a disk may be mounted for writing again. */
+function openWhenWritable({ path, open, log, clock }: LaterOptions): { stop(): Promise<void> } {
+  const stopping = new AbortController()
+  const { signal } = stopping
+  const opened = (async () => {
+    let isTold = false
+    while (!signal.aborted) {
+      await clock.sleep(SOCKET_RETRY_MS, signal).catch(() => {})
+      if (signal.aborted || !canListenAt(path)) continue
+      try {
+        const server = await open()
+        log.info({ path }, 'the local socket is there')
+        return server
+      } catch (error) {
+        if (!isTold) log.warn({ err: error, path }, 'still no local socket')
+        isTold = true
+      }
+    }
+    return undefined
+  })()
+  return {
+    stop: async () => {
+      stopping.abort()
+      await (await opened)?.stop()
+    },
+  }
+}
 
 /** PEM text. Throws a StartError that says what to do. */
 export function readCaCert(path: string | undefined): string | undefined {

@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import { StartError } from '../base/app-error.ts'
 import { makeFile } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
-import { prepareDataFolder } from './data-folder.ts'
+import { isWritable, prepareDataFolder } from './data-folder.ts'
 import { type Connection, Sqlite } from './sqlite.ts'
 import { isHeld } from './storage-error.ts'
 
@@ -19,7 +19,7 @@ const held = new Set<Connection>()
 /** Held until `release()` or the end of the process, however it ends. */
 export interface FolderLock {
   release(): void
-  /** After `release()`. Throws like `lockFolder` when somebody else holds it meanwhile. */
+  /** After `release()`, or when the folder can be written at last. Throws like `lockFolder`. */
   reclaim(): void
 }
 
@@ -36,16 +36,18 @@ export function lockFolder(options: FolderLockOptions): FolderLock {
 
 /** The same for who can do without: undefined when there is an `owner` already. */
 export function tryLockFolder({ folder, owner, log }: FolderLockOptions): FolderLock | undefined {
-  if (!prepareDataFolder(folder, log)) return { release: () => {}, reclaim: () => {} }
+  const isWritten = prepareDataFolder(folder, log)
   try {
-    let connection = lockFile(join(folder, `${owner}.lock`))
+    let connection = isWritten ? lockFile(join(folder, `${owner}.lock`)) : undefined
     return {
       release: () => {
+        if (!connection) return
         held.delete(connection)
         connection.close()
+        connection = undefined
       },
       reclaim: () => {
-        connection = reopen(folder, owner)
+        if (isWritten || isWritable(folder)) connection ??= reopen(folder, owner)
       },
     }
   } catch (error) {

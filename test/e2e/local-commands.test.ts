@@ -8,6 +8,7 @@ import { TunnelSpecView } from '../../src/api/tunnel-view.ts'
 import { LocalAgent } from '../../src/cli/local/local-agent.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { Program, runProgram } from '../helpers/program.ts'
+import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 const SERVICE = { SVC_SERVER_ADDR: '127.0.0.1:1', SVC_AUTHTOKEN: 'no-authtoken-of-anybody' }
@@ -136,6 +137,41 @@ describe('the command line on the device', () => {
       expect.stringContaining('No agent is running: there is no socket at '),
     ])
   })
+
+  it.runIf(canMount())(
+    'tells of a read-only disk, and is answered once it is writable',
+    async () => {
+      const { folder: data, remount } = mountSmallDisk('16m')
+      const env = { ...SERVICE, AGENT_DATA_DIR: data }
+      const start = async () => {
+        const program = new Program({ args: ['run', '--json'], cwd: data, env })
+        onTestFinished(async () => void (await program.end()))
+        await program.ready()
+        return program
+      }
+      const run = () => runProgram({ args: ['status'], cwd: data, env })
+      const first = await start()
+      await first.end()
+      remount('ro')
+      const second = await start()
+      expect((await run()).stderr).toContain('file system is read-only')
+      await second.end()
+      remount('rw')
+      // Its socket stays there, and cannot be replaced.
+      await (await start()).end('SIGKILL')
+      remount('ro')
+      await start()
+      expect((await run()).stderr).toContain('file system is read-only')
+
+      remount('rw')
+      await eventually(async () => expect((await run()).stdout).toContain('no tunnels'))
+      const other = await runProgram({ args: ['run'], cwd: data, env })
+      expect([other.code, other.stderr]).toEqual([
+        1,
+        expect.stringContaining('Another agent is using'),
+      ])
+    },
+  )
 
   it('watches an agent that goes and comes, a line for each change where nobody looks', async () => {
     const { folder, program } = await startAgent()

@@ -1,5 +1,5 @@
-import { existsSync } from 'node:fs'
-import { join } from 'node:path'
+import { accessSync, constants, existsSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import * as z from 'zod'
 import { INSTALLED_SOCKET, localSocket } from '../../api/local-socket.ts'
 import { StartError } from '../../base/app-error.ts'
@@ -51,7 +51,9 @@ export class LocalAgent {
       LocalAgent.inFolder(context, dataDir) ??
       (dataDir === undefined ? LocalAgent.ofService(context) : undefined)
     if (found) return found
-    const paths = [socketIn(context, dataDir), ...(dataDir === undefined ? [INSTALLED_SOCKET] : [])]
+    const path = socketIn(context, dataDir)
+    if (isOnReadOnlyDisk(path)) throw new StartError(readOnlyText(path))
+    const paths = [path, ...(dataDir === undefined ? [INSTALLED_SOCKET] : [])]
     throw new StartError(
       `No agent is running: there is no socket at ${paths.join(' or ')}. ` +
         'Start it (systemctl start device-agent), or set --data-dir to its data directory.',
@@ -117,7 +119,11 @@ export class LocalAgent {
   }
 
   #failure(error: NodeJS.ErrnoException): StartError {
-    const reason = SENTENCES[error.code ?? ''] ?? `The agent does not answer: ${error.message}.`
+    // A stale socket stays there when the agent is started again and cannot replace it.
+    const isBarred = error.code === 'ECONNREFUSED' && isOnReadOnlyDisk(this.#socketPath)
+    const reason = isBarred
+      ? readOnlyText(this.#socketPath)
+      : (SENTENCES[error.code ?? ''] ?? `The agent does not answer: ${error.message}.`)
     return new StartError(reason, { cause: error })
   }
 }
@@ -125,6 +131,25 @@ export class LocalAgent {
 function socketIn({ environment }: CommandContext, dataDir: string | undefined): string {
   if (dataDir !== undefined) return join(dataDir, 'local.sock')
   return localSocket(parseConfig(environment).agent).socketPath
+}
+
+/** True where an agent may run and cannot make its socket. */
+function isOnReadOnlyDisk(socketPath: string): boolean {
+  try {
+    accessSync(dirname(socketPath), constants.W_OK)
+    return false
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EROFS'
+  }
+}
+
+function readOnlyText(socketPath: string): string {
+  return (
+    `The agent cannot be asked: no socket can be made at ${socketPath}, because its file system is read-only. ` +
+    'An agent that runs there goes on serving its tunnels. ' +
+    'Remount the file system for writing, and check the kernel log for the cause. ' +
+    'The agent then makes its socket within 10 s. Until then, its API (AGENT_LISTEN) answers with a token.'
+  )
 }
 
 const SENTENCES: Readonly<Record<string, string>> = {
