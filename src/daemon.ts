@@ -181,7 +181,12 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   const openDesk = async () => {
     const listener = createApi(common, commandLineListener())
     const server = new HttpServer({ name: 'local socket', listener, target: desk, log })
-    await server.start()
+    try {
+      await server.start()
+    } catch (error) {
+      await server.stop()
+      throw error
+    }
     return server
   }
   if (canListenAt(desk.socketPath)) {
