@@ -45,6 +45,13 @@ export class ServiceConnections {
   readonly #max: number
   /** Undefined until it has refused one. */
   #learnt: number | undefined
+  /**
+   * The limit from before connections were closed that the service had taken: their requests may be the
+   * reason. Undefined when there is no doubt.
+   */
+  #doubted: { readonly limitBefore: number | undefined } | undefined
+  /** Until then a connection that it took and closed says nothing about how many it takes. */
+  #ignoresClosedUntil = 0
   /** One connection more is tried, and was not refused yet. */
   #isTrying = false
   #recoverMs = RECOVER_MS
@@ -104,6 +111,7 @@ export class ServiceConnections {
    */
   refused(kind: RefusalKind, wasGivenUp: boolean): boolean {
     const now = this.#clock.monotonic()
+    if (kind === 'closed' && now < this.#ignoresClosedUntil) return false
     const live = this.#live - (wasGivenUp ? 0 : 1)
     // A service may close a connection because of the request: only those in use speak for a limit.
     const others = kind === 'closed' ? live - this.idle : live
@@ -111,19 +119,43 @@ export class ServiceConnections {
       if (live === 0) this.#learnt = undefined
       return false
     }
-    if (this.#isTrying) this.#recoverMs = Math.min(this.#recoverMs * 2, MAX_RECOVER_MS)
+    if (this.#isTrying && !this.#doubted) {
+      this.#recoverMs = Math.min(this.#recoverMs * 2, MAX_RECOVER_MS)
+    }
     this.#isTrying = false
+    if (kind === 'unreached') this.#doubted = undefined
+    else if (this.#learnt === undefined || others < this.#learnt) {
+      this.#doubted ??= { limitBefore: this.#learnt }
+    }
     this.#learnt = Math.max(1, Math.min(others, this.limit))
     this.#changedAt = now
     if (others === 0) this.#pausedUntil = now + PAUSE_MS
     return true
   }
 
+  /** It has answered a request whose connection it had closed before: it was busy. */
+  confirmClosed(): void {
+    this.#doubted = undefined
+  }
+
+  /**
+   * It closes the connection of a request each time: because of the request. It takes as many as before, and
+   * nobody can lower the limit again with such requests for a while.
+   */
+  denyClosed(): void {
+    if (!this.#doubted) return
+    this.#ignoresClosedUntil = this.#clock.monotonic() + MAX_RECOVER_MS
+    this.#learnt = this.#doubted.limitBefore
+    this.#doubted = undefined
+    this.#pausedUntil = 0
+  }
+
   /** Only a limit that is in the way is tried. */
   #recover(): void {
     if (this.#learnt === undefined || this.#learnt >= this.#max) return
     const now = this.#clock.monotonic()
-    if (now - this.#changedAt < this.#recoverMs) return
+    // A request that may be the reason itself is soon sent again.
+    if (now - this.#changedAt < (this.#doubted ? PAUSE_MS : this.#recoverMs)) return
     if (this.#isTrying) this.#recoverMs = RECOVER_MS
     this.#isTrying = true
     this.#learnt += 1

@@ -220,6 +220,12 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     return isBusy
   }
 
+  /** What came of a request whose connection the service has closed; see `ServiceConnections`. */
+  noteClosed(isBusy: boolean): void {
+    if (isBusy) this.service?.confirmClosed()
+    else this.service?.denyClosed()
+  }
+
   onSwitch(): void {
     this.slots.onBusyLess()
   }

@@ -1,9 +1,10 @@
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { type IncomingMessage, type RequestListener, request } from 'node:http'
+import { type IncomingMessage, type RequestListener, request, type ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { forward, visit } from '../../helpers/device-sdk.ts'
+import { eventually } from '../../helpers/eventually.ts'
 import { answerOf, connectHttp2, openStream } from '../../helpers/http2-visitor.ts'
 import { connectSdk, startGateway } from '../../helpers/running-gateway.ts'
 import { startWeakService, type Weakness } from '../../helpers/weak-service.ts'
@@ -92,5 +93,26 @@ describe.each(isWeak)('a service that takes 6 connections and %s the next', (wea
     }
     expect(isOver).toBe(false)
     expect(service.most()).toBe(CONNECTIONS)
+  })
+})
+
+describe('a service that closes the connection of one request', () => {
+  it.each(['GET', 'POST'])('serves all others at once as before: %s', async (method) => {
+    const held: ServerResponse[] = []
+    const { running } = await startSite('closes', (asked, response) => {
+      if (asked.url === '/crash') asked.socket.destroy()
+      else if (asked.url === '/slow') held.push(response)
+      else response.end('here')
+    })
+    const ask = (path: string) => visit(running, { host: HOST, path })
+    const first = ask('/slow')
+    await eventually(() => expect(held).toHaveLength(1))
+    const crashed = await visit(running, { host: HOST, path: '/crash', method })
+    expect(crashed.status).toBe(502)
+    const more = [ask('/slow'), ask('/slow'), ask('/slow')]
+    await eventually(() => expect(held).toHaveLength(4))
+    for (const response of held) response.end('done')
+    const answers = await Promise.all([first, ...more])
+    expect(answers.map(({ text }) => text)).toEqual(Array(4).fill('done'))
   })
 })

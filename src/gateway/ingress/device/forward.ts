@@ -32,6 +32,7 @@ export interface StreamSource {
   resume(stream: ProxyStream, client: StreamClient, waiter: StreamWaiter): void
   cancel(waiter: StreamWaiter): void
   noteRefused(stream: ProxyStream, kind: RefusalKind): boolean
+  noteClosed(isBusy: boolean): void
 }
 
 /**
@@ -128,6 +129,11 @@ const MAX_CLOSES = 3
 export class Refusals {
   #refusals = 0
   #closes = 0
+
+  /** The service took a connection for it and closed it. */
+  get wasClosed(): boolean {
+    return this.#closes > 0
+  }
 
   /** Whether the request asks again, once the service is known to be busy. */
   note(kind: RefusalKind): boolean {

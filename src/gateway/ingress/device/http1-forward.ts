@@ -210,10 +210,15 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     const { pool, client, request, isAlone } = this.#options
     const proxy = this.#proxy
     if (!proxy || proxy.isReused || this.isToPeer || this.#isOver) return false
+    const isSafe = kind === 'unreached' || isIdempotent(request)
+    const mayRepeat = isSafe && (!request.body || request.body.canRewind)
+    // It may be the request that the service closes it for: only its repetition tells.
+    if (kind === 'closed' && !mayRepeat) return false
     const isBusy = pool.noteRefused(proxy, kind)
-    const mayRepeat = kind === 'unreached' || isIdempotent(request)
-    const hasBody = !request.body || request.body.canRewind
-    if (!isBusy || !mayRepeat || !hasBody || !this.#refusals.note(kind)) return false
+    if (!isBusy || !mayRepeat || !this.#refusals.note(kind)) {
+      if (this.#refusals.wasClosed) pool.noteClosed(false)
+      return false
+    }
     this.#beginAgain()
     this.#wasSent = kind === 'closed'
     if (isAlone) pool.acquireFresh(client, this)
@@ -263,6 +268,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     if (!this.#mayBeDialFailure(head)) {
       request.body?.forget()
       this.#proxy?.markHeard()
+      if (this.#refusals.wasClosed) this.#options.pool.noteClosed(true)
     }
     if (head.status === 101) {
       // The rest of the body would stand among the bytes of the other protocol (RFC 9110 7.8).
