@@ -164,11 +164,12 @@ describe('names that their device has not bound again yet', () => {
         metadata: on.metadata,
         onUpdate: (version) => told[index].push(JSON.parse(version)['device-agent'].awaited),
       })
-    const hear = async (index: 0 | 1, names: string[][]) => {
-      await eventually(() => expect(told[index]).toEqual(names))
-      // One notice at a time.
-      await on.clock.advance(200)
-    }
+    const hear = (index: 0 | 1, names: string[][]) =>
+      eventually(async () => {
+        // The next notice follows 100 ms after the agent has answered to the last.
+        await on.clock.advance(20)
+        expect(told[index]).toEqual(names)
+      })
     const waits = [on.statusOf('c.site.test')]
     await on.held(1)
     waits.push(on.statusOf('b.site.test'), on.statusOf('c.site.test'))
