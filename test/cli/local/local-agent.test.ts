@@ -71,6 +71,6 @@ describe('the agent of this device', () => {
 
   it('says so when the connection breaks off', async () => {
     const { ask } = await startAgent(({ socket }) => socket.destroy())
-    await expect(ask()).rejects.toThrow('The agent does not answer: socket hang up.')
+    await expect(ask()).rejects.toThrow('The agent closed the connection without an answer.')
   })
 })
