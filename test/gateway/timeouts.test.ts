@@ -8,7 +8,7 @@ import { publicRequest } from '../helpers/public-request.ts'
 import { RawClient } from '../helpers/raw-http.ts'
 import { connectSdk, type RunningOptions, startGateway } from '../helpers/running-gateway.ts'
 import { somePorts } from '../helpers/some-ports.ts'
-import { addressOf, bindTcp } from '../helpers/tcp-site.ts'
+import { addressOf, bindTcp, startTcpService } from '../helpers/tcp-site.ts'
 
 const HOST = 'cam.site.test'
 
@@ -71,7 +71,9 @@ describe.runIf(process.platform === 'linux')('TCP keep-alive', () => {
   it('finds visitors, agents and users of TCP endpoints that are gone', async () => {
     const running = await startGateway({ tcpListen: somePorts() })
     const { http, https, agent } = running.addresses
-    const endpoint = await bindTcp(await connectSdk(running))
+    // A service that takes no connection would end the visitor's.
+    const { port: to } = await startTcpService(() => {})
+    const endpoint = await bindTcp(await connectSdk(running), { to })
     const ports = [http.port, https.port, agent.port, Number(addressOf(endpoint).split(':')[1])]
     for (const port of ports) {
       const socket = connectTcp(port, '127.0.0.1')

@@ -45,6 +45,7 @@ export class PeerListener {
   readonly #connections = new Map<Socket, PeerConnection>()
   readonly #sessions = new Set<PeerSession>()
   #server: Server | undefined
+  #closed: Promise<void> | undefined
 
   constructor(options: PeerListenerOptions) {
     this.#options = { ...options, log: options.log.child({ room: 'peers' }) }
@@ -103,15 +104,19 @@ export class PeerListener {
     }
   }
 
+  /** Takes no new links: the address is free for the next process. Links that are up stay until `stop()`. */
+  close(): void {
+    const server = this.#server
+    this.#server = undefined
+    if (server) this.#closed = new Promise((resolve) => server.close(() => resolve()))
+  }
+
   /** Ends all links to here: who is under way on one is broken off. */
   async stop(): Promise<void> {
-    const server = this.#server
-    if (!server) return
-    this.#server = undefined
-    const closed = new Promise((resolve) => server.close(resolve))
+    this.close()
     await Promise.all([...this.#sessions].map((session) => session.end()))
     for (const socket of this.#connections.keys()) socket.destroy()
-    await closed
+    await this.#closed
   }
 
   #admit(socket: Socket): void {

@@ -266,6 +266,8 @@ export class ClusterNode {
     this.#identity.stop()
     this.#duties.clear()
     await this.#starting
+    // What follows may wait for a database that is away.
+    this.#listener?.close()
     await this.#outage.stop()
     await this.cluster.stop()
     await this.links.stop()
