@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import type { RefusalKind } from '../../../src/gateway/streams/service-connections.ts'
+import type { StreamPool } from '../../../src/gateway/streams/stream-pool.ts'
 import { turns } from '../../helpers/frame-peer.ts'
 import { Asker, SLOW, startSlots } from '../../helpers/slots-rig.ts'
 
@@ -10,10 +12,10 @@ const askers = (count: number, ...who: ConstructorParameters<typeof Asker>) =>
   Array.from({ length: count }, () => new Asker(...who).ask())
 
 /** Refuses the connection of an exchange, which asks again when the service is busy. */
-async function refuse(asker: Asker): Promise<boolean> {
+async function refuse(asker: Asker, kind: RefusalKind = 'unreached'): Promise<boolean> {
   const { stream, pool } = asker
   if (!stream) throw new Error('it has no stream')
-  const isBusy = pool.noteRefused(stream, 'unreached')
+  const isBusy = pool.noteRefused(stream, kind)
   asker.stream = undefined
   stream.retire()
   if (isBusy) asker.ask()
@@ -109,6 +111,54 @@ describe('a service that takes few connections', () => {
     await clock.advance(500)
     await turns()
     expect(asker.stream).toBeDefined()
+  })
+
+  describe('that closes a connection which it has taken', () => {
+    const closed = async () => {
+      const { createPool, slots, clock } = await startSlots()
+      const service = slots.serviceOf('camera', undefined)
+      const pool = createPool('ep_a', service)
+      const all = askers(3, pool, X)
+      const last = all[2] as Asker
+      expect(await refuse(last, 'closed')).toBe(true)
+      expect(service.limit).toBe(2)
+      return { service, pool, clock, last }
+    }
+
+    it('takes as many as before when it closes the repetitions, too, and teaches nothing for 10 min', async () => {
+      const { service, pool, clock } = await closed()
+      pool.noteClosed(false)
+      expect(service.limit).toBe(Number.POSITIVE_INFINITY)
+      const another = new Asker(pool, Y).ask()
+      expect(await refuse(another, 'closed')).toBe(false)
+      expect(service.limit).toBe(Number.POSITIVE_INFINITY)
+      await clock.advance(600_000)
+      expect(await refuse(new Asker(pool, Y).ask(), 'closed')).toBe(true)
+      expect(service.limit).toBeLessThan(5)
+    })
+
+    it.each([
+      ['answers', (_last: Asker, pool: StreamPool) => pool.noteClosed(true)],
+      ['refuses', (last: Asker) => refuse(last)],
+    ])(
+      'was busy when it %s a repetition: no other request gives it its old limit',
+      async (_what, repeat) => {
+        const { service, pool, clock, last } = await closed()
+        await clock.advance(500)
+        await turns()
+        await repeat(last, pool)
+        pool.noteClosed(false)
+        expect(service.limit).toBeLessThan(Number.POSITIVE_INFINITY)
+      },
+    )
+
+    it('gets the request again within a second', async () => {
+      const { last, clock } = await closed()
+      expect(last.stream).toBeUndefined()
+      await clock.advance(1_000)
+      await turns()
+      expect(last.stream).toBeDefined()
+    })
   })
 
   it('is forgotten with its last endpoint', async () => {
