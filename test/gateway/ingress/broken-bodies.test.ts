@@ -1,10 +1,10 @@
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { connect as connectHttp2 } from 'node:http2'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
+import { connectHttp2, openStream } from '../../helpers/http2-visitor.ts'
 import { connectSdk, inTime, startGateway } from '../../helpers/running-gateway.ts'
 
 const HOST = 'a.site.test'
@@ -93,16 +93,9 @@ function overHttp1(isSecure: boolean, version = '1.1') {
 
 async function overHttp2(site: Site): Promise<Answer> {
   const { addresses } = site.running
-  const session = connectHttp2(`https://${HOST}:${addresses.https?.port}`, {
-    host: '127.0.0.1',
-    servername: HOST,
-    ca: readFileSync(addresses.caCertPath),
-    lookup: (_host: string, options: { all?: boolean }, done: (...args: unknown[]) => void) =>
-      options.all ? done(null, [{ address: '127.0.0.1', family: 4 }]) : done(null, '127.0.0.1', 4),
-  } as never)
-  onTestFinished(() => session.destroy())
-  session.on('error', () => {})
-  const stream = session.request({ ':path': '/' })
+  const caPem = readFileSync(addresses.caCertPath, 'utf8')
+  const session = await connectHttp2({ addresses, caPem }, { servername: HOST })
+  const stream = openStream(session, { ':authority': HOST })
   stream.on('error', () => {})
   let body = ''
   stream.on('response', () => site.service.send('half'))
