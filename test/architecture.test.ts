@@ -44,6 +44,14 @@ const FLOORS: Floors = {
     ['replication'],
     ['postgres'],
   ],
+  'gateway/ingress': [
+    ['ingress.ts'],
+    ['visitor'],
+    ['exchange'],
+    ['device'],
+    ['common'],
+    ['syntax'],
+  ],
   policy: [
     ['actions'],
     ['login', 'rewriting'],
@@ -107,8 +115,13 @@ describe('the house', () => {
     expect(wrongWays(withImport(house, 'muxado/frame.ts', 'store/heal.ts'), FLOORS)).toEqual([
       'muxado/frame.ts -> store/heal.ts',
     ])
-    const [from, to] = ['gateway/agents/binder.ts', 'gateway/ingress/http1/host.ts']
+    const [from, to] = ['gateway/agents/binder.ts', 'gateway/ingress/syntax/host.ts']
     expect(wrongWays(withImport(house, from, to), FLOORS)).toEqual([`${from} -> ${to}`])
+    const [common, device] = [
+      'gateway/ingress/common/client.ts',
+      'gateway/ingress/device/forward.ts',
+    ]
+    expect(wrongWays(withImport(house, common, device), FLOORS)).toEqual([`${common} -> ${device}`])
     const [low, high] = ['policy/expression/value.ts', 'policy/vocabulary/text.ts']
     expect(wrongWays(withImport(house, low, high), FLOORS)).toEqual([`${low} -> ${high}`])
   })

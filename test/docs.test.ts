@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ERRORS } from '../src/base/app-error.ts'
-import { EDGE_ERRORS } from '../src/gateway/ingress/edge-error.ts'
+import { EDGE_ERRORS } from '../src/gateway/ingress/common/edge-error.ts'
 import { ACTIONS } from '../src/policy/actions/all-actions.ts'
 import { expectTable, ROOT } from './helpers/document-part.ts'
 

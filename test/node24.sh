@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 VERSION=24.21.0
-TESTS=(store/ gateway/ingress/broken-bodies gateway/ingress/odd- gateway/ingress/weak-services gateway/ingress/http2/floods gateway/ingress/http2/ended-sessions gateway/ingress/tls/terminate-tls cli/node-support agent/upstreams/old-tls cli/service/idle-collector e2e/bundle e2e/commands e2e/kept-tick e2e/tunnels)
+TESTS=(store/ gateway/ingress/broken-bodies gateway/ingress/odd- gateway/ingress/weak-services gateway/ingress/visitor/http2-floods gateway/ingress/visitor/ended-sessions gateway/ingress/visitor/terminate-tls cli/node-support agent/upstreams/old-tls cli/service/idle-collector e2e/bundle e2e/commands e2e/kept-tick e2e/tunnels)
 
 work=$(mktemp --directory)
 trap 'rm -rf "$work"' EXIT

@@ -7,12 +7,12 @@ import type { NameState } from '../../src/gateway/endpoints/host-table.ts'
 import type { Homes, RemoteHome } from '../../src/gateway/endpoints/routes/remote-home.ts'
 import { ClusterRoutes } from '../../src/gateway/endpoints/routes/routes.ts'
 import type { TcpAddresses } from '../../src/gateway/endpoints/tcp-addresses.ts'
+import type { IngressLimits } from '../../src/gateway/ingress/common/ingress-limits.ts'
 import {
   Ingress,
   type IngressAddresses,
   type IngressTls,
 } from '../../src/gateway/ingress/ingress.ts'
-import type { IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
 import type { PeerLinks } from '../../src/gateway/peers/peer-links.ts'
 import { createCluster, openLinks, startListener, type TestCluster } from './cluster.ts'
 import { eventually } from './eventually.ts'

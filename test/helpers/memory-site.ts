@@ -5,11 +5,14 @@ import {
   EndpointRegistry,
   type EndpointRegistryOptions,
 } from '../../src/gateway/endpoints/endpoint-registry.ts'
-import { AskSeal } from '../../src/gateway/ingress/ask-seal.ts'
-import { ClientConnection } from '../../src/gateway/ingress/connection/connection.ts'
-import { PieceShares } from '../../src/gateway/ingress/http2/wire/piece-shares.ts'
-import { INGRESS_LIMITS, type IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
-import { WriteCoalescer } from '../../src/gateway/ingress/write-coalescer.ts'
+import { AskSeal } from '../../src/gateway/ingress/common/ask-seal.ts'
+import {
+  INGRESS_LIMITS,
+  type IngressLimits,
+} from '../../src/gateway/ingress/common/ingress-limits.ts'
+import { WriteCoalescer } from '../../src/gateway/ingress/common/write-coalescer.ts'
+import { PieceShares } from '../../src/gateway/ingress/syntax/piece-shares.ts'
+import { ClientConnection } from '../../src/gateway/ingress/visitor/connection.ts'
 import { BufferAccount } from '../../src/gateway/streams/buffer-account.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'
 import { StreamSlots } from '../../src/gateway/streams/stream-slots.ts'

@@ -1,5 +1,5 @@
 import { Duplex } from 'node:stream'
-import type { ClientSocket } from '../../src/gateway/ingress/connection/client-socket.ts'
+import type { ClientSocket } from '../../src/gateway/ingress/common/client-socket.ts'
 
 /** Bytes that lie between the two ends before a write has to wait, as in the buffers of a system. */
 const WIRE_BYTES = 16_384

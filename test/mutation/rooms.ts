@@ -30,15 +30,15 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   ingress: {
     mutate: [
-      'gateway/ingress/{exchange*,client-exchange,incoming-request,device/http1-forward}.ts',
+      'gateway/ingress/{exchange/*exchange*,common/incoming-request,device/http1-forward}.ts',
     ],
     tests: [
       // In memory: what they wait for comes at once, or not at all.
-      'gateway/ingress/{exchange-state,device/http1-forward,incoming-request,client-exchange,judged,upgraded}.test.ts',
+      'gateway/ingress/{exchange/*,device/http1-forward,common/incoming-request,judged,upgraded}.test.ts',
       'gateway/ingress/{parked,handed-on,verdict,silent-device,unwanted-body,device/dial-failure}.test.ts',
-      'gateway/ingress/{local-reply,slow-reader}.test.ts',
+      'gateway/ingress/{common/local-reply,slow-reader}.test.ts',
       // Over sockets.
-      'gateway/ingress/{late-verdict,hold,exchange,edge-error,cloud-endpoint,policy}.test.ts',
+      'gateway/ingress/{late-verdict,hold,exchange,common/edge-error,cloud-endpoint,policy}.test.ts',
       'gateway/ingress/{interleavings,internal-ask}.test.ts',
     ],
   },

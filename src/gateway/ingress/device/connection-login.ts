@@ -5,8 +5,8 @@ import type {
   StreamClient,
   StreamWaiter,
 } from '../../streams/proxy-stream.ts'
-import type { ResponseHead } from '../http1/response-head.ts'
-import type { DeviceRequest } from './device-request.ts'
+import type { DeviceRequest } from '../common/device-request.ts'
+import type { ResponseHead } from '../syntax/response-head.ts'
 import { isIdempotent, type StreamSource } from './forward.ts'
 
 /** Schemes that log a connection in and not a request (RFC 4559 6, MS-NTHT 2.2). */

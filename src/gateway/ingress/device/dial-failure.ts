@@ -1,4 +1,4 @@
-import type { ResponseHead } from '../http1/response-head.ts'
+import type { ResponseHead } from '../syntax/response-head.ts'
 
 const BODY_START = 'failed to dial backend: '
 /** Longer than any text of the system behind the start above. */

@@ -1,6 +1,6 @@
-import type { HeadScanner } from '../http1/head-scanner.ts'
-import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
-import { beginsLikeHttp1, parseResponseHead } from '../http1/response-head.ts'
+import type { HeadScanner } from '../syntax/head-scanner.ts'
+import { HttpSyntaxError } from '../syntax/http-syntax-error.ts'
+import { beginsLikeHttp1, parseResponseHead } from '../syntax/response-head.ts'
 import {
   type DialFailure,
   dialFailureIn,

@@ -1,8 +1,9 @@
 import type { Pace, ProxyStream, StreamClient, StreamWaiter } from '../../streams/proxy-stream.ts'
 import type { RefusalKind } from '../../streams/service-connections.ts'
-import type { HeadScanner } from '../http1/head-scanner.ts'
-import type { ResponseHead } from '../http1/response-head.ts'
-import type { DeviceRequest } from './device-request.ts'
+import type { DeviceRequest } from '../common/device-request.ts'
+import type { EdgeErrorCode } from '../common/edge-error.ts'
+import type { HeadScanner } from '../syntax/head-scanner.ts'
+import type { ResponseHead } from '../syntax/response-head.ts'
 import type { DialFailure } from './dial-failure.ts'
 
 /**
@@ -22,6 +23,21 @@ export type ForwardFailure =
   | DialFailure
   | 'invalid'
   | 'stale'
+
+/** What the visitor gets to see of it. */
+export const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
+  saturated: 'ERR_GATEWAY_SATURATED',
+  silent: 'ERR_GATEWAY_AWAY',
+  busy: 'ERR_GATEWAY_BUSY',
+  'link-full': 'ERR_GATEWAY_LINK_FULL',
+  lost: 'ERR_NGROK_3210',
+  unreachable: 'ERR_NGROK_8012',
+  untrusted: 'ERR_GATEWAY_UNTRUSTED',
+  'old-tls': 'ERR_GATEWAY_OLD_TLS',
+  invalid: 'ERR_NGROK_3004',
+  broken: 'ERR_NGROK_3004',
+  stale: 'ERR_GATEWAY_STALE_CONNECTION',
+}
 
 /** Where streams come from; see `StreamPool`. */
 export interface StreamSource {

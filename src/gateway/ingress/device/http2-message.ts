@@ -1,14 +1,14 @@
 import type { OutgoingHttpHeaders } from 'node:http2'
 import { STATUS_CODES } from '../../../base/net/node-http.ts'
-import { CHUNKED } from '../http1/body-framing.ts'
-import { NO_OPTIONS } from '../http1/connection-options.ts'
-import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
-import { readMessageFields } from '../http1/message-fields.ts'
-import { hasField, withoutFields } from '../http1/message-text.ts'
-import { hasNoBody, type ResponseHead } from '../http1/response-head.ts'
-import { checkFields, type HeadLimits } from '../http2/wire/field-limits.ts'
-import { headersOf } from '../http2/wire/node-headers.ts'
-import type { DeviceRequest } from './device-request.ts'
+import type { DeviceRequest } from '../common/device-request.ts'
+import { CHUNKED } from '../syntax/body-framing.ts'
+import { NO_OPTIONS } from '../syntax/connection-options.ts'
+import { checkFields, type HeadLimits } from '../syntax/field-limits.ts'
+import { HttpSyntaxError } from '../syntax/http-syntax-error.ts'
+import { readMessageFields } from '../syntax/message-fields.ts'
+import { hasField, withoutFields } from '../syntax/message-text.ts'
+import { headersOf } from '../syntax/node-headers.ts'
+import { hasNoBody, type ResponseHead } from '../syntax/response-head.ts'
 
 const STATUS = /^[1-9][0-9]{2}$/
 

@@ -1,10 +1,10 @@
 import { ErrorCode, type MuxadoError } from '../../../muxado/error-code.ts'
 import { HopReset } from '../../peers/peer-protocol.ts'
 import type { NoStreamReason } from '../../streams/proxy-stream.ts'
-import { ACCEPTED } from '../hop/peer-head.ts'
-import type { ResponseHead } from '../http1/response-head.ts'
+import type { ResponseHead } from '../syntax/response-head.ts'
 import type { ForwardOptions } from './forward.ts'
 import { Http1Forward } from './http1-forward.ts'
+import { ACCEPTED } from './peer-head.ts'
 
 /**
  * A request on its way to the node where its endpoint is at home. The body goes when that node has said

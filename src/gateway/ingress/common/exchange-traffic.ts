@@ -1,0 +1,56 @@
+import type { EndpointTraffic } from '../../endpoints/endpoint.ts'
+
+/** Counts one exchange at each endpoint that it comes through: handed on, it goes through several. */
+export class ExchangeTraffic {
+  #current: EndpointTraffic | undefined
+  /** Those that handed it on. */
+  #passed: EndpointTraffic[] | undefined
+  /** Bytes that came while it waited for an endpoint. */
+  #unclaimed = 0
+
+  enter(traffic: EndpointTraffic): void {
+    if (this.#current) {
+      this.#passed ??= []
+      this.#passed.push(this.#current)
+    }
+    this.#current = traffic
+    traffic.countBegin()
+    traffic.bytesIn += this.#unclaimed
+    this.#unclaimed = 0
+  }
+
+  /** What served it has lost it: it counts there no more, but where it goes on. */
+  move(traffic: EndpointTraffic): void {
+    this.leave()
+    this.enter(traffic)
+  }
+
+  /** It goes on at another node, and is counted there. */
+  leave(): void {
+    if (!this.#current) return
+    this.#current.requests -= 1
+    this.#current.active -= 1
+    this.#current = undefined
+  }
+
+  receive(bytes: number): void {
+    if (this.#current) this.#current.bytesIn += bytes
+    else this.#unclaimed += bytes
+    if (this.#passed) for (const traffic of this.#passed) traffic.bytesIn += bytes
+  }
+
+  send(bytes: number): void {
+    if (this.#current) this.#current.bytesOut += bytes
+    if (this.#passed) for (const traffic of this.#passed) traffic.bytesOut += bytes
+  }
+
+  refuse(code: string | undefined): void {
+    this.#current?.countRefusal(code)
+    if (this.#passed) for (const traffic of this.#passed) traffic.countRefusal(code)
+  }
+
+  end(): void {
+    if (this.#current) this.#current.active -= 1
+    if (this.#passed) for (const traffic of this.#passed) traffic.active -= 1
+  }
+}

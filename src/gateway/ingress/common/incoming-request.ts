@@ -1,0 +1,160 @@
+import type { Clock } from '../../../base/clock.ts'
+import type { BodyTransform } from '../../../policy/exchange/policy-exchange.ts'
+import { withoutFields } from '../syntax/message-text.ts'
+import type { RequestHead } from '../syntax/request-head.ts'
+import { BodyPipe } from './body-pipe.ts'
+import type { DeviceRequest } from './device-request.ts'
+import { type BodySource, RequestBody } from './request-body.ts'
+
+/** An exchange without its fields, and what a socket reads at once. */
+const HEAD_BYTES = 2_048
+const BODY_PIECE_BYTES = 65_536
+const NO_CONTENT = Buffer.alloc(0)
+
+/** Who sends a request. */
+export interface RequestSource extends BodySource {
+  /** Tells it to send the body (RFC 9110 10.1.1). */
+  sayContinue(): void
+}
+
+/** A client's request: its head, its body as it comes, and whether the client was told to send it. */
+export class IncomingRequest {
+  readonly head: RequestHead
+  /** Undefined when the head says that there is none. */
+  readonly body: RequestBody | undefined
+  readonly #client: RequestSource
+  #isContinued = false
+  #isAccepted = false
+  /** Bytes of the content that goes on as a whole. */
+  #collectedBytes = 0
+
+  constructor(head: RequestHead, client: RequestSource, clock: Clock) {
+    this.head = head
+    this.#client = client
+    this.body = head.framing === 0 ? undefined : new RequestBody(head.framing, client, clock)
+  }
+
+  /** True when its last byte has come. */
+  get isDone(): boolean {
+    return this.body === undefined || this.body.isDone
+  }
+
+  /** Bytes of the body so far, as framed. */
+  get bodyBytes(): number {
+    return this.body?.bytes ?? 0
+  }
+
+  /** Bytes of the body that wait, or are kept as a whole until the exchange is over. */
+  get heldBytes(): number {
+    return (this.body?.heldBytes ?? 0) + this.#collectedBytes
+  }
+
+  /** What it may keep in memory while it waits: a body stops after a piece that nobody asked for. */
+  get memoryBytes(): number {
+    const { body } = this
+    const texts = this.head.fields.reduce((sum, { length }) => sum + length, HEAD_BYTES)
+    return texts + (body ? Math.max(this.heldBytes, body.isDone ? 0 : BODY_PIECE_BYTES) : 0)
+  }
+
+  /** True while it is the client's turn to send more of the body. */
+  get isAwaited(): boolean {
+    const { body } = this
+    return body !== undefined && !body.isDone && !body.isBlocked && !this.isUnasked
+  }
+
+  /**
+   * True while the client waits for a 100, as it has the right to: after another answer its body
+   * may come or not, nobody can tell (RFC 9110 10.1.1).
+   */
+  get isUnasked(): boolean {
+    const { body } = this
+    if (!body || body.bytes > 0) return false
+    return this.head.expectsContinue && !this.#isContinued
+  }
+
+  /** Whether what may still come of the body is at most so much, and sure to come. */
+  isShort(maxBytes: number): boolean {
+    return this.isDone || (!this.isUnasked && this.head.framing <= maxBytes)
+  }
+
+  /** Marks that the client is told to go on (RFC 9110 10.1.1); false when it was told before. */
+  markContinued(): boolean {
+    if (this.#isContinued) return false
+    this.#isContinued = true
+    return true
+  }
+
+  /** Marks that another node has heard that it may send the body; false when it has before. */
+  markAccepted(): boolean {
+    if (this.#isAccepted || !this.body) return false
+    this.#isAccepted = true
+    return true
+  }
+
+  /** What the client would like to read (RFC 9110 12.5.1). */
+  get accept(): string {
+    const { fields } = this.head
+    const at = fields.findIndex((name, index) => index % 2 === 0 && name.toLowerCase() === 'accept')
+    return fields[at + 1] ?? ''
+  }
+
+  /** The whole content, before the body flows anywhere; undefined when it is longer. */
+  readBody(maxBytes: number): Promise<Buffer | undefined> {
+    if (!this.body) return Promise.resolve(NO_CONTENT)
+    this.#invite()
+    return this.body.read(maxBytes)
+  }
+
+  /** As it goes to a device; the body follows as it comes. */
+  toDevice(target: string, fields: readonly string[]): DeviceRequest {
+    const { method } = this.head
+    const kept = this.#isContinued ? withoutFields(fields, 'expect') : fields
+    return { method, target, fields: kept, content: undefined, body: this.body }
+  }
+
+  /** The same with the whole content, whatever the fields said of its length. */
+  toDeviceWhole(target: string, fields: readonly string[], content: Buffer): DeviceRequest {
+    const { method } = this.head
+    const kept = withoutFields(fields, 'content-length', 'transfer-encoding', 'expect')
+    kept.push('Content-Length', String(content.length))
+    return { method, target, fields: kept, content, body: undefined }
+  }
+
+  /** Reads the content through transforms. One of the two is called once, in a later turn. */
+  transform(
+    body: RequestBody,
+    transforms: readonly BodyTransform[],
+    onContent: (content: Buffer) => void,
+    onError: (error: Error) => void,
+  ): BodyPipe {
+    this.#invite()
+    const content: Buffer[] = []
+    const pipe = new BodyPipe(transforms, {
+      write: (part) => {
+        content.push(part)
+        return true
+      },
+      end: () => {
+        const whole = Buffer.concat(content)
+        this.#collectedBytes = whole.length
+        onContent(whole)
+      },
+      onRoom: () => body.onRoom(),
+      onError,
+    })
+    const collecting = {
+      write: (part: Buffer) => {
+        this.#collectedBytes += part.length
+        return pipe.write(part)
+      },
+      end: () => pipe.end(),
+    }
+    body.flowTo(collecting, 'content')
+    return pipe
+  }
+
+  /** The gateway itself needs the body, so it is the one to ask for it (RFC 9110 10.1.1). */
+  #invite(): void {
+    if (this.head.expectsContinue && this.markContinued()) this.#client.sayContinue()
+  }
+}

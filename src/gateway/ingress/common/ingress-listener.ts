@@ -1,0 +1,70 @@
+import type { Asker } from '../../../policy/outbound/policy-reach.ts'
+import type { NameState } from '../../endpoints/host-table.ts'
+import type { LocalReply } from './local-reply.ts'
+
+/** For whom a policy asks, and the account whose internal endpoints it finds. */
+export interface InternalAsk {
+  readonly asker: Asker
+  readonly ownerId: string | null
+}
+
+/** A request that a policy at another node has handed on: as it is to go to the device. */
+export interface HandedOn {
+  readonly url: URL
+  /** Whose internal endpoints it may go to. */
+  readonly ownerId: string | null
+  readonly askDepth: number
+  /** How many endpoints have handed it on. */
+  readonly hops: number
+  /** The cookies of a log-in are no business of the device. */
+  readonly withholdsLogin: boolean
+}
+
+/** Another node, by which a visitor has come. */
+export interface PeerEntry {
+  readonly nodeId: string
+  /** Breaks the connection off, and tells the node why. */
+  refuse(reason: RefusalReason): void
+  readonly handed: HandedOn | undefined
+}
+
+/** A policy has closed the connection, or the endpoint is not served here. */
+export type RefusalReason = 'policy' | 'not-mine'
+
+/**
+ * Where a connection comes in: by one of the two listeners of an ingress, from a policy, or from another
+ * node, whose listener it was.
+ */
+export interface IngressListener {
+  readonly scheme: 'http' | 'https'
+  /** A plain listener that others than this machine can reach redirects visitors of `https` endpoints. */
+  readonly redirectsToHttps: boolean
+  /** A policy asks an internal endpoint; undefined for visitors, who find none of these. */
+  readonly internal?: InternalAsk | undefined
+  readonly peer?: PeerEntry
+  /** Who comes has come to another node first, which has passed the bytes on: nobody is led in a circle. */
+  readonly staysHere?: boolean
+}
+
+/** What is known of a name also while its device is away. */
+type Addressed = Pick<NameState, 'protocol' | 'url'>
+
+/** Whether requests for the endpoint belong here, or have to go to the other listener. */
+export function admit(
+  listener: IngressListener,
+  endpoint: Addressed,
+): 'serve' | 'redirect' | 'refuse' | 'misdirect' {
+  if (endpoint.protocol === listener.scheme) return 'serve'
+  // A TLS endpoint has the name for its own. A browser that comes by the connection of another name
+  // under the same certificate tries a connection of its own then (RFC 9110 15.5.20).
+  if (listener.scheme === 'https' && endpoint.protocol === 'tls') return 'misdirect'
+  if (listener.scheme === 'https' || endpoint.protocol !== 'https') return 'refuse'
+  return listener.redirectsToHttps ? 'redirect' : 'serve'
+}
+
+/** 308 keeps the method; the port is the one that the endpoint's URL has. */
+export function redirectToHttps(endpoint: Addressed, hostname: string, target: string): LocalReply {
+  const port = /:[0-9]+$/.exec(endpoint.url)?.[0] ?? ''
+  const path = target === '*' ? '/' : target
+  return { status: 308, fields: ['location', `https://${hostname}${port}${path}`], body: '' }
+}

@@ -1,0 +1,97 @@
+import { knownField } from '../syntax/known-field.ts'
+import type { RequestHead } from '../syntax/request-head.ts'
+import type { ResponseHead } from '../syntax/response-head.ts'
+
+/**
+ * The fields that go to the device: without those of this hop (RFC 9110 7.6.1), with who asked.
+ * The client's address goes behind an `x-forwarded-for` that was there; all else that a client says
+ * about itself is replaced. How deep policies ask each other is nobody's business there. A length is
+ * a plain number: `010` is 8 for some.
+ */
+export function requestFields(
+  head: RequestHead,
+  clientIp: string,
+  scheme: 'http' | 'https',
+): string[] {
+  const { fields } = head
+  const listed = head.connection.fields
+  const passed: string[] = []
+  let via = ''
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = fields[at] as string
+    const value = fields[at + 1] as string
+    if (listed.length > 0 && listed.includes(name.toLowerCase())) continue
+    switch (knownField(name)) {
+      case 'connection':
+      case 'keep-alive':
+      case 'proxy-connection':
+      case 'te':
+      case 'upgrade':
+      case 'http2-settings':
+      case 'x-forwarded-host':
+      case 'x-forwarded-proto':
+      case 'x-real-ip':
+      case 'forwarded':
+      case 'x-policy-hops':
+        break
+      case 'content-length':
+        passed.push(name, String(Number(value)))
+        break
+      case 'x-forwarded-for':
+        via += `${value}, `
+        break
+      default:
+        passed.push(name, value)
+    }
+  }
+  passed.push('x-forwarded-for', via + clientIp)
+  passed.push('x-forwarded-proto', scheme, 'x-forwarded-host', head.host)
+  passed.push('x-real-ip', clientIp, 'forwarded', forwardedElement(clientIp, head.host, scheme))
+  // In the usual spelling: servers of some devices know no other.
+  if (head.acceptsTrailers) passed.push('TE', 'trailers')
+  if (head.upgrade !== undefined) passed.push('Connection', 'Upgrade', 'Upgrade', head.upgrade)
+  return passed
+}
+
+/** One element of `Forwarded` (RFC 7239 4 and 6): what has a colon is quoted, and IPv6 in brackets. */
+function forwardedElement(clientIp: string, host: string, scheme: string): string {
+  const node = clientIp.includes(':') ? `"[${clientIp}]"` : clientIp
+  return `for=${node};host=${host.includes(':') ? `"${host}"` : host};proto=${scheme}`
+}
+
+/**
+ * The fields that go to the client: without those of the hop to the device, and without an error
+ * code that only a gateway may set. A switch of protocols keeps its `upgrade`.
+ */
+export function responseFields(
+  { status, fields, connection }: ResponseHead,
+  isOfGateway = false,
+): string[] {
+  const listed = connection.fields
+  // RFC 9110 8.6 and RFC 9112 6.1: these say nothing in a response that cannot have a body.
+  const hasFraming = status >= 200 && status !== 204
+  const passed: string[] = []
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = fields[at] as string
+    if (listed.length > 0 && listed.includes(name.toLowerCase())) continue
+    switch (knownField(name)) {
+      case 'connection':
+      case 'keep-alive':
+      case 'proxy-connection':
+        break
+      case 'ngrok-error-code':
+        if (isOfGateway) passed.push(name, fields[at + 1] as string)
+        break
+      case 'upgrade':
+        if (status === 101) passed.push('connection', 'Upgrade', name, fields[at + 1] as string)
+        break
+      case 'content-length':
+      case 'transfer-encoding':
+        if (hasFraming) passed.push(name, fields[at + 1] as string)
+        break
+      default:
+        passed.push(name, fields[at + 1] as string)
+    }
+  }
+  return passed
+}

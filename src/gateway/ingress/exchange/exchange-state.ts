@@ -1,0 +1,100 @@
+import type { AwayName, HeldRequest } from '../../endpoints/away-name.ts'
+import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
+import type { RemoteHome } from '../../endpoints/routes/remote-home.ts'
+import type { BodyPipe } from '../common/body-pipe.ts'
+import type { Forward } from '../device/forward.ts'
+import type { GrowingBuffer } from '../syntax/growing-buffer.ts'
+import type { PolicyRun } from './policy-run.ts'
+import type { Switched } from './upgrade.ts'
+
+/** A request that waits for a name. */
+export interface Hold {
+  readonly away: AwayName
+  readonly request: HeldRequest
+}
+
+/** Another node, where the endpoint is at home. */
+export interface Crossing {
+  readonly home: RemoteHome
+  /** Looks where its home is now, and goes on there. */
+  readonly again: () => void
+}
+
+/** Where one request of a client stands, with what there is only then. */
+export type ExchangeState =
+  /** Its endpoint is being looked up. */
+  | { readonly name: 'routing' }
+  /** A policy decides about the request. */
+  | { readonly name: 'judging-request'; readonly policy: PolicyRun }
+  /**
+   * Its device is away, or has just been lost. It goes on when the name is back; below a policy, if
+   * that has decided about the request before.
+   */
+  | {
+      readonly name: 'parked'
+      readonly policy: PolicyRun | undefined
+      /** Where it waits; undefined until it was looked who has the name now. */
+      readonly hold: Hold | undefined
+      /** Looks who has the name now; goes on with that, waits for it, or fails. */
+      readonly goOn: () => void
+    }
+  /** Its body is read as a whole, through what the policy wants done to it. */
+  | { readonly name: 'preparing'; readonly policy: PolicyRun; readonly pipe: BodyPipe }
+  /** It is with the device, or another node, or waits for a stream there; no final response has come. */
+  | {
+      readonly name: 'forwarding'
+      readonly forward: Forward
+      readonly policy: PolicyRun | undefined
+      readonly to: AgentEndpoint | Crossing
+    }
+  /** A policy decides about the response, whose body waits. */
+  | {
+      readonly name: 'judging-response'
+      readonly forward: Forward
+      readonly policy: PolicyRun
+      /** What came of the body, as framed. */
+      readonly held: GrowingBuffer
+    }
+  /** A policy decides about the answer that it has made itself. */
+  | { readonly name: 'judging-reply'; readonly policy: PolicyRun }
+  /** The response goes to the client; one that a policy has made comes from no device. */
+  | { readonly name: 'responding'; readonly forward: Forward | undefined }
+  /** The client has its response. The rest of its body is dropped, up to so many bytes of it. */
+  | { readonly name: 'draining'; readonly bodyLimit: number }
+  /** A 101 was answered: the bytes of both sides pass by. */
+  | { readonly name: 'switched'; readonly upgrade: Switched }
+  /** Nothing can happen any more. */
+  | { readonly name: 'over' }
+
+export type ExchangeStateName = ExchangeState['name']
+
+/** From everywhere: the client leaves, or gets an answer of the gateway and goes on. */
+const ENDS = ['draining', 'over'] as const
+
+const NEXT: Record<ExchangeStateName, readonly ExchangeStateName[]> = {
+  routing: ['forwarding', 'judging-request', 'parked', ...ENDS],
+  // Handed on to an internal endpoint, a request is judged there, too.
+  'judging-request': [
+    'forwarding',
+    'judging-request',
+    'preparing',
+    'judging-reply',
+    'parked',
+    ...ENDS,
+  ],
+  parked: ['parked', 'forwarding', 'judging-request', ...ENDS],
+  preparing: ['forwarding', ...ENDS],
+  forwarding: ['responding', 'judging-response', 'switched', 'parked', ...ENDS],
+  'judging-response': ['responding', ...ENDS],
+  'judging-reply': ['responding', ...ENDS],
+  responding: ENDS,
+  draining: ['over'],
+  switched: ['over'],
+  over: [],
+}
+
+/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+export function nextExchangeState(state: ExchangeState, next: ExchangeState): ExchangeState {
+  if (NEXT[state.name].includes(next.name)) return next
+  throw new Error(`an exchange cannot be ${next.name} after ${state.name}`)
+}

@@ -1,0 +1,170 @@
+import type { Client } from '../common/client.ts'
+import { ProgressWatch } from '../common/progress-watch.ts'
+import { CLOSE, closeFrame, controlFrame, frameHeader, OPCODE } from '../syntax/websocket-frame.ts'
+import { FrameReader, type WebSocketEnd } from '../syntax/websocket-frame-reader.ts'
+import { type Switched, Upgrade, type UpgradeOptions } from './upgrade.ts'
+
+export interface WebSocketConversionOptions extends UpgradeOptions {
+  /** The service took no connection: the client had its 101 before anybody could know. */
+  onUnreachable(): void
+}
+
+const UNREACHABLE = 'the upstream cannot be reached'
+/**
+ * What the SDK says where it reaches no service: it waits for a request then, and answers that, or what
+ * is none.
+ */
+const SDK_REFUSAL =
+  /^HTTP\/1\.1 (502 .*\r\n\r\nfailed to dial backend: |400 .*\r\ncontent-length: 0\r\ndate: [^\r]*\r\n\r\n$)/s
+const SDK_REFUSAL_STARTS = ['HTTP/1.1 502 ', 'HTTP/1.1 400 Bad Request\r\nconnection: close\r\n']
+/** Longer than that with any text of the system. */
+const MAX_REFUSAL_BYTES = 2_048
+
+/**
+ * A WebSocket of a visitor, before a service that speaks TCP: the content of its binary messages is
+ * what the service reads, and what the service writes comes as binary messages. A WebSocket has no
+ * half-closed state: when one side has closed, what still comes of the other is dropped.
+ *
+ * INVARIANTS
+ * - A Close is sent once, as the last frame.
+ * - Of what waits for the client the gateway adds one Pong at most: the answer to the latest Ping
+ *   (RFC 6455 5.5.3).
+ */
+export class WebSocketConversion implements Switched {
+  readonly #options: WebSocketConversionOptions
+  readonly #client: WebSocketConversionOptions['client']
+  readonly #inner: Upgrade
+  readonly #reader: FrameReader
+  readonly #watch: ProgressWatch
+  /** First bytes of the service that may be the SDK's refusal; undefined when they are not. */
+  #first: Buffer | undefined = Buffer.alloc(0)
+  #hasClosed = false
+  #isClientEnded = false
+  #hasRoom = true
+  /** The content of a Ping whose answer waits for room. */
+  #ping: Buffer | undefined
+  /** From the client, with all that is not content. */
+  #framedBytes = 0
+
+  constructor(options: WebSocketConversionOptions) {
+    const { client } = options
+    this.#options = options
+    this.#client = client
+    this.#watch = new ProgressWatch(options.limits)
+    this.#reader = new FrameReader((content) => this.#onPing(content))
+    const service: Pick<Client, 'pause' | 'resume' | 'write' | 'end' | 'abort'> = {
+      pause: () => client.pause(),
+      resume: () => client.resume(),
+      write: (chunk) => this.#pass(chunk),
+      end: () => this.#onServiceEnd(),
+      abort: () => client.abort(),
+    }
+    this.#inner = new Upgrade({ ...options, client: service })
+  }
+
+  get heldBytes(): number {
+    return this.#inner.heldBytes
+  }
+
+  get receivedBytes(): number {
+    return this.#framedBytes
+  }
+
+  onClientData(chunk: Buffer): void {
+    this.#framedBytes += chunk.length
+    if (this.#isClientEnded) return
+    const content = this.#reader.read(chunk)
+    if (content.length > 0) this.#inner.onClientData(content)
+    if (this.#reader.end) this.#follow(this.#reader.end)
+  }
+
+  /** Without a Close: what it has sent is all the same to the service. */
+  onClientEnd(): void {
+    if (this.#isClientEnded) return
+    this.#isClientEnded = true
+    this.#inner.onClientEnd()
+  }
+
+  onClientRoom(): void {
+    this.#hasRoom = true
+    const ping = this.#ping
+    this.#ping = undefined
+    if (ping) this.#onPing(ping)
+    this.#inner.onClientRoom()
+  }
+
+  onClientClose(): void {
+    this.#inner.onClientClose()
+  }
+
+  onData(chunk: Buffer): void {
+    this.#inner.onData(chunk)
+  }
+
+  sweep(now: number): void {
+    const movedBytes = this.#framedBytes + this.#inner.sentBytes
+    if (this.#watch.look({ movedBytes, awaitedBodyBytes: undefined }, now)) this.#client.abort()
+  }
+
+  #follow({ kind, code, reason }: WebSocketEnd): void {
+    this.#isClientEnded = true
+    this.#close(code, reason)
+    // What is broken has no end for the service either.
+    if (kind === 'closed') this.#inner.onClientEnd()
+    else this.#inner.onClientClose()
+  }
+
+  #onPing(content: Buffer): void {
+    if (this.#hasClosed) return
+    if (this.#hasRoom) this.#hasRoom = this.#client.write(controlFrame(OPCODE.pong, content))
+    else this.#ping = content
+  }
+
+  #pass(chunk: Buffer): boolean {
+    if (this.#hasClosed) return true
+    if (!this.#first) return this.#send(chunk)
+    const first = Buffer.concat([this.#first, chunk])
+    if (SDK_REFUSAL.test(first.toString('latin1', 0, MAX_REFUSAL_BYTES))) {
+      this.#refuse()
+      return true
+    }
+    this.#first = mayBeRefusal(first) ? first : undefined
+    return this.#first !== undefined || this.#send(first)
+  }
+
+  #send(content: Buffer): boolean {
+    if (content.length === 0) return true
+    this.#client.write(frameHeader(OPCODE.binary, content.length))
+    this.#hasRoom = this.#client.write(content)
+    return this.#hasRoom
+  }
+
+  #onServiceEnd(): void {
+    if (this.#hasClosed) return
+    const first = this.#first
+    if (first?.length === 0 && !this.#isClientEnded) {
+      this.#refuse()
+      return
+    }
+    if (first) this.#send(first)
+    this.#close(CLOSE.normal)
+  }
+
+  #refuse(): void {
+    this.#options.onUnreachable()
+    this.#close(CLOSE.failed, UNREACHABLE)
+  }
+
+  #close(code: number, reason?: string): void {
+    if (this.#hasClosed) return
+    this.#hasClosed = true
+    this.#client.write(closeFrame(code, reason))
+    this.#client.end()
+  }
+}
+
+function mayBeRefusal(first: Buffer): boolean {
+  if (first.length > MAX_REFUSAL_BYTES) return false
+  const text = first.toString('latin1')
+  return SDK_REFUSAL_STARTS.some((start) => text.startsWith(start) || start.startsWith(text))
+}

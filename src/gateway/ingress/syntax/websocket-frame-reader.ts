@@ -1,0 +1,200 @@
+import { CLOSE, MAX_CONTROL_BYTES, OPCODE } from './websocket-frame.ts'
+
+/** How the client's side is over: it said so, or sent what it may not. */
+export interface WebSocketEnd {
+  readonly kind: 'closed' | 'fault'
+  /** What to answer. */
+  readonly code: number
+  /** For people; empty when the client closed. */
+  readonly reason: string
+}
+
+interface Frame {
+  readonly opcode: number
+  /** Bytes of the content that have still to come. */
+  left: number
+  readonly mask: readonly [number, number, number, number]
+  /** Which byte of the mask is next. */
+  maskAt: number
+}
+
+/** The longest one, with its mask. */
+const MAX_HEADER_BYTES = 14
+const MASK_BYTES = 4
+const MASKED = 0x80
+const FINAL = 0x80
+const RESERVED = 0x70
+const CONTROL = 0x8
+/** Content behind a Close is of nobody's interest. */
+const NOTHING = Buffer.alloc(0)
+
+/**
+ * Reads what a client sends on a WebSocket (RFC 6455 5), in as many pieces as it comes. The content of
+ * binary messages goes on at once, whatever the length of a frame or message: nothing is kept but the
+ * header of a frame and the content of a control frame.
+ */
+export class FrameReader {
+  readonly #onPing: (content: Buffer) => void
+  readonly #header = Buffer.alloc(MAX_HEADER_BYTES)
+  #headerBytes = 0
+  readonly #control = Buffer.alloc(MAX_CONTROL_BYTES)
+  #controlBytes = 0
+  #frame: Frame | undefined
+  /** A message has begun whose last frame is still to come. */
+  #isInMessage = false
+  #end: WebSocketEnd | undefined
+
+  constructor(onPing: (content: Buffer) => void) {
+    this.#onPing = onPing
+  }
+
+  /** Set once; what comes behind it is not read. */
+  get end(): WebSocketEnd | undefined {
+    return this.#end
+  }
+
+  /** The content of binary messages that stands in a chunk, which is overwritten with it. */
+  read(chunk: Buffer): Buffer {
+    let at = 0
+    let contentBytes = 0
+    while (at < chunk.length && !this.#end) {
+      const frame = this.#frame
+      if (!frame) {
+        at = this.#readHeader(chunk, at)
+        continue
+      }
+      const end = Math.min(chunk.length, at + frame.left)
+      const isControl = frame.opcode >= CONTROL
+      const target = isControl ? this.#control : chunk
+      const from = isControl ? this.#controlBytes : contentBytes
+      unmask(frame, { chunk, at, end }, target, from)
+      if (isControl) this.#controlBytes += end - at
+      else contentBytes += end - at
+      frame.left -= end - at
+      at = end
+      if (frame.left === 0) this.#endFrame(frame)
+    }
+    return contentBytes === 0 ? NOTHING : chunk.subarray(0, contentBytes)
+  }
+
+  #readHeader(chunk: Buffer, from: number): number {
+    let at = from
+    while (at < chunk.length && this.#headerBytes < this.#headerLength) {
+      this.#header[this.#headerBytes] = chunk[at] as number
+      this.#headerBytes += 1
+      at += 1
+    }
+    if (this.#headerBytes === this.#headerLength) {
+      this.#headerBytes = 0
+      this.#begin()
+    }
+    return at
+  }
+
+  /** Known when two bytes are there. */
+  get #headerLength(): number {
+    if (this.#headerBytes < 2) return 2
+    const { length } = this.#shortLength
+    return 2 + length + ((this.#header[1] as number) & MASKED ? MASK_BYTES : 0)
+  }
+
+  /** What stands in the second byte: the length, or how many bytes have it. */
+  get #shortLength(): { readonly value: number; readonly length: 0 | 2 | 8 } {
+    const value = (this.#header[1] as number) & ~MASKED
+    return { value, length: value === 126 ? 2 : value === 127 ? 8 : 0 }
+  }
+
+  #begin(): void {
+    const header = this.#header
+    const first = header[0] as number
+    const opcode = first & 0xf
+    const { value, length } = this.#shortLength
+    const left =
+      length === 0
+        ? value
+        : length === 2
+          ? header.readUInt16BE(2)
+          : Number(header.readBigUInt64BE(2))
+    const isMasked = ((header[1] as number) & MASKED) !== 0
+    const fault = this.#faultOf(first, opcode, left)
+    if (!isMasked || fault) {
+      const { code, reason } = fault ?? {
+        code: CLOSE.protocolError,
+        reason: 'a frame without mask',
+      }
+      this.#end = { kind: 'fault', code, reason }
+      return
+    }
+    if (opcode < CONTROL) this.#isInMessage = (first & FINAL) === 0
+    else this.#controlBytes = 0
+    const [a = 0, b = 0, c = 0, d = 0] = header.subarray(2 + length, 2 + length + MASK_BYTES)
+    const frame: Frame = { opcode, left, mask: [a, b, c, d], maskAt: 0 }
+    if (left === 0) this.#endFrame(frame)
+    else this.#frame = frame
+  }
+
+  #faultOf(first: number, opcode: number, length: number) {
+    const wrong = (reason: string) => ({ code: CLOSE.protocolError, reason })
+    if ((first & RESERVED) !== 0) return wrong('an extension that was not negotiated')
+    if (!Number.isSafeInteger(length)) return { code: CLOSE.tooBig, reason: 'an incomplete frame' }
+    switch (opcode) {
+      case OPCODE.text:
+        return { code: CLOSE.unsupportedData, reason: 'only binary messages are supported' }
+      case OPCODE.binary:
+        return this.#isInMessage
+          ? wrong('a new message before the end of the previous message')
+          : undefined
+      case OPCODE.continuation:
+        return this.#isInMessage ? undefined : wrong('a continuation frame without a message')
+      case OPCODE.close:
+      case OPCODE.ping:
+      case OPCODE.pong: {
+        const isWhole = (first & FINAL) !== 0 && length <= MAX_CONTROL_BYTES
+        return isWhole ? undefined : wrong('an invalid control frame')
+      }
+      default:
+        return wrong('a frame with an unknown opcode')
+    }
+  }
+
+  #endFrame({ opcode }: Frame): void {
+    this.#frame = undefined
+    if (opcode < CONTROL) return
+    const content = this.#control.subarray(0, this.#controlBytes)
+    if (opcode === OPCODE.ping) this.#onPing(Buffer.from(content))
+    else if (opcode === OPCODE.close) this.#end = endIn(content)
+  }
+}
+
+function endIn(content: Buffer): WebSocketEnd {
+  if (content.length === 0) return { kind: 'closed', code: CLOSE.none, reason: '' }
+  const code = content.length < 2 ? 0 : content.readUInt16BE()
+  return isCloseCode(code)
+    ? { kind: 'closed', code, reason: '' }
+    : { kind: 'fault', code: CLOSE.protocolError, reason: 'an invalid close code' }
+}
+
+/** RFC 6455 7.4, and what is registered since. */
+function isCloseCode(code: number): boolean {
+  if (code >= 3000) return code < 5000
+  return code >= 1000 && code <= 1014 && ![1004, 1005, 1006].includes(code)
+}
+
+interface Part {
+  readonly chunk: Buffer
+  readonly at: number
+  readonly end: number
+}
+
+/** Forward, so that content may move down within its own chunk. */
+function unmask(frame: Frame, { chunk, at, end }: Part, target: Buffer, from: number): void {
+  const { mask } = frame
+  let { maskAt } = frame
+  let to = from
+  for (let index = at; index < end; index += 1) {
+    target[to] = (chunk[index] as number) ^ (mask[maskAt] as number)
+    maskAt = (maskAt + 1) & 3
+    to += 1
+  }
+  frame.maskAt = maskAt
+}

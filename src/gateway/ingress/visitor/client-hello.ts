@@ -1,0 +1,148 @@
+import { GrowingBuffer } from '../syntax/growing-buffer.ts'
+
+/** What a client may send before it is known whom it wants; browsers need less than 2 kB. */
+export const MAX_HELLO_BYTES = 16_384
+
+const RECORD_HEADER_BYTES = 5
+const HANDSHAKE_RECORD = 22
+const MESSAGE_HEADER_BYTES = 4
+const CLIENT_HELLO = 1
+/** The version that nobody looks at any more, and the random number of the client. */
+const VERSION_AND_RANDOM_BYTES = 34
+const SERVER_NAME = 0
+const HOST_NAME = 0
+const MAX_NAME_BYTES = 255
+
+export type HelloVerdict =
+  | { readonly kind: 'partial' }
+  /** More than a client has to say. */
+  | { readonly kind: 'too-large' }
+  /** Nothing that can be read: whoever speaks TLS says so to the client. */
+  | { readonly kind: 'unreadable' }
+  /** In lower case; undefined where the client names nobody. */
+  | { readonly kind: 'hello'; readonly serverName: string | undefined }
+
+const PARTIAL: HelloVerdict = { kind: 'partial' }
+const TOO_LARGE: HelloVerdict = { kind: 'too-large' }
+const UNREADABLE: HelloVerdict = { kind: 'unreadable' }
+
+/**
+ * Reads the first message of a TLS client (RFC 8446 4.1.2), in as many pieces and records as it comes,
+ * and keeps all bytes for who speaks TLS with the client.
+ */
+export class ClientHelloReader {
+  readonly #bytes = new GrowingBuffer()
+  /** The message, without the headers of its records. */
+  readonly #message = new GrowingBuffer()
+  /** Where the next record begins. */
+  #at = 0
+
+  /** All that came. */
+  get length(): number {
+    return this.#bytes.length
+  }
+
+  /** Looks at what has come by now. */
+  read(chunk: Buffer): HelloVerdict {
+    this.#bytes.append(chunk)
+    for (;;) {
+      const verdict = this.#readMessage() ?? this.#readRecord()
+      if (!verdict) continue
+      const isOver = verdict === PARTIAL && this.#bytes.length >= MAX_HELLO_BYTES
+      return isOver ? TOO_LARGE : verdict
+    }
+  }
+
+  /** All that came, once. */
+  take(): Buffer {
+    return this.#bytes.take()
+  }
+
+  /** Undefined while a record is missing. */
+  #readMessage(): HelloVerdict | undefined {
+    const { bytes, length } = this.#message
+    if (length < MESSAGE_HEADER_BYTES) return undefined
+    if (bytes[0] !== CLIENT_HELLO) return UNREADABLE
+    const end = MESSAGE_HEADER_BYTES + bytes.readUIntBE(1, 3)
+    if (end > MAX_HELLO_BYTES) return TOO_LARGE
+    if (length < end) return undefined
+    try {
+      const serverName = serverNameIn(new Reader(bytes.subarray(MESSAGE_HEADER_BYTES, end)))
+      return { kind: 'hello', serverName: serverName?.toLowerCase() }
+    } catch (error) {
+      if (error instanceof RangeError) return UNREADABLE
+      throw error
+    }
+  }
+
+  /** Undefined when there was one more. */
+  #readRecord(): HelloVerdict | undefined {
+    const { bytes, length } = this.#bytes
+    const from = this.#at + RECORD_HEADER_BYTES
+    if (length > this.#at && bytes[this.#at] !== HANDSHAKE_RECORD) return UNREADABLE
+    if (length < from) return PARTIAL
+    const size = bytes.readUInt16BE(from - 2)
+    if (size === 0) return UNREADABLE
+    if (length < from + size) return PARTIAL
+    this.#message.append(bytes, from, from + size)
+    this.#at = from + size
+    return undefined
+  }
+}
+
+/** Takes vectors off a message. Throws a RangeError where it is shorter than it says. */
+class Reader {
+  readonly #bytes: Buffer
+  #at = 0
+
+  constructor(bytes: Buffer) {
+    this.#bytes = bytes
+  }
+
+  get isEmpty(): boolean {
+    return this.#at >= this.#bytes.length
+  }
+
+  take(size: number): Buffer {
+    const from = this.#at
+    this.#at += size
+    if (this.#at > this.#bytes.length)
+      throw new RangeError('a message is shorter than its declared length')
+    return this.#bytes.subarray(from, this.#at)
+  }
+
+  number(size: 1 | 2): number {
+    return this.take(size).readUIntBE(0, size)
+  }
+
+  /** What stands behind its length, which takes so many bytes. */
+  vector(lengthBytes: 1 | 2): Buffer {
+    return this.take(this.number(lengthBytes))
+  }
+}
+
+function serverNameIn(hello: Reader): string | undefined {
+  hello.take(VERSION_AND_RANDOM_BYTES)
+  // The session, the ciphers, the compression.
+  hello.vector(1)
+  hello.vector(2)
+  hello.vector(1)
+  if (hello.isEmpty) return undefined
+  const extensions = new Reader(hello.vector(2))
+  while (!extensions.isEmpty) {
+    const type = extensions.number(2)
+    const extension = extensions.vector(2)
+    if (type === SERVER_NAME) return hostNameIn(new Reader(new Reader(extension).vector(2)))
+  }
+  return undefined
+}
+
+/** RFC 6066 3. */
+function hostNameIn(names: Reader): string | undefined {
+  while (!names.isEmpty) {
+    const type = names.number(1)
+    const name = names.vector(2)
+    if (type === HOST_NAME && name.length <= MAX_NAME_BYTES) return name.toString('latin1')
+  }
+  return undefined
+}

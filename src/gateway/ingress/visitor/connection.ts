@@ -1,0 +1,457 @@
+import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
+import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
+import type { Endpoint } from '../../endpoints/endpoint.ts'
+import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
+import type { LoginStreams } from '../../streams/login-streams.ts'
+import type { Client } from '../common/client.ts'
+import type { ClientSocket } from '../common/client-socket.ts'
+import { ConnectionFacts } from '../common/connection-facts.ts'
+import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../common/edge-error.ts'
+import type { ExchangeTraffic } from '../common/exchange-traffic.ts'
+import type { IncomingRequest } from '../common/incoming-request.ts'
+import type { IngressContext } from '../common/ingress-context.ts'
+import type { IngressListener, RefusalReason } from '../common/ingress-listener.ts'
+import { encodeReply } from '../common/local-reply.ts'
+import type { ResponseOwner, ResponseWriter } from '../common/response-writer.ts'
+import { fromPeer, headLimits } from '../device/peer-head.ts'
+import type { VisitorHops } from '../device/visitor-hops.ts'
+import { Exchange } from '../exchange/exchange.ts'
+import { TINY_BYTES } from '../syntax/flood-guard.ts'
+import { HEAD_LIMITS, HeadScanner } from '../syntax/head-scanner.ts'
+import { HttpSyntaxError } from '../syntax/http-syntax-error.ts'
+import { HTTP_1_1_REQUIRED, isHttp2Preface } from '../syntax/http1-required.ts'
+import { parseRequestHead, type RequestHead } from '../syntax/request-head.ts'
+import type { Admitted } from './admitted.ts'
+import { ClientOutput } from './client-output.ts'
+import { countedHeadBytes } from './head-bytes.ts'
+import { Http1ResponseWriter } from './http1-response-writer.ts'
+import type { IngressConnection } from './ingress-connection.ts'
+import { LingeringClose } from './lingering-close.ts'
+import { Visitor } from './visitor.ts'
+
+const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
+
+/** The deadline is set by the next sweep, for the one after that. */
+const AT_NEXT_SWEEP = Number.POSITIVE_INFINITY
+export interface ClientConnectionOptions {
+  readonly socket: ClientSocket
+  readonly listener: IngressListener
+  readonly context: IngressContext
+  /** Who has let it in before there was HTTP on it. */
+  readonly admitted?: Admitted | undefined
+  onClose(connection: ClientConnection): void
+}
+
+/**
+ * A client's connection: one request after the other, each answered before the next is looked at
+ * (RFC 9112 9.3.2). The socket has to allow half-open connections.
+ */
+export class ClientConnection implements Client, IngressConnection, BufferHolder {
+  readonly responseScanner = new HeadScanner(HEAD_LIMITS, 'response')
+  readonly #socket: ClientSocket
+  readonly #context: IngressContext
+  readonly #onClose: (connection: ClientConnection) => void
+  readonly #scanner: HeadScanner
+  readonly #output: ClientOutput
+  readonly #claim: BufferClaim
+  /** What the client had taken when the exchange began. */
+  #takenBefore = 0
+  #isStopping = false
+  readonly #peer: Visitor
+  /** Of the last request: the peer, or a client behind it. */
+  #visitor: Visitor
+  #exchange: Exchange | undefined
+  /** What the exchange keeps of its head, when that is long. */
+  #headBytes = 0
+  /** Bytes of later requests, while a response is due. */
+  #held: Buffer | undefined
+  #isReading = false
+  /** Nothing is read until the next step asks for it. */
+  #isPaused = false
+  /** While nothing is read because it has sent more tiny chunks than its share: gives up its turn. */
+  #giveUpTurn: (() => void) | undefined
+  /** Set with the last answer; what still comes is dropped. */
+  #closing: LingeringClose | undefined
+  /** When to close, monotonic; an exchange and an upgrade have deadlines of their own. */
+  #deadline: number
+  #idleSince: number
+
+  constructor({ socket, listener, context, admitted, onClose }: ClientConnectionOptions) {
+    this.#socket = socket
+    this.#context = context
+    this.#onClose = onClose
+    const openedAt = context.clock.now()
+    this.#peer = Visitor.at(socket, {
+      listener,
+      facts: () =>
+        admitted?.facts ??
+        listener.internal?.asker.connection ??
+        new ConnectionFacts(socket, openedAt, context.addresses),
+      admittedBy: admitted?.by,
+    })
+    this.#visitor = this.#peer
+    if (admitted?.endpoint) this.admit(admitted.endpoint)
+    this.#output = new ClientOutput(socket, context.coalescer, () => this.countHeld())
+    this.#claim = new BufferClaim(this, context.buffers)
+    this.#scanner = new HeadScanner(headLimits(context.limits, listener.peer !== undefined))
+    this.#deadline = context.now + context.limits.headMs
+    this.#idleSince = context.now
+  }
+
+  /** Begins to read. */
+  open(): void {
+    const socket = this.#socket
+    socket.setNoDelay(true)
+    socket.on('data', (chunk: Buffer) => {
+      if (!this.#closing) this.#read(chunk)
+    })
+    socket.on('drain', () => this.guard(() => this.#onDrain()))
+    socket.on('end', () => this.guard(() => this.#onEnd()))
+    // What went wrong with a client is the client's affair; `close` follows.
+    socket.on('error', () => {})
+    socket.on('close', () => {
+      this.#giveUpTurn?.()
+      this.#claim.close()
+      this.#onClose(this)
+      this.guard(() => this.#exchange?.onClientClose())
+      this.#visitor.close()
+      this.#peer.close()
+    })
+  }
+
+  /** See `Client`. */
+  get isStopping(): boolean {
+    return this.#isStopping
+  }
+
+  /**
+   * Closes after the response that is under way. A client that waits with none, or was let in and
+   * not read, may have sent a request already: it has until the next sweep but one to show that.
+   */
+  stop(): void {
+    this.#isStopping = true
+    if (this.#exchange?.isSwitched) this.abort()
+    else if (!this.#exchange && !this.#closing) this.#deadline = AT_NEXT_SWEEP
+  }
+
+  /** See `Client`. */
+  leave(): void {
+    this.#isStopping = true
+  }
+
+  /** Closes without waiting for anybody; a client that misses something sees that. */
+  destroy(): void {
+    if (this.#socket.writableFinished) this.#socket.destroy()
+    else this.abort()
+  }
+
+  /** What is left of a response is the client's to take. */
+  get stage(): ConnectionStage {
+    if (this.#exchange) return this.#exchange.isAwaited ? 'awaited' : 'busy'
+    return this.#socket.writableLength > 0 ? 'awaited' : 'idle'
+  }
+
+  /** Monotonic; of the last sweep. */
+  get idleSince(): number {
+    return this.#idleSince
+  }
+
+  yieldPlace(): void {
+    if (this.stage === 'idle') this.#socket.destroy()
+    else this.abort()
+  }
+
+  /** Looks at the deadlines; `now` is monotonic. */
+  sweep(now: number): void {
+    this.guard(() => {
+      this.countHeld()
+      if (this.#closing) this.#linger(this.#closing, now)
+      else if (this.#exchange) this.#exchange.sweep(now)
+      // Not by the clock: a busy process may find the time over before it has looked at its sockets.
+      else if (this.#deadline === AT_NEXT_SWEEP) this.#deadline = now
+      else if (now > this.#deadline) this.#onDeadline()
+    })
+  }
+
+  /** Bytes of HTTP/1 are a request, or the end of the connection. */
+  checkFlood(): void {}
+
+  pause(): void {
+    this.#isPaused = true
+    this.#socket.pause()
+  }
+
+  resume(): void {
+    this.#isPaused = false
+    if (!this.#giveUpTurn) this.#socket.resume()
+  }
+
+  get listener(): IngressListener {
+    return this.#visitor.listener
+  }
+
+  get ip(): string {
+    return this.#visitor.ip
+  }
+
+  get address(): string {
+    return this.#visitor.address
+  }
+
+  get network(): string {
+    return this.#visitor.network
+  }
+
+  get logins(): LoginStreams {
+    return this.#visitor.logins
+  }
+
+  get hops(): VisitorHops {
+    return this.#visitor.hops
+  }
+
+  get facts(): Connection {
+    return this.#visitor.facts
+  }
+
+  isAdmitted(endpoint: Endpoint): boolean {
+    return this.#visitor.isAdmitted(endpoint)
+  }
+
+  admit(endpoint: Endpoint): void {
+    this.#visitor.admit(endpoint)
+  }
+
+  writerFor(
+    request: IncomingRequest,
+    traffic: ExchangeTraffic,
+    owner: ResponseOwner,
+  ): ResponseWriter {
+    return new Http1ResponseWriter(this, request, traffic, owner)
+  }
+
+  sayContinue(): void {
+    this.write(CONTINUE_HEAD)
+  }
+
+  write(chunk: Buffer): boolean {
+    return this.#output.write(chunk)
+  }
+
+  end(): void {
+    this.#output.end()
+  }
+
+  get unreadBytes(): number {
+    return this.#output.heldBytes
+  }
+
+  get takenBytes(): number {
+    return this.#output.takenBytes
+  }
+
+  /** See `BufferHolder`: what waits for the client, what waits for a device, and parts of heads. */
+  get heldBytes(): number {
+    const partBytes = this.#scanner.heldBytes + this.responseScanner.heldBytes
+    const exchangeBytes = this.#exchange ? this.#headBytes + this.#exchange.heldBytes : 0
+    return this.unreadBytes + partBytes + (this.#held?.length ?? 0) + exchangeBytes
+  }
+
+  /** See `BufferHolder`. */
+  get movedBytes(): number {
+    return this.takenBytes - this.#takenBefore + (this.#exchange?.receivedBytes ?? 0)
+  }
+
+  /** See `BufferHolder`. What is under way hears of it when the socket has closed. */
+  onOverBudget(): void {
+    this.#exchange?.countCut()
+    this.abort()
+  }
+
+  charge(account: BufferAccount): void {
+    this.#takenBefore = this.takenBytes
+    this.#claim.moveTo(account, this.#context.now)
+  }
+
+  countHeld(): void {
+    this.#claim.update(this.#context.now)
+  }
+
+  abort(): void {
+    // A reset tells even a client that reads until the end.
+    this.#socket.resetAndDestroy()
+  }
+
+  refuse(reason: RefusalReason): void {
+    const { peer } = this.listener
+    if (peer) peer.refuse(reason)
+    else this.abort()
+  }
+
+  exchangeDone(keepAlive: boolean): void {
+    this.#exchange = undefined
+    // The next request of a proxy may be of another client.
+    if (this.#visitor !== this.#peer) this.#endRest()
+    this.#idleSince = this.#context.now
+    if (!keepAlive || this.#isStopping) {
+      this.#closeGracefully()
+    } else {
+      this.#deadline = this.#context.now + this.#keepAliveMs
+      this.#readHeld()
+    }
+  }
+
+  switched(): void {
+    this.#readHeld()
+  }
+
+  /** Who comes by another node is let go there, where the visitor is. */
+  get #keepAliveMs(): number {
+    return this.listener.peer ? Number.MAX_VALUE : this.#context.limits.keepAliveMs
+  }
+
+  #read(chunk: Buffer): void {
+    this.#isReading = true
+    this.guard(() => {
+      for (let at = 0; at < chunk.length && !this.#closing; ) at = this.#readFrom(chunk, at)
+      this.countHeld()
+    })
+    this.#isReading = false
+  }
+
+  /** Hands on what stands at `at`, and answers where the next thing begins. */
+  #readFrom(chunk: Buffer, at: number): number {
+    if (!this.#exchange) return this.#readHead(chunk, at)
+    const exchange = this.#exchange
+    const chunksBefore = exchange.receivedChunks
+    const end = exchange.take(chunk, at)
+    this.#chargeChunks(exchange.receivedChunks - chunksBefore, end - at)
+    return end === at ? this.#hold(chunk, at) : end
+  }
+
+  /** Each chunk is work, here and at the device. Large ones pay with their bytes. */
+  #chargeChunks(chunks: number, bytes: number): void {
+    const cost = chunks - bytes / TINY_BYTES
+    if (cost <= 0) return
+    const { pieceShares } = this.#context
+    if (!pieceShares.charge(this.network, cost) || this.#giveUpTurn) return
+    this.#socket.pause()
+    this.#giveUpTurn = pieceShares.rest(this.network, () => this.#endRest())
+  }
+
+  #endRest(): void {
+    if (!this.#giveUpTurn) return
+    this.#giveUpTurn()
+    this.#giveUpTurn = undefined
+    if (!this.#isPaused) this.#socket.resume()
+  }
+
+  #readHead(chunk: Buffer, at: number): number {
+    // Answers that the client does not take would pile up.
+    if (this.#socket.writableNeedDrain) return this.#hold(chunk, at)
+    const before = this.#scanner.heldBytes
+    let head: RequestHead
+    let end: number
+    try {
+      end = this.#scanner.scan(chunk, at)
+      if (end === -1) {
+        if (before === 0) this.#deadline = this.#context.now + this.#context.limits.headMs
+        return chunk.length
+      }
+      head = parseRequestHead(this.#scanner.take())
+      head = this.listener.peer ? fromPeer(head) : this.#identify(head)
+    } catch (error) {
+      if (!(error instanceof HttpSyntaxError)) throw error
+      if (isHttp2Preface(chunk, at)) this.#refuseHttp2()
+      else this.#reject(FAULT_CODES[error.fault], `It has ${error.message}.`)
+      return chunk.length
+    }
+    this.#headBytes = countedHeadBytes(before + end - at)
+    this.#exchange = new Exchange(this.#context, this, head)
+    this.#exchange.start()
+    return end
+  }
+
+  /** Answers the request as it is of the visitor who sends it. */
+  #identify(received: RequestHead): RequestHead {
+    const { visitor, head } = this.#peer.of(received, this.#context.proxies)
+    if (visitor !== this.#visitor && this.#visitor !== this.#peer) this.#visitor.close()
+    this.#visitor = visitor
+    return head
+  }
+
+  /** Keeps bytes whose time has not come. */
+  #hold(chunk: Buffer, from: number): number {
+    const rest = chunk.subarray(from)
+    this.#held = this.#held ? Buffer.concat([this.#held, rest]) : rest
+    const { pipelinedBytes } = this.#context.limits
+    if (!this.#exchange || this.#held.length >= pipelinedBytes) this.pause()
+    return chunk.length
+  }
+
+  #readHeld(): void {
+    const held = this.#held
+    if (!held || this.#isReading) return
+    this.#held = undefined
+    this.resume()
+    this.#read(held)
+  }
+
+  /** Answers bytes that are no request; nothing behind them can be one. */
+  #reject(code: EdgeErrorCode, detail?: string): void {
+    const framing = { isHead: false, keepAlive: false, version: '1.1' } as const
+    const reply = edgeErrorReply(code, '', detail)
+    this.write(encodeReply(reply, framing, this.#context.clock.now()))
+    this.#closeGracefully()
+  }
+
+  /** A client that speaks HTTP/2 by prior knowledge understands nothing else. */
+  #refuseHttp2(): void {
+    this.write(HTTP_1_1_REQUIRED)
+    this.#closeGracefully()
+  }
+
+  /** Ends behind what was written, and drops what comes until the client has closed as well. */
+  #closeGracefully(): void {
+    this.#closing = new LingeringClose(this.#socket, this.#context.limits)
+    this.#held = undefined
+    this.#isPaused = false
+    this.end()
+    this.#socket.resume()
+  }
+
+  #linger(closing: LingeringClose, now: number): void {
+    const verdict = closing.sweep(now)
+    if (verdict === 'abort') this.abort()
+    else if (verdict === 'close') this.#socket.destroy()
+  }
+
+  #onDeadline(): void {
+    if (this.#scanner.isPartial) this.#reject('ERR_GATEWAY_REQUEST_TIMEOUT')
+    // A request that is on its way has not been looked at: it may go elsewhere.
+    else if (this.listener.peer) this.refuse('not-mine')
+    else this.#closeGracefully()
+  }
+
+  #onDrain(): void {
+    this.#output.flush()
+    this.countHeld()
+    if (this.#socket.writableNeedDrain) return
+    if (this.#exchange) this.#exchange.onClientRoom()
+    else this.#readHeld()
+  }
+
+  #onEnd(): void {
+    if (this.#exchange) this.#exchange.onClientEnd()
+    else if (!this.#closing) this.#closeGracefully()
+  }
+
+  guard(step: () => void): void {
+    try {
+      step()
+    } catch (err) {
+      this.#context.log.error({ err }, 'client connection failed')
+      this.abort()
+    }
+  }
+}

@@ -1,0 +1,379 @@
+import {
+  constants,
+  type IncomingHttpHeaders,
+  performServerHandshake,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2'
+import type { TLSSocket } from 'node:tls'
+import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
+import { ConnectionFacts } from '../common/connection-facts.ts'
+import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../common/edge-error.ts'
+import type { IngressContext } from '../common/ingress-context.ts'
+import type { IngressListener } from '../common/ingress-listener.ts'
+import { onEachPiece } from '../syntax/each-piece.ts'
+import { type Flood, FloodGuard } from '../syntax/flood-guard.ts'
+import { HttpSyntaxError } from '../syntax/http-syntax-error.ts'
+import { headersOf } from '../syntax/node-headers.ts'
+import { BROKEN_STREAM_PIECES, FLOOD_PIECES } from '../syntax/piece-shares.ts'
+import { LEAST_WINDOW_BYTES, ReceiveWindow } from '../syntax/receive-window.ts'
+import type { RequestHead } from '../syntax/request-head.ts'
+import { SessionWatch } from '../syntax/session-watch.ts'
+import { startReading, stopReading } from '../syntax/socket-reading.ts'
+import type { Admitted } from './admitted.ts'
+import { readRequestHead } from './http2-request-head.ts'
+import type { IngressConnection } from './ingress-connection.ts'
+import { Visitor } from './visitor.ts'
+import { type StreamConnection, VisitorStream } from './visitor-stream.ts'
+
+const {
+  NGHTTP2_ENHANCE_YOUR_CALM,
+  NGHTTP2_FLAG_END_STREAM,
+  NGHTTP2_NO_ERROR,
+  NGHTTP2_REFUSED_STREAM,
+} = constants
+
+/** Requests at once on one connection. */
+const STREAMS = 100
+/** A new connection rests together with others of its client. */
+const SUSPECTED_MS = 5_000
+/** Of an upload that its device takes as it comes: 10 MB over 100 ms are as fast as in HTTP/1.1. */
+const MOST_WINDOW_BYTES = 4_194_304
+/** Of a window: when more of it waits for the device, the device is what is slow. */
+const SLOW_SHARE = 3 / 4
+/** A head that is too large gets its 431 up to here, and a reset beyond. */
+const REFUSED_HEAD_BYTES = 16_384
+const REFUSED_HEAD_FIELDS = 64
+
+/** The last is name and value in turn, which the types of Node leave out. */
+type HeadEvent = [
+  stream: ServerHttp2Stream,
+  pseudo: IncomingHttpHeaders,
+  flags: number,
+  raw?: readonly string[],
+]
+
+export interface Http2ConnectionOptions {
+  /** Its handshake has just ended: Node wants it in this very turn. */
+  readonly socket: TLSSocket
+  readonly listener: IngressListener
+  readonly context: IngressContext
+  /** Who has let it in before there was HTTP on it. */
+  readonly admitted?: Admitted | undefined
+}
+
+/** A visitor's connection that speaks HTTP/2 (RFC 9113): many exchanges at a time, a stream for each. */
+export class Http2Connection implements IngressConnection, StreamConnection {
+  readonly #socket: TLSSocket
+  readonly #session: ServerHttp2Session
+  readonly #context: IngressContext
+  readonly #floods: FloodGuard
+  readonly #watch: SessionWatch
+  readonly #window: ReceiveWindow
+  readonly #streams = new Set<VisitorStream>()
+  readonly #peer: Visitor
+  #isStopping = false
+  #isFlooded = false
+  /** Ends the suspicion that it causes work without use; later when it has done so. */
+  readonly #endSuspicion: () => void
+  /** While nothing is read from it: gives up its turn. */
+  #giveUpTurn: (() => void) | undefined
+  #suspectedUntil: number
+  /** When to close while there is no stream, monotonic. */
+  #deadline: number
+  #idleSince: number
+  /** Host names that the certificate was asked for, and what it said. */
+  readonly #covered = new Map<string, boolean>()
+
+  constructor({ socket, listener, context, admitted }: Http2ConnectionOptions) {
+    const { headBytes, headFields, headMs } = context.limits
+    this.#socket = socket
+    this.#context = context
+    const openedAt = context.clock.now()
+    this.#peer = Visitor.at(socket, {
+      listener,
+      facts: () => admitted?.facts ?? new ConnectionFacts(socket, openedAt, context.addresses),
+    })
+    if (admitted?.endpoint) this.#peer.admit(admitted.endpoint)
+    this.#floods = new FloodGuard(context.clock.monotonic())
+    this.#deadline = context.now + headMs
+    this.#idleSince = context.now
+    this.#session = performServerHandshake(socket, {
+      maxHeaderListPairs: headFields + REFUSED_HEAD_FIELDS,
+      // A device's head is limited as a client's is.
+      maxSendHeaderBlockLength: 2 * headBytes,
+      settings: {
+        enableConnectProtocol: true,
+        initialWindowSize: LEAST_WINDOW_BYTES,
+        maxConcurrentStreams: STREAMS,
+        maxHeaderListSize: headBytes + REFUSED_HEAD_BYTES,
+      },
+    }) as ServerHttp2Session
+    this.#watch = new SessionWatch(this.#session, socket)
+    // Many share the address of a proxy: they do not rest because one of them costs much.
+    this.#endSuspicion = this.#peer.isProxy(context.proxies)
+      ? () => {}
+      : context.pieceShares.suspect(this.#peer.network, () => this.#rest(this.#peer))
+    this.#suspectedUntil = context.now + SUSPECTED_MS
+    this.#window = new ReceiveWindow(this.#session, MOST_WINDOW_BYTES)
+    this.#session.setLocalWindowSize(this.#window.connectionBytes)
+    this.#listen()
+  }
+
+  get isStopping(): boolean {
+    return this.#isStopping
+  }
+
+  /** See `Client`: a GOAWAY, and what is under way goes on. */
+  leave(): void {
+    if (!this.#session.closed) setImmediate(() => this.#session.close())
+  }
+
+  onContent(bytes: number): void {
+    this.#floods.onContent(bytes)
+  }
+
+  onBody(bytes: number, waitingBytes: number): void {
+    if (this.#isCrowded) return
+    this.#window.onContent(bytes, waitingBytes > this.#window.bytes * SLOW_SHARE, this.#bodies)
+  }
+
+  /** Streams whose requests have not ended. */
+  get #bodies(): number {
+    let count = 0
+    for (const stream of this.#streams) if (stream.hasOpenBody) count += 1
+    return count
+  }
+
+  /** What waits for visitors and devices has used half of its budget up. */
+  get #isCrowded(): boolean {
+    const { bytes, limitBytes } = this.#context.buffers
+    return bytes > limitBytes / 2
+  }
+
+  #onPiece(bytes: number, visitor: Visitor): void {
+    this.#charge(this.#floods.onPiece(bytes, this.#context.clock.monotonic()), visitor)
+  }
+
+  /** Work without use, in tiny pieces of content. */
+  #charge(pieces: number, visitor: Visitor): void {
+    if (pieces === 0) return
+    this.#suspectedUntil = Number.POSITIVE_INFINITY
+    if (this.#context.pieceShares.charge(visitor.network, pieces)) this.#rest(visitor)
+  }
+
+  countEnd(isBroken: boolean, visitor = this.#peer): void {
+    this.#floods.onStreamEnd(isBroken, this.#context.clock.monotonic())
+    if (isBroken) this.#charge(BROKEN_STREAM_PIECES, visitor)
+    this.checkFlood()
+  }
+
+  onStreamClose(stream: VisitorStream): void {
+    if (this.#streams.delete(stream)) this.#context.http2Streams.open -= 1
+    if (stream.visitor !== this.#peer) stream.visitor.close()
+    if (this.#streams.size > 0) return
+    this.#idleSince = this.#context.now
+    this.#deadline = this.#context.now + this.#context.limits.keepAliveMs
+  }
+
+  get stage(): ConnectionStage {
+    if (this.#streams.size === 0) return 'idle'
+    for (const stream of this.#streams) if (!stream.isAwaited) return 'busy'
+    return 'awaited'
+  }
+
+  get idleSince(): number {
+    return this.#idleSince
+  }
+
+  yieldPlace(): void {
+    this.destroy()
+  }
+
+  /** Says which streams are served still (RFC 9113 6.8); a WebSocket is not waited for. */
+  stop(): void {
+    if (this.#isStopping) return
+    this.#isStopping = true
+    for (const stream of this.#streams) if (stream.isSwitched) stream.abort()
+    this.#deadline = this.#context.now + this.#context.limits.lingerMs
+    if (!this.#session.destroyed) this.#session.close()
+  }
+
+  destroy(): void {
+    this.#session.destroy()
+    this.#socket.destroy()
+  }
+
+  sweep(now: number): void {
+    if (now > this.#suspectedUntil) this.#endSuspicion()
+    const isUnsent = [...this.#streams].some((stream) => stream.unreadBytes > 0)
+    if (!this.#giveUpTurn && this.#watch.look(isUnsent)) this.destroy()
+    for (const stream of this.#streams) stream.sweep(now)
+    if (this.#isCrowded) this.#window.shrink()
+    if (this.#streams.size > 0 || now <= this.#deadline) return
+    if (this.#isStopping) this.destroy()
+    else this.stop()
+  }
+
+  checkFlood(): void {
+    if (this.#socket.destroyed) return
+    const flood = this.#floods.look(this.#socket.bytesRead, this.#context.clock.monotonic())
+    if (!flood) return
+    if (this.#session.destroyed) {
+      this.#socket.destroy()
+      return
+    }
+    if (!this.#isFlooded) this.#closeFor(flood)
+  }
+
+  /** Reads nothing for a while from a visitor that has sent more tiny pieces than its share. */
+  #rest({ network }: Visitor): void {
+    if (this.#isFlooded || this.#socket.destroyed) return
+    if (!stopReading(this.#socket)) {
+      this.#closeFor('tiny-pieces')
+      return
+    }
+    this.#giveUpTurn ??= this.#context.pieceShares.rest(network, () => {
+      this.#giveUpTurn = undefined
+      startReading(this.#socket)
+    })
+  }
+
+  #closeFor(flood: Flood): void {
+    this.#isFlooded = true
+    // Megabytes may have arrived already.
+    stopReading(this.#socket)
+    if (!this.#peer.isProxy(this.#context.proxies)) {
+      this.#context.pieceShares.charge(this.#peer.network, FLOOD_PIECES)
+    }
+    this.#context.log.debug(
+      { flood, clientIp: this.#peer.ip },
+      'connection closed: flood of frames',
+    )
+    // It goes when the GOAWAY has left; with the next look at the latest. Later: see `whenClosed`.
+    setImmediate(() => this.#session.destroy(new Error(flood), NGHTTP2_ENHANCE_YOUR_CALM))
+  }
+
+  #listen(): void {
+    const session = this.#session
+    session.on('stream', (...args: HeadEvent) => {
+      try {
+        this.#open(...args)
+      } catch (err) {
+        this.#context.log.error({ err }, 'client connection failed')
+        this.destroy()
+      }
+    })
+    session.on('ping', () => {
+      this.#floods.onPing()
+      this.checkFlood()
+    })
+    session.on('remoteSettings', () => {
+      this.#floods.onSettings()
+      this.checkFlood()
+    })
+    // What went wrong with a client is the client's affair; `close` follows. V8 keeps the objects of
+    // a stack until its text is read: the error would keep a session without an acknowledgement of
+    // its SETTINGS in memory for ever.
+    session.on('error', (error) => void error.stack)
+    session.on('close', () => {
+      this.#peer.close()
+      this.#socket.destroy()
+    })
+    // A stream that Node tells nothing more of keeps no place in the count.
+    this.#socket.once('close', () => {
+      this.#giveUpTurn?.()
+      this.#endSuspicion()
+      setImmediate(() => this.#giveUp())
+    })
+    // Half-open connections are for HTTP/1.
+    this.#socket.on('end', () => this.destroy())
+  }
+
+  #open(...[stream, pseudo, flags, raw = []]: HeadEvent): void {
+    this.#floods.onStream()
+    let visitor = this.#peer
+    onEachPiece(stream, (bytes) => this.#onPiece(bytes, visitor))
+    if (this.#isFlooded) {
+      // It goes with the connection.
+      stream.on('error', () => {})
+      return
+    }
+    if (stream.closed || stream.destroyed) {
+      // Opened and reset in one read: nobody is asked for it.
+      this.countEnd(true)
+      return
+    }
+    if (this.#isFull) {
+      // Nothing was done for it: the client may ask again (RFC 9113 8.7).
+      stream.on('error', () => {})
+      stream.close(NGHTTP2_REFUSED_STREAM)
+      this.countEnd(true)
+      return
+    }
+    let head: RequestHead
+    try {
+      const isWhole = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
+      head = readRequestHead(pseudo, raw, isWhole, this.#context.limits)
+    } catch (error) {
+      if (!(error instanceof HttpSyntaxError)) throw error
+      this.#reject(stream, FAULT_CODES[error.fault], `It has ${error.message}.`)
+      return
+    }
+    if (!this.#isFor(head, pseudo[':scheme'])) {
+      this.#reject(stream, 'ERR_GATEWAY_MISDIRECTED')
+      return
+    }
+    const sender = this.#peer.of(head, this.#context.proxies)
+    visitor = sender.visitor
+    const visitorStream = new VisitorStream({
+      ...sender,
+      ...{ stream, connection: this, context: this.#context },
+    })
+    this.#streams.add(visitorStream)
+    this.#context.http2Streams.open += 1
+    if (this.#window.bytes > LEAST_WINDOW_BYTES) this.#window.fit(this.#bodies)
+    visitorStream.start()
+  }
+
+  #giveUp(): void {
+    this.#context.http2Streams.open -= this.#streams.size
+    this.#streams.clear()
+  }
+
+  /** The gateway has as many requests as it takes: those who have none yet get one still. */
+  get #isFull(): boolean {
+    const { limits, http2Streams } = this.#context
+    return this.#streams.size > 0 && http2Streams.open >= limits.http2Streams
+  }
+
+  /**
+   * Whether the client may ask this connection for the host (RFC 9110 7.4, RFC 9113 9.1.1): the one
+   * that it has named in the handshake, or another of the same certificate.
+   */
+  #isFor({ hostname }: RequestHead, scheme: string | undefined): boolean {
+    if (scheme !== this.#peer.listener.scheme) return false
+    const named = this.#peer.facts.tls?.serverName
+    return !named || named.toLowerCase() === hostname || this.#covers(hostname)
+  }
+
+  #covers(hostname: string): boolean {
+    let isCovered = this.#covered.get(hostname)
+    if (isCovered === undefined) {
+      const own = this.#peer.facts.tls?.serverCertificate?.x509
+      isCovered = own?.checkHost(hostname) !== undefined
+      if (this.#covered.size < STREAMS) this.#covered.set(hostname, isCovered)
+    }
+    return isCovered
+  }
+
+  /** Answers what is no request; the streams beside it go on. */
+  #reject(stream: ServerHttp2Stream, code: EdgeErrorCode, detail?: string): void {
+    const { status, fields, body } = edgeErrorReply(code, '', detail)
+    stream.on('error', () => {})
+    stream.on('close', () => this.countEnd(true))
+    stream.respond({ ...headersOf(fields), ':status': status })
+    stream.end(body)
+    stream.once('finish', () => stream.close(NGHTTP2_NO_ERROR))
+  }
+}

@@ -1,0 +1,254 @@
+import type { OutgoingHttpHeaders, ServerHttp2Stream } from 'node:http2'
+import { BodyPipe } from '../common/body-pipe.ts'
+import type { ExchangeTraffic } from '../common/exchange-traffic.ts'
+import { grpcFields, isGrpc } from '../common/grpc-status.ts'
+import type { IncomingRequest } from '../common/incoming-request.ts'
+import type { LocalReply } from '../common/local-reply.ts'
+import type { OutgoingResponse, ResponseOwner, ResponseWriter } from '../common/response-writer.ts'
+import { CHUNKED } from '../syntax/body-framing.ts'
+import { BodyTracker } from '../syntax/body-tracker.ts'
+import { hasField, withoutFields } from '../syntax/message-text.ts'
+import { headersOf } from '../syntax/node-headers.ts'
+import { hasNoBody } from '../syntax/response-head.ts'
+
+/** Statuses beyond are as good as a 500 (RFC 9110 15). */
+const MAX_STATUS = 599
+/** Of a field on the wire, about: names and values are mostly known to the table. */
+const FIELD_BYTES = 16
+
+/** The stream, as its client gives it to the writer. */
+export interface WriterStream {
+  readonly stream: ServerHttp2Stream
+  /** Nobody hears any more what is written. */
+  readonly isGone: boolean
+  write(chunk: Buffer): boolean
+  end(): void
+  countHeld(): void
+  guard(step: () => void): void
+}
+
+/** Writes a response on a stream of HTTP/2: the content alone, and what came behind it as trailers. */
+export class Http2ResponseWriter implements ResponseWriter {
+  /** The stream ends with the response; the rest of a body is refused, not read (RFC 9113 8.1). */
+  readonly keepAlive = false
+  readonly #client: WriterStream
+  readonly #request: IncomingRequest
+  readonly #traffic: ExchangeTraffic
+  readonly #owner: ResponseOwner
+  #pendingHead: OutgoingHttpHeaders | undefined
+  #pipe: BodyPipe | undefined
+  #decoder: BodyTracker | undefined
+  /** Bytes that a transform collects to change them as a whole. */
+  #collectedBytes = 0
+  #collects = false
+  #status = 0
+  #hasInformed = false
+  #hasBegun = false
+  /** The response ends with its head, whatever comes. */
+  #isHeadAlone = false
+  #mayTrail = false
+  #bytes = 0
+
+  constructor(
+    client: WriterStream,
+    request: IncomingRequest,
+    traffic: ExchangeTraffic,
+    owner: ResponseOwner,
+  ) {
+    this.#client = client
+    this.#request = request
+    this.#traffic = traffic
+    this.#owner = owner
+  }
+
+  get status(): number {
+    return this.#status
+  }
+
+  get hasBegun(): boolean {
+    return this.#hasBegun
+  }
+
+  get isSilent(): boolean {
+    return !this.#hasBegun && !this.#hasInformed
+  }
+
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  get heldBytes(): number {
+    return this.#collectedBytes
+  }
+
+  interim(status: number, _reason: string | undefined, fields: readonly string[]): void {
+    this.#hasInformed = true
+    this.#onStream((stream) =>
+      stream.additionalHeaders({ ...headersOf(fields), ':status': status }),
+    )
+  }
+
+  begin(response: OutgoingResponse, isMore: boolean): void {
+    const { status, fields, framing, contentLength, transforms } = response
+    const { method } = this.#request.head
+    this.#status = status
+    this.#hasBegun = true
+    if (status === 101) {
+      this.#beginSwitched(fields)
+      return
+    }
+    // RFC 9110 15.3.6: a 205 has no content, and Node ends the stream with it.
+    this.#isHeadAlone = hasNoBody(status, method) || status === 205
+    if (framing === CHUNKED && !this.#isHeadAlone) this.#decoder = new BodyTracker(framing)
+    if (transforms.length > 0 && !this.#isHeadAlone) {
+      this.#beginPiped(response)
+      return
+    }
+    const isEmpty = status === 205 && method !== 'HEAD'
+    const known = contentLength === undefined ? [] : ['content-length', `${contentLength}`]
+    const passed = isEmpty ? withoutFields(fields, 'content-length') : [...fields, ...known]
+    this.#mayTrail = this.#decoder !== undefined && this.#wantsTrailers(fields)
+    this.#setHead(status, passed)
+    if (!isMore) this.#flush()
+  }
+
+  write(chunk: Buffer): boolean {
+    if (this.#isHeadAlone) return true
+    const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
+    if (!this.#pipe) return this.#send(part)
+    if (this.#collects) {
+      this.#collectedBytes += part.length
+      this.#client.countHeld()
+    }
+    return this.#pipe.write(part)
+  }
+
+  finish(): void {
+    if (this.#pipe) this.#pipe.end()
+    else this.#end()
+  }
+
+  reply(reply: LocalReply, _keepAlive: boolean, now: number): void {
+    const { status, fields, body } = reply
+    if (status >= 400 && isGrpc(this.#request.head)) {
+      this.#refuseCall(reply)
+      return
+    }
+    const content = Buffer.from(body)
+    const hasContent = status !== 204 && status !== 205 && status !== 304
+    const length = hasContent ? ['content-length', String(content.length)] : []
+    this.#status = status
+    this.#hasBegun = true
+    this.#isHeadAlone = !hasContent || this.#request.head.method === 'HEAD'
+    this.#setHead(status, [...fields, 'date', new Date(now).toUTCString(), ...length])
+    if (!this.#isHeadAlone && content.length > 0) this.#send(content)
+    this.#endStream()
+  }
+
+  onClientRoom(): void {
+    if (this.#pipe) this.#pipe.resume()
+    else this.#owner.onWriterRoom()
+  }
+
+  abandon(): void {
+    this.#pipe?.destroy()
+  }
+
+  /** What a call of gRPC gets instead of an answer with an error. */
+  #refuseCall(reply: LocalReply): void {
+    this.#status = reply.status
+    this.#hasBegun = true
+    this.#isHeadAlone = true
+    this.#setHead(200, grpcFields(reply))
+    this.#endStream()
+  }
+
+  /** A WebSocket (RFC 8441 5): the handshake was the gateway's own, so its proof is nobody's here. */
+  #beginSwitched(fields: readonly string[]): void {
+    const passed: string[] = []
+    for (let at = 0; at < fields.length; at += 2) {
+      const name = fields[at] as string
+      if (name.toLowerCase() !== 'sec-websocket-accept') passed.push(name, fields[at + 1] as string)
+    }
+    this.#setHead(200, passed)
+    this.#flush()
+  }
+
+  #beginPiped({ status, fields, transforms }: OutgoingResponse): void {
+    const kept = withoutFields(fields, 'content-length')
+    this.#collects = transforms.some((transform) => transform.isWhole)
+    this.#pipe = new BodyPipe(transforms, {
+      begin: (length) =>
+        this.#setHead(
+          status,
+          length === undefined ? kept : [...kept, 'content-length', String(length)],
+        ),
+      write: (part) => {
+        this.#collectedBytes = 0
+        return this.#send(part)
+      },
+      end: () => this.#end(),
+      onRoom: () => this.#owner.onWriterRoom(),
+      onError: (error) => this.#owner.onTransformError(error),
+    })
+  }
+
+  #end(): void {
+    this.#endStream()
+    this.#owner.onWritten()
+  }
+
+  #endStream(): void {
+    if (this.#pendingHead && !this.#mayTrail) this.#flush(true)
+    else if (!this.#isHeadAlone) {
+      this.#flush()
+      if (!this.#client.isGone) this.#client.end()
+    }
+  }
+
+  #setHead(status: number, fields: readonly string[]): void {
+    const headers = headersOf(fields)
+    headers[':status'] = status > MAX_STATUS ? 500 : status
+    this.#pendingHead = headers
+    this.#count(fields.length * FIELD_BYTES)
+  }
+
+  /** Trailers are for who says that it knows them, or for whom the response announces them. */
+  #wantsTrailers(fields: readonly string[]): boolean {
+    if (this.#request.head.acceptsTrailers) return true
+    return hasField(fields, 'trailer')
+  }
+
+  #send(chunk: Buffer): boolean {
+    this.#flush()
+    if (chunk.length === 0 || this.#client.isGone) return true
+    this.#count(chunk.length)
+    return this.#client.write(chunk)
+  }
+
+  #flush(endStream = this.#isHeadAlone): void {
+    const headers = this.#pendingHead
+    if (headers === undefined) return
+    this.#pendingHead = undefined
+    const waitForTrailers = this.#mayTrail
+    this.#onStream((stream) => {
+      if (waitForTrailers) stream.once('wantTrailers', () => this.#sendTrailers())
+      stream.respond(headers, { endStream, waitForTrailers })
+    })
+  }
+
+  #sendTrailers(): void {
+    this.#onStream((stream) => stream.sendTrailers(headersOf(this.#decoder?.trailers ?? [])))
+  }
+
+  /** What Node or its library refuses costs this stream alone. */
+  #onStream(step: (stream: ServerHttp2Stream) => void): void {
+    if (this.#client.isGone) return
+    this.#client.guard(() => step(this.#client.stream))
+  }
+
+  #count(bytes: number): void {
+    this.#bytes += bytes
+    this.#traffic.send(bytes)
+  }
+}

@@ -1,0 +1,200 @@
+import { networkOf } from '../../../base/limit/network.ts'
+import { ErrorCode } from '../../../muxado/error-code.ts'
+import { DEAF, type Stream } from '../../../muxado/stream.ts'
+import type { ServedCertificate } from '../../certificates/certificate-file.ts'
+import { HopReset } from '../../peers/peer-protocol.ts'
+import { PeerSocket } from '../../peers/peer-socket.ts'
+import {
+  FactsReader,
+  type HttpEntry,
+  type InternalFacts,
+  type VisitorEntry,
+  type VisitorFacts,
+} from '../../peers/visitor-facts.ts'
+import type { IngressContext } from '../common/ingress-context.ts'
+import type { HandedOn, IngressListener } from '../common/ingress-listener.ts'
+import { ClientConnection } from './connection.ts'
+import type { IngressConnection } from './ingress-connection.ts'
+import { PeerConnection } from './peer-connection.ts'
+import { SecureConnection } from './secure-connection.ts'
+import { TcpConnection } from './tcp-connection.ts'
+
+/** By which link of another node a stream has come. */
+export interface PeerOrigin {
+  readonly nodeId: string
+}
+
+/** The first byte back on a stream whose bytes go on as they are: this node is the home. */
+const HOME_BYTE = Buffer.from([1])
+
+export interface PeerEntranceOptions {
+  readonly context: IngressContext
+  /** The certificate for a server name, where TLS ends here by the terms of a policy. */
+  readonly certificate: (serverName: string | undefined) => ServedCertificate
+  onConnection(connection: IngressConnection): void
+  onClose(connection: IngressConnection): void
+}
+
+/**
+ * Where the visitors of other nodes come in: served as if they had come to this one. Who they are is
+ * taken from the node, which has shown that it is of the cluster, and from nobody else.
+ */
+export class PeerEntrance {
+  readonly #options: PeerEntranceOptions
+  /** By link and `keyOf`; while a stream of them is open. */
+  readonly #visitors = new WeakMap<PeerOrigin, Map<string, PeerConnection>>()
+
+  constructor(options: PeerEntranceOptions) {
+    this.#options = options
+  }
+
+  accept(stream: Stream, origin: PeerOrigin): void {
+    const reader = new FactsReader()
+    stream.handler = {
+      ...DEAF,
+      onData: (chunk) => {
+        try {
+          const read = reader.push(chunk)
+          // What stands before the visitor's bytes is nobody's to release later.
+          stream.release(chunk.length - (read?.rest.length ?? 0))
+          if (read) this.#enter(stream, read.facts, origin, read.rest)
+        } catch (err) {
+          const { nodeId } = origin
+          this.#options.context.log.warn(
+            { err, node: nodeId },
+            'a node sent no valid visitor details',
+          )
+          stream.reset(ErrorCode.protocol)
+        }
+      },
+      onEnd: () => stream.retire(),
+    }
+  }
+
+  #enter(stream: Stream, facts: VisitorFacts, origin: PeerOrigin, rest: Buffer): void {
+    const { context, onConnection, onClose } = this.#options
+    const visitor = this.#visitorOf(facts, origin)
+    const socket = new PeerSocket(stream, visitor)
+    visitor.add(socket)
+    socket.once('close', () => {
+      if (visitor.remove(socket)) this.#visitors.get(origin)?.delete(keyOf(facts))
+    })
+    const { entry } = facts
+    if (entry.kind !== 'http') {
+      if (rest.length > 0) socket.onData(rest)
+      this.#splice(socket, entry, visitor)
+      return
+    }
+    const connection = new ClientConnection({
+      socket,
+      listener: listenerOf(entry, visitor, socket, origin),
+      context,
+      admitted: { facts: visitor, endpoint: undefined, by: visitor.admittedBy },
+      onClose,
+    })
+    onConnection(connection)
+    connection.open()
+    if (rest.length > 0) socket.onData(rest)
+  }
+
+  /** Its bytes come when the other node has heard that this one is the home. */
+  #splice(
+    socket: PeerSocket,
+    entry: Exclude<VisitorEntry, { kind: 'http' }>,
+    visitor: PeerConnection,
+  ): void {
+    const { context, certificate, onConnection, onClose } = this.#options
+    const find = this.#finderOf(entry)
+    const found = find(networkOf(socket.remoteAddress))
+    if (!found || found.type === 'away') {
+      socket.refuse(HopReset.notMine)
+      return
+    }
+    socket.write(HOME_BYTE)
+    const isHanded = entry.kind === 'handed'
+    const goesOnInTls = isHanded && entry.url.startsWith('tls:') && !visitor.tls
+    if (entry.kind === 'tls' || goesOnInTls) {
+      const listener: IngressListener = {
+        scheme: 'https',
+        redirectsToHttps: false,
+        staysHere: true,
+      }
+      onConnection(
+        new SecureConnection({
+          ...{ socket, certificate, listener, context, onClose },
+          handed: isHanded ? { find, hops: entry.hops } : undefined,
+        }),
+      )
+      return
+    }
+    const handed = isHanded ? { hops: entry.hops, tls: visitor.tls } : undefined
+    const connection = new TcpConnection({ socket, context, find, handed, onClose })
+    onConnection(connection)
+    connection.start()
+  }
+
+  #finderOf(entry: Exclude<VisitorEntry, { kind: 'http' }>) {
+    const { ownRoutes } = this.#options.context
+    return (network: string) => {
+      switch (entry.kind) {
+        case 'tls':
+          return ownRoutes.match(entry.server_name, 'tls', network)
+        case 'tcp':
+          return ownRoutes.match(entry.address, 'tcp', network)
+        case 'handed':
+          return ownRoutes.matchInternal(new URL(entry.url), entry.owner_id, network)
+      }
+    }
+  }
+
+  #visitorOf(facts: VisitorFacts, origin: PeerOrigin): PeerConnection {
+    const visitors = this.#visitors.get(origin) ?? new Map<string, PeerConnection>()
+    this.#visitors.set(origin, visitors)
+    const key = keyOf(facts)
+    const visitor = visitors.get(key) ?? new PeerConnection(facts, this.#options.context.addresses)
+    visitors.set(key, visitor)
+    return visitor
+  }
+}
+
+/**
+ * Older versions say nothing of TLS where a policy has handed the request on: for rules such a stream is of
+ * another connection, so that what they say of the one is not taken for the other.
+ */
+function keyOf({ connection, entry }: VisitorFacts): string {
+  return 'tls' in entry && entry.tls ? `${connection} tls` : `${connection}`
+}
+
+function listenerOf(
+  { scheme, internal }: HttpEntry,
+  visitor: PeerConnection,
+  socket: PeerSocket,
+  { nodeId }: PeerOrigin,
+): IngressListener {
+  const { policyClosed, notMine } = HopReset
+  return {
+    scheme,
+    // The node that the visitor has come to has looked at that.
+    redirectsToHttps: false,
+    internal: internal && !internal.url ? askOf(internal, visitor) : undefined,
+    peer: {
+      nodeId,
+      refuse: (reason) => socket.refuse(reason === 'policy' ? policyClosed : notMine),
+      handed: internal?.url ? handedOf(internal, internal.url) : undefined,
+    },
+  }
+}
+
+function askOf({ owner_id: ownerId, ask_depth: depth }: InternalFacts, connection: PeerConnection) {
+  return { asker: { connection, depth }, ownerId }
+}
+
+function handedOf(internal: InternalFacts, url: string): HandedOn {
+  return {
+    url: new URL(url),
+    ownerId: internal.owner_id,
+    askDepth: internal.ask_depth,
+    hops: internal.hops,
+    withholdsLogin: internal.withholds_login,
+  }
+}

@@ -1,0 +1,39 @@
+import type { AwayName } from '../../endpoints/away-name.ts'
+import type { ProxyStream } from '../../streams/proxy-stream.ts'
+import type { HopStreams } from '../device/hop-streams.ts'
+
+/** Where a connection is whose bytes go to another node. Before `open` nothing is read of it. */
+export type RelayedConnectionState =
+  /** Looks for where the endpoint is at home. */
+  | { readonly name: 'routing' }
+  /** Its home cannot be reached, or is another one: it waits. */
+  | { readonly name: 'parked'; readonly away: AwayName }
+  /** It gets a stream to its home. */
+  | { readonly name: 'dialling'; readonly streams: HopStreams }
+  /** A node has been asked whether it is the home. */
+  | { readonly name: 'asking'; readonly stream: ProxyStream }
+  /** Bytes pass by, both ways. */
+  | { readonly name: 'open' }
+  | { readonly name: 'over' }
+
+type Name = RelayedConnectionState['name']
+
+const NEXT: Record<Name, readonly Name[]> = {
+  routing: ['parked', 'dialling', 'over'],
+  parked: ['routing', 'over'],
+  // The link was lost while it waited for one.
+  dialling: ['asking', 'routing', 'over'],
+  // It is not, or its link was lost.
+  asking: ['open', 'routing', 'over'],
+  open: ['over'],
+  over: [],
+}
+
+/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+export function nextRelayedConnectionState(
+  state: RelayedConnectionState,
+  next: RelayedConnectionState,
+): RelayedConnectionState {
+  if (NEXT[state.name].includes(next.name)) return next
+  throw new Error(`a relayed connection cannot be ${next.name} after ${state.name}`)
+}

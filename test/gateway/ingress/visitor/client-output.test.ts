@@ -1,0 +1,33 @@
+import { expect, it } from 'vitest'
+import { WriteCoalescer } from '../../../../src/gateway/ingress/common/write-coalescer.ts'
+import { ClientOutput } from '../../../../src/gateway/ingress/visitor/client-output.ts'
+import { turns } from '../../../helpers/frame-peer.ts'
+import { MemorySocket } from '../../../helpers/memory-socket.ts'
+
+function setUp() {
+  const socket = new MemorySocket()
+  const told: number[] = []
+  const output = new ClientOutput(socket, new WriteCoalescer(), () => told.push(output.heldBytes))
+  return { socket, output, told }
+}
+
+it('says what it holds with each write, not when the tick is over', async () => {
+  const { socket, output, told } = setUp()
+  for (const bytes of [50_000, 50_000, 500]) output.write(Buffer.alloc(bytes))
+  expect(told).toEqual([50_000, 100_000, 100_500])
+  expect(output.takenBytes).toBe(0)
+  await turns(2)
+  while (socket.consume(10_000) > 0) await turns(1)
+  output.flush()
+  while (socket.consume(10_000) > 0) await turns(1)
+  expect([output.heldBytes, output.takenBytes]).toEqual([0, 100_500])
+})
+
+it('holds nothing for who takes everything', async () => {
+  const { output, told } = setUp()
+  output.write(Buffer.alloc(1_000))
+  output.write(Buffer.alloc(1_000))
+  await turns(2)
+  expect(told.at(-1)).toBe(0)
+  expect(output.takenBytes).toBe(2_000)
+})
