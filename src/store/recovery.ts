@@ -138,6 +138,8 @@ function withLoss(evidence: Evidence): Recovery {
   )
   const rows: Rows = newest?.rows ?? new Map()
   const since = newest?.n ?? 0
+  // The file of a backup that was put back by hand is younger than its rows.
+  const times = sources.filter(({ n }) => n === since).map(({ madeAt }) => madeAt)
   const later = journal?.rest.filter(({ n }) => n > since).sort((a, b) => a.n - b.n) ?? []
   const last = Math.max(since, later.at(-1)?.n ?? 0, ...sources.map(({ n }) => n))
   let missing = last - since - new Set(later.map(({ n }) => n)).size
@@ -149,7 +151,7 @@ function withLoss(evidence: Evidence): Recovery {
   const healing: Healing = {
     damage: typeof database === 'string' ? database : isFile ? 'unproven' : 'behind',
     copy: newest?.copy ?? 'none',
-    restoredFrom: later.at(-1)?.at ?? newest?.madeAt,
+    restoredFrom: later.at(-1)?.at ?? (newest && Math.min(...times)),
     missing,
     mayBeMore: !isTorn,
   }

@@ -5,6 +5,7 @@ import {
   renameSync,
   rmSync,
   truncateSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
@@ -279,5 +280,22 @@ describe('a crash', () => {
     expect(notes.texts()).toEqual([...OLD, ...NEW.slice(0, 9)])
     expect(notes.database.report().healing).toMatchObject({ missing: 1, mayBeMore: false })
     expect(told(notes).losses).toBe(1)
+  })
+})
+
+describe('a backup that was put back by hand', () => {
+  it('is as old as the backup, not as the copy', () => {
+    const folder = temporaryFolder()
+    const { path, add, database } = openNotes(folder)
+    add('old')
+    database.close()
+    const madeAt = new Date(Date.UTC(2025, 0, 2))
+    utimesSync(`${path}.backup-1`, madeAt, madeAt)
+    copyFileSync(`${path}.backup-1`, path)
+    for (const end of ['.journal', '-wal', '-shm']) rmSync(path + end, { force: true })
+    const notes = openNotes(folder)
+    expect(notes.texts()).toEqual(['old'])
+    const { copy, restoredFrom } = notes.database.report().healing ?? {}
+    expect({ copy, restoredFrom }).toEqual({ copy: 'database', restoredFrom: madeAt.getTime() })
   })
 })

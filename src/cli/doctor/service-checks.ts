@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { CLOCK_REMEDY } from '../../agent/probes/connection-problem.ts'
 import { HOSTED_SERVICE, Preflight } from '../../agent/probes/preflight.ts'
 import { readServiceDate } from '../../agent/probes/service-date.ts'
 import { CLOCK_TOLERANCE_MS } from '../../agent/probes/service-time.ts'
@@ -75,7 +76,7 @@ async function clockCheck(config: Config['agent'], stop: AbortSignal): Promise<F
   const skewMs = Math.round((systemClock.now() - theirs) / 1_000) * 1_000
   if (Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return good(check, 'matches the clock of the service')
   const flaw = `${Math.abs(skewMs) / 1_000} s ${skewMs > 0 ? 'ahead of' : 'behind'} the service`
-  return bad(check, flaw, 'Set the clock of the device: timedatectl set-ntp true.')
+  return bad(check, flaw, `${CLOCK_REMEDY} On Linux: timedatectl set-ntp true.`)
 }
 
 /** By the ingress, where the agent's own domain is served. */
