@@ -8,7 +8,7 @@ import type { ListenAddress, PortRange } from './base/listen-address.ts'
 import type { ProxyConfig } from './base/net/trusted-proxies.ts'
 import type { Secret } from './base/secret.ts'
 import type { LeastClientVersions } from './gateway/agents/client-versions.ts'
-import type { PostgresServer } from './gateway/postgres/postgres-session.ts'
+import type { PostgresServer } from './gateway/cluster/postgres/postgres-session.ts'
 import type { AllowEntry } from './policy/outbound/outbound-allow.ts'
 import { ApiTokenSchema, type Environment, parseSettings, type Settings } from './settings.ts'
 

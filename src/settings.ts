@@ -20,7 +20,7 @@ import {
 import { nearest } from './base/nearest.ts'
 import { Secret } from './base/secret.ts'
 import { type ClientVersion, parseClientVersion } from './gateway/agents/client-versions.ts'
-import { DatabaseUrlSchema } from './gateway/postgres/database-url.ts'
+import { DatabaseUrlSchema } from './gateway/cluster/postgres/database-url.ts'
 import { type AllowEntry, parseAllowEntry } from './policy/outbound/outbound-allow.ts'
 
 /** Settings have long names, so that four letters may be wrong and one still knows which is meant. */

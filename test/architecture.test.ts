@@ -35,15 +35,13 @@ const FLOORS: Floors = {
   ],
   gateway: [
     ['agents', 'ingress', 'management'],
-    ['site'],
     ['cluster'],
-    ['devices', 'webhooks', 'peers'],
+    ['devices', 'webhooks'],
     ['certificates', 'endpoints'],
     ['access', 'streams'],
     ['records', 'origins'],
-    ['replication'],
-    ['postgres'],
   ],
+  'gateway/cluster': [['nodes'], ['peers', 'replication'], ['postgres']],
   'gateway/ingress': [
     ['ingress.ts'],
     ['visitor'],
@@ -81,7 +79,7 @@ const SOLE_USERS: Readonly<Record<string, readonly string[]>> = {
   bowser: ['policy/exchange/user-agent.ts'],
   maxmind: ['gateway/origins/address-file.ts', 'gateway/origins/address-origins.ts'],
   'better-sqlite3': ['store/sqlite.ts'],
-  pg: ['gateway/postgres/postgres-session.ts'],
+  pg: ['gateway/cluster/postgres/postgres-session.ts'],
 }
 
 const house = readHouse(SRC)

@@ -26,6 +26,9 @@ import {
 import { openAcme } from './certificates/acme/open-acme.ts'
 import { CertificateKeeper } from './certificates/certificate-keeper.ts'
 import { CertificateWatch } from './certificates/certificate-watch.ts'
+import type { ClusterNode } from './cluster/cluster-node.ts'
+import { LeftChanges } from './cluster/left-changes.ts'
+import { openNode, openOrders, openShared, type SharedGateway } from './cluster/shared-gateway.ts'
 import { Devices } from './devices/devices.ts'
 import { AddrRegistrar, watchAddrs } from './endpoints/addr-registrar.ts'
 import type { AwayName } from './endpoints/away-name.ts'
@@ -52,9 +55,6 @@ import {
   openGatewayDatabase,
 } from './records/gateway-database.ts'
 import { IdSource } from './records/resource-id.ts'
-import type { ClusterNode } from './site/cluster-node.ts'
-import { LeftChanges } from './site/left-changes.ts'
-import { openNode, openOrders, openShared, type SharedGateway } from './site/shared-gateway.ts'
 import { BufferAccount } from './streams/buffer-account.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
 

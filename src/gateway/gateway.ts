@@ -15,6 +15,7 @@ import { Binder } from './agents/binder.ts'
 import type { LeastClientVersions } from './agents/client-versions.ts'
 import { sendAway } from './agents/departure.ts'
 import type { CredentialLimits } from './agents/session-table.ts'
+import type { SharedGateway } from './cluster/shared-gateway.ts'
 import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
 import type { IngressAddresses } from './ingress/ingress.ts'
 import { DnsCheck } from './management/dns-check.ts'
@@ -27,7 +28,6 @@ import {
   Provisioner,
   type ProvisionRequest,
 } from './provisioner.ts'
-import type { SharedGateway } from './site/shared-gateway.ts'
 import { STREAM_SLOTS_LIMITS } from './streams/stream-slots.ts'
 
 const DEFAULT_CNAME_BASE = 'gateway.localhost'

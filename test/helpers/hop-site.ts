@@ -1,6 +1,7 @@
 import { expect, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import type { Logger } from '../../src/base/logger.ts'
+import type { PeerLinks } from '../../src/gateway/cluster/peers/peer-links.ts'
 import type { Endpoint } from '../../src/gateway/endpoints/endpoint.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
 import type { NameState } from '../../src/gateway/endpoints/host-table.ts'
@@ -13,7 +14,6 @@ import {
   type IngressAddresses,
   type IngressTls,
 } from '../../src/gateway/ingress/ingress.ts'
-import type { PeerLinks } from '../../src/gateway/peers/peer-links.ts'
 import { createCluster, openLinks, startListener, type TestCluster } from './cluster.ts'
 import { eventually } from './eventually.ts'
 

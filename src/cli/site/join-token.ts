@@ -26,7 +26,7 @@ export function joinTokenCommand(context: CommandContext): Command {
           'GATEWAY_DATABASE_URL is not set. Only gateways with a shared database can be joined.',
         )
       }
-      const { makeJoinToken } = await import('../../gateway/site/make-join-token.ts')
+      const { makeJoinToken } = await import('../../gateway/cluster/make-join-token.ts')
       const expiresAt = systemClock.now() + HOUR_MS
       const log = openProcessLog(context, logLevel)
       const { server } = gateway.shared

@@ -24,7 +24,7 @@ export function migrateCommand(context: CommandContext): Command {
       if (!gateway.shared) {
         throw new StartError('GATEWAY_DATABASE_URL is not set. Set it to the target database.')
       }
-      const { migrateSite } = await import('../../gateway/site/migrate-site.ts')
+      const { migrateSite } = await import('../../gateway/cluster/migrate-site.ts')
       const folder = from === undefined ? gateway.dataDir : resolve(from)
       const log = openProcessLog(context, logLevel)
       const { server } = gateway.shared

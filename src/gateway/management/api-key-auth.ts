@@ -6,9 +6,9 @@ import { TokenBuckets } from '../../base/limit/token-buckets.ts'
 import type { Logger } from '../../base/logger.ts'
 import { peerAddress } from '../../http/client-address.ts'
 import type { Authority } from '../access/authority.ts'
+import type { ClusterNode } from '../cluster/cluster-node.ts'
 import type { ApiKey } from '../records/api-key-store.ts'
 import { ServiceError } from '../records/service-error.ts'
-import type { ClusterNode } from '../site/cluster-node.ts'
 import { setCaller } from './caller.ts'
 
 const REQUESTS = { capacity: 300, refillPerS: 80, maxKeys: 1_000 }

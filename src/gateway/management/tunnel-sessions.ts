@@ -1,6 +1,6 @@
 import * as z from 'zod'
+import type { ClusterNode } from '../cluster/cluster-node.ts'
 import type { AgentCommand, ConnectedAgent, RefusedEndpoint } from '../endpoints/connected-agent.ts'
-import type { ClusterNode } from '../site/cluster-node.ts'
 import { Reference } from './body.ts'
 import { livePage } from './live-page.ts'
 import type { Resource } from './resource.ts'

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { rejectionCode } from '../../helpers/service-code.ts'
-import { openNode } from '../replication/open-node.ts'
+import { openNode } from '../cluster/replication/open-node.ts'
 
 const DENY = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] })
 const ACTOR = { kind: 'api-key', id: 'ak_1', name: 'somebody' } as const

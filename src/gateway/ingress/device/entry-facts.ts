@@ -3,7 +3,7 @@ import type {
   SessionCertificate,
   TlsSession,
 } from '../../../policy/exchange/policy-exchange.ts'
-import { type HttpEntry, MAX_CERTIFICATE_BYTES } from '../../peers/visitor-facts.ts'
+import { type HttpEntry, MAX_CERTIFICATE_BYTES } from '../../streams/visitor-facts.ts'
 import type { IngressListener } from '../common/ingress-listener.ts'
 
 /** A visitor may show any certificate, where a policy asks for one; a home reads no endless one. */

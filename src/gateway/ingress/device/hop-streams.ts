@@ -1,8 +1,8 @@
 import { openTyped } from '../../../muxado/typed-session.ts'
-import { HopReset, VISITOR_STREAM_TYPE } from '../../peers/peer-protocol.ts'
 import { ProxyStream, type StreamClient, type StreamWaiter } from '../../streams/proxy-stream.ts'
 import { StreamPool } from '../../streams/stream-pool.ts'
 import type { StreamSlots } from '../../streams/stream-slots.ts'
+import { HopReset, VISITOR_STREAM_TYPE } from '../../streams/visitor-facts.ts'
 
 /**
  * The streams of one visitor's connection to one home: a visitor of HTTP/1.1 has one, of HTTP/2 one

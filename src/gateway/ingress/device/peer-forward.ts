@@ -1,6 +1,6 @@
 import { ErrorCode, type MuxadoError } from '../../../muxado/error-code.ts'
-import { HopReset } from '../../peers/peer-protocol.ts'
 import type { NoStreamReason } from '../../streams/proxy-stream.ts'
+import { HopReset } from '../../streams/visitor-facts.ts'
 import type { ResponseHead } from '../syntax/response-head.ts'
 import type { ForwardOptions } from './forward.ts'
 import { Http1Forward } from './http1-forward.ts'

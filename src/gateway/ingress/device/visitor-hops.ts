@@ -1,6 +1,6 @@
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
-import { encodeFacts, type InternalFacts, type VisitorEntry } from '../../peers/visitor-facts.ts'
 import type { StreamSlots } from '../../streams/stream-slots.ts'
+import { encodeFacts, type InternalFacts, type VisitorEntry } from '../../streams/visitor-facts.ts'
 import type { IngressListener } from '../common/ingress-listener.ts'
 import { entryFacts } from './entry-facts.ts'
 import { HopStreams } from './hop-streams.ts'

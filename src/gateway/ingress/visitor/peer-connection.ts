@@ -6,8 +6,8 @@ import type {
   TlsSession,
 } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
-import type { PeerSocket } from '../../peers/peer-socket.ts'
-import type { HttpEntry, VisitorFacts } from '../../peers/visitor-facts.ts'
+import type { PeerSocket } from '../../streams/peer-socket.ts'
+import type { HttpEntry, VisitorFacts } from '../../streams/visitor-facts.ts'
 import { ConnectionCertificate } from '../common/connection-certificate.ts'
 
 type TlsFacts = NonNullable<HttpEntry['tls']>

@@ -2,15 +2,15 @@ import { networkOf } from '../../../base/limit/network.ts'
 import { ErrorCode } from '../../../muxado/error-code.ts'
 import { DEAF, type Stream } from '../../../muxado/stream.ts'
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'
-import { HopReset } from '../../peers/peer-protocol.ts'
-import { PeerSocket } from '../../peers/peer-socket.ts'
+import { PeerSocket } from '../../streams/peer-socket.ts'
 import {
   FactsReader,
+  HopReset,
   type HttpEntry,
   type InternalFacts,
   type VisitorEntry,
   type VisitorFacts,
-} from '../../peers/visitor-facts.ts'
+} from '../../streams/visitor-facts.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import type { HandedOn, IngressListener } from '../common/ingress-listener.ts'
 import { ClientConnection } from './connection.ts'

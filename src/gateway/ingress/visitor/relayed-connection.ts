@@ -6,8 +6,6 @@ import { DEAF } from '../../../muxado/stream.ts'
 import type { HeldRequest } from '../../endpoints/away-name.ts'
 import type { RemoteHome } from '../../endpoints/routes/remote-home.ts'
 import { ofSameAccount, type Route } from '../../endpoints/routes/routes.ts'
-import { HopReset } from '../../peers/peer-protocol.ts'
-import type { VisitorEntry } from '../../peers/visitor-facts.ts'
 import type {
   NoStreamReason,
   Pace,
@@ -15,6 +13,8 @@ import type {
   StreamClient,
   StreamWaiter,
 } from '../../streams/proxy-stream.ts'
+import type { VisitorEntry } from '../../streams/visitor-facts.ts'
+import { HopReset } from '../../streams/visitor-facts.ts'
 import type { TransportSocket } from '../common/client-socket.ts'
 import { ConnectionFacts } from '../common/connection-facts.ts'
 import { ExchangeTraffic } from '../common/exchange-traffic.ts'

@@ -1,5 +1,5 @@
 import type { Clock } from '../../../base/clock.ts'
-import type { ClusterNode } from '../../site/cluster-node.ts'
+import type { ClusterNode } from '../../cluster/cluster-node.ts'
 import { sees } from '../caller.ts'
 import { answerDevices, type DeviceRoutesDeps } from '../console/device-routes.ts'
 import { endpoints } from '../endpoints.ts'

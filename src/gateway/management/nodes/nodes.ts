@@ -2,18 +2,18 @@ import { hostname } from 'node:os'
 import * as z from 'zod'
 import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { Database } from '../../../store/database.ts'
-import { isThere, type NodeRow } from '../../cluster/node-facts.ts'
-import { DatabaseError } from '../../postgres/database-error.ts'
-import { ServiceError } from '../../records/service-error.ts'
-import type { ClusterNode } from '../../site/cluster-node.ts'
-import type { DrainGivenUp, DrainProgress } from '../../site/node-drain.ts'
+import type { ClusterNode } from '../../cluster/cluster-node.ts'
+import type { DrainGivenUp, DrainProgress } from '../../cluster/node-drain.ts'
 import {
   type FiguresSource,
   type NodeFigures,
   NodeFiguresSchema,
   nodeFigures,
-} from '../../site/node-figures.ts'
-import { NoAnswerError } from '../../site/questions.ts'
+} from '../../cluster/node-figures.ts'
+import { isThere, type NodeRow } from '../../cluster/nodes/node-facts.ts'
+import { DatabaseError } from '../../cluster/postgres/database-error.ts'
+import { NoAnswerError } from '../../cluster/questions.ts'
+import { ServiceError } from '../../records/service-error.ts'
 import { ownedByGateway } from '../caller.ts'
 import { livePage } from '../live-page.ts'
 import type { Resource } from '../resource.ts'

@@ -6,8 +6,8 @@ import { describeFault } from '../../../store/storage-error.ts'
 import type { CertificateKeeper } from '../../certificates/certificate-keeper.ts'
 import type { DomainCertificates } from '../../certificates/domain-certificates.ts'
 import { ownCertificateProblem } from '../../certificates/own-certificate.ts'
-import type { ClusterNode } from '../../site/cluster-node.ts'
-import type { Readiness } from '../../site/node-readiness.ts'
+import type { ClusterNode } from '../../cluster/cluster-node.ts'
+import type { Readiness } from '../../cluster/node-readiness.ts'
 
 export const ReadinessView = z.strictObject({
   ready: z.boolean(),

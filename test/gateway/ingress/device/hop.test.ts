@@ -4,8 +4,11 @@ import { served } from '../../../../src/gateway/certificates/certificate-file.ts
 import { EndpointTraffic } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { EndpointRegistry } from '../../../../src/gateway/endpoints/endpoint-registry.ts'
 import type { Homes, RemoteHome } from '../../../../src/gateway/endpoints/routes/remote-home.ts'
-import { VISITOR_STREAM_TYPE } from '../../../../src/gateway/peers/peer-protocol.ts'
-import { encodeFacts, type HttpEntry } from '../../../../src/gateway/peers/visitor-facts.ts'
+import {
+  encodeFacts,
+  type HttpEntry,
+  VISITOR_STREAM_TYPE,
+} from '../../../../src/gateway/streams/visitor-facts.ts'
 import { DEAF } from '../../../../src/muxado/stream.ts'
 import { openTyped } from '../../../../src/muxado/typed-session.ts'
 import { CONTINUE } from '../../../../src/policy/exchange/outcome.ts'

@@ -1,0 +1,211 @@
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import { ServiceError } from '../records/service-error.ts'
+import type { NodeLease } from './nodes/node-lease.ts'
+
+/** How long what is under way on the sessions of an agent may take to end: agents wait no longer. */
+export const DRAIN_MS = 60_000
+/** Agents are sent away one after another, so that they do not come to the others all at once. */
+const STEP_MS = 50
+const LOOK_MS = 100
+
+/** What is still to go. */
+export interface DrainLeft {
+  readonly agents: number
+  readonly endpoints: number
+  /** Requests and connections under way. */
+  readonly requests: number
+}
+
+/** How far a drain is. */
+export interface DrainProgress {
+  /** Milliseconds since the epoch. */
+  readonly since: number
+  readonly from: DrainLeft
+  readonly left: DrainLeft
+}
+
+/** That a drain has ended by itself. */
+export interface DrainGivenUp {
+  /** Milliseconds since the epoch. */
+  readonly at: number
+  /** For people. */
+  readonly reason: string
+}
+
+const LAST_ONE = 'No other gateway is left to take over.'
+
+export interface NodeDrainOptions {
+  readonly lease: Pick<NodeLease, 'stand'>
+  /** Ids of the sessions of agents that are here. */
+  readonly sessions: () => Iterable<string>
+  readonly left: () => DrainLeft
+  /** Whether another node serves. */
+  readonly hasOthers: () => boolean
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/** Sends an agent to another node; never rejects. */
+export type SendAway = (sessionId: string, withinMs: number) => Promise<void>
+
+/**
+ * Empties this node, so that it can be stopped without anybody noticing: it takes nothing new, and its
+ * agents go to other nodes one after another, with their names.
+ *
+ * INVARIANTS
+ * - Each session is asked to go once. One that cannot go serves on, until the node ends.
+ * - Visitors who come in here are served on, wherever their endpoints are.
+ * - It goes on only while another node serves; without one this node takes what comes again, unless
+ *   it is ending anyway.
+ */
+export class NodeDrain {
+  readonly #options: NodeDrainOptions
+  #current:
+    | {
+        readonly since: number
+        readonly from: DrainLeft
+        readonly over: AbortController
+        /** Settles when the others have heard of it, or cannot. */
+        readonly begun: Promise<void>
+      }
+    | undefined
+  #givenUp: DrainGivenUp | undefined
+  #isEnd = false
+  #sendAway: SendAway = async () => {}
+
+  constructor(options: NodeDrainOptions) {
+    this.#options = options
+  }
+
+  /** Says how agents are sent away, once there can be some. */
+  open(sendAway: SendAway): void {
+    this.#sendAway = sendAway
+  }
+
+  get isOn(): boolean {
+    return this.#current !== undefined
+  }
+
+  /** Undefined while the node takes what comes. */
+  get progress(): DrainProgress | undefined {
+    if (!this.#current) return undefined
+    const { since, from } = this.#current
+    return { since, from, left: this.#options.left() }
+  }
+
+  /** Why the last drain has ended by itself; undefined when it did not. */
+  get givenUp(): DrainGivenUp | undefined {
+    return this.#givenUp
+  }
+
+  get isDone(): boolean {
+    const { left } = this.progress ?? {}
+    return left !== undefined && left.agents + left.endpoints + left.requests === 0
+  }
+
+  /**
+   * Begins; once more changes nothing, and ends as the first call does. Throws ServiceError 841 when
+   * nobody else serves, and 843 while PostgreSQL is away.
+   */
+  async start(withinMs = DRAIN_MS): Promise<void> {
+    const { left, hasOthers, clock, log } = this.#options
+    if (this.#current) return this.#current.begun
+    if (!hasOthers()) {
+      throw new ServiceError(
+        841,
+        'No other gateway of the cluster can take over. Start another gateway first, or stop this gateway without a drain.',
+      )
+    }
+    const over = new AbortController()
+    this.#givenUp = undefined
+    const from = left()
+    log.info({ ...from }, 'drain started')
+    const begun = this.#begin(withinMs, over.signal)
+    this.#current = { since: clock.now(), from, over, begun }
+    await begun
+  }
+
+  /** Takes what comes again. What has gone stays where it is. Throws ServiceError 841 when the node ends. */
+  async undo(): Promise<void> {
+    if (this.#isEnd) {
+      throw new ServiceError(841, 'This gateway is stopping. The drain cannot be undone.')
+    }
+    this.#givenUp = undefined
+    if (!this.#current) return
+    this.#options.log.info('drain undone')
+    await this.#serveAgain()
+  }
+
+  async #begin(withinMs: number, signal: AbortSignal): Promise<void> {
+    const { lease, log } = this.#options
+    try {
+      await lease.stand('draining')
+    } catch (cause) {
+      // Agents would find nobody who may take their names. Another one may have begun since it was taken back.
+      if (!signal.aborted) {
+        log.info('drain undone')
+        await this.#serveAgain()
+      }
+      const sentence = 'PostgreSQL does not answer, so no name can move to another gateway now.'
+      throw new ServiceError(843, `${sentence} Try again when it is back.`, { cause })
+    }
+    void this.#empty(withinMs, signal)
+  }
+
+  /** The nodes are seen otherwise than before: a drain without anybody who takes over ends. */
+  onNodes(): void {
+    const { hasOthers, clock, log } = this.#options
+    if (!this.#current || this.#isEnd || hasOthers()) return
+    this.#givenUp = { at: clock.now(), reason: LAST_ONE }
+    log.error({ ...this.#options.left() }, 'drain cancelled: no other gateway is left')
+    void this.#serveAgain()
+  }
+
+  /** The node ends: what can go does, within that time, and nothing takes that back. */
+  async end(withinMs: number): Promise<void> {
+    this.#isEnd = true
+    await this.start(withinMs)
+    await this.#untilDone(withinMs)
+  }
+
+  /** Leaves everything as it is. */
+  stop(): void {
+    this.#current?.over.abort('over')
+    this.#current = undefined
+  }
+
+  /** Resolves when all have gone, or the time is up. */
+  async #untilDone(withinMs: number): Promise<void> {
+    const { clock } = this.#options
+    const until = clock.monotonic() + withinMs
+    while (this.isOn && !this.isDone && clock.monotonic() < until) await clock.sleep(LOOK_MS)
+  }
+
+  async #serveAgain(): Promise<void> {
+    const { lease, log } = this.#options
+    this.stop()
+    await lease
+      .stand('serving')
+      .catch((err) => log.warn({ err }, 'the other nodes are not told of the drain yet'))
+  }
+
+  async #empty(withinMs: number, signal: AbortSignal): Promise<void> {
+    const { sessions, clock, log } = this.#options
+    const asked = new Set<string>()
+    // Half of the time is for those who go last.
+    const stepMs = Math.min(STEP_MS, withinMs / 2 / Math.max(1, [...sessions()].length))
+    let isTold = false
+    while (!signal.aborted) {
+      const next = [...sessions()].find((id) => !asked.has(id))
+      if (next !== undefined) {
+        asked.add(next)
+        void this.#sendAway(next, withinMs)
+      } else if (this.isDone && !isTold) {
+        isTold = true
+        log.info('drained: this gateway can be stopped without affecting visitors')
+      }
+      await clock.sleep(next === undefined ? LOOK_MS : stepMs, signal).catch(() => {})
+    }
+  }
+}

@@ -1,0 +1,121 @@
+import type { LeaseState } from './nodes/lease-state.ts'
+import type { DatabaseError } from './postgres/database-error.ts'
+
+/**
+ * Whether visitors and devices should come to a gateway. `degraded`: they should, although not all goes as
+ * it does otherwise: nobody else could do better. `away`: another gateway should have them.
+ */
+export type Readiness =
+  | { readonly state: 'ready' }
+  | { readonly state: 'degraded' | 'away'; readonly reasons: readonly string[] }
+
+export interface OwnCondition {
+  readonly lease: LeaseState
+  readonly isDraining: boolean
+  /** Why the records are not followed here. */
+  readonly problem: Pick<DatabaseError, 'code' | 'message'> | undefined
+}
+
+export interface NodeCondition extends OwnCondition {
+  /** Another gateway is fine, and this one is not. */
+  readonly isOutageOwn: boolean
+}
+
+interface Reason {
+  readonly state: 'degraded' | 'away'
+  /** What it is, and what to do about it. */
+  readonly sentence: string
+}
+
+const REASONS = {
+  draining: {
+    state: 'away',
+    sentence: 'This gateway is draining. Run `gateway drain --undo` to cancel.',
+  },
+  'outage-own': {
+    state: 'away',
+    sentence:
+      'This gateway does not reach PostgreSQL, but other gateways do. Check the network of this machine and GATEWAY_DATABASE_URL.',
+  },
+  'outage-of-all': {
+    state: 'degraded',
+    sentence:
+      'No gateway reaches PostgreSQL. Existing names are still served; new names and changes must wait.',
+  },
+  'not-joined': {
+    state: 'away',
+    sentence: 'This gateway has not joined the cluster yet. It joins when PostgreSQL answers.',
+  },
+  'not-asked': {
+    state: 'away',
+    sentence:
+      'This gateway was paused and is checking with PostgreSQL which names it still holds. This takes seconds.',
+  },
+  'given-up': {
+    state: 'away',
+    sentence: 'The other gateways marked this gateway as lost. It is joining the cluster again.',
+  },
+  unfit: {
+    state: 'degraded',
+    sentence:
+      'This gateway cannot rejoin the cluster, because its version or ports do not match the other nodes. See its log.',
+  },
+  replaced: {
+    state: 'away',
+    sentence: 'Another process runs as this gateway. Run only one process for each data directory.',
+  },
+  forgotten: {
+    state: 'away',
+    sentence: 'This gateway was removed from the cluster. Join it again with a new token.',
+  },
+  left: { state: 'away', sentence: 'This gateway has stopped.' },
+} as const satisfies Record<string, Reason>
+
+/** Of a lease alone. */
+const BY_LEASE: Record<Exclude<LeaseState, 'overdue'>, keyof typeof REASONS | undefined> = {
+  none: 'not-joined',
+  held: undefined,
+  unsure: 'not-asked',
+  fenced: 'given-up',
+  unfit: 'unfit',
+  replaced: 'replaced',
+  forgotten: 'forgotten',
+  left: 'left',
+}
+
+/** What a gateway of several answers a load balancer. */
+export function readinessOf(condition: NodeCondition): Readiness {
+  const reasons = [...reasonsFor(condition)]
+  if (reasons.length === 0) return { state: 'ready' }
+  const isAway = reasons.some(({ state }) => state === 'away')
+  return {
+    state: isAway ? 'away' : 'degraded',
+    reasons: reasons.map(({ sentence }) => sentence),
+  }
+}
+
+function* reasonsFor({
+  lease,
+  isDraining,
+  isOutageOwn,
+  problem,
+}: NodeCondition): Generator<Reason> {
+  if (isDraining) yield REASONS.draining
+  // The others may have ended by now without a word, or have trouble with their files, too.
+  const unlessOthersAreFine = isOutageOwn ? 'away' : 'degraded'
+  const own = lease === 'overdue' ? outageOf(isOutageOwn) : BY_LEASE[lease]
+  if (own === 'unfit') yield { ...REASONS.unfit, state: unlessOthersAreFine }
+  else if (own) yield REASONS[own]
+  // All other problems are nothing that takes visitors elsewhere.
+  if (problem) {
+    const state = problem.code === 'replica-failed' ? unlessOthersAreFine : 'degraded'
+    yield { state, sentence: problem.message }
+  }
+}
+
+/** Whether something is wrong that may be so at all gateways: then it counts whether it is. */
+export function isShared({ lease, problem }: OwnCondition): boolean {
+  return lease === 'overdue' || lease === 'unfit' || problem?.code === 'replica-failed'
+}
+
+const outageOf = (isOwn: boolean) => (isOwn ? 'outage-own' : 'outage-of-all')

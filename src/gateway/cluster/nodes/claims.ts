@@ -1,0 +1,260 @@
+import { AutoResetEvent } from '../../../base/auto-reset-event.ts'
+import type { Clock } from '../../../base/clock.ts'
+import {
+  type Claim,
+  ClaimHeldError,
+  type ClaimHolder,
+  type ClaimKey,
+  type ClaimRow,
+  isSameProcess,
+  keyText,
+} from './claim.ts'
+import type { ClaimOutcome, ClaimWriter } from './claim-writer.ts'
+import type { LeaseState } from './lease-state.ts'
+import type { NodeLease } from './node-lease.ts'
+
+/** How long another node may take to give a name up. */
+const TAKE_MS = 5_000
+const LOOK_AGAIN_MS = 200
+/** A node that is there has given a name up by then. */
+const GIVE_MS = 1_000
+/** Another process has the names, or nobody takes anything from this one. */
+const OVER: ReadonlySet<LeaseState> = new Set(['replaced', 'forgotten', 'left'])
+/** Epochs count from 1. */
+const NO_EPOCH = 0
+
+/** Asks a node for a name that it has. At most a hint: what comes of it is seen in the claims. */
+export interface ClaimAsker {
+  ask(request: GiveRequest): Promise<void>
+}
+
+/** What a node says that was asked for a name; `unknown`: it may be another's, or about to be. */
+export type Given = 'given' | 'kept' | 'unknown'
+
+/** A node wants a name that another has. */
+export interface GiveRequest {
+  /** Who has it. */
+  readonly nodeId: string
+  /** Who wants it, and for which endpoint. */
+  readonly byNode: string
+  readonly wanted: Claim
+  /** The endpoint that has the name, as the database shows it. */
+  readonly heldBy: string
+}
+
+export interface ClaimsOptions {
+  readonly lease: Pick<NodeLease, 'nodeId' | 'epoch' | 'state'>
+  readonly writer: Pick<ClaimWriter, 'claim' | 'take' | 'release'>
+  readonly asker: ClaimAsker
+  /** The same on the link to the node, which answers; `unknown` where it does not. */
+  readonly askPeer: (request: GiveRequest) => Promise<Given>
+  /**
+   * Whether this node gives a name up to an endpoint at another. Returns when the name is not served here
+   * any more.
+   */
+  readonly give: (own: Claim, wanted: Claim, byNode: string) => Promise<boolean>
+  /** Another node has the name, without this one having given it up. */
+  readonly onLost: (claim: Claim, holder: ClaimHolder) => void
+  readonly clock: Clock
+}
+
+/** `unsure`: nobody knows yet; `none`: others may serve it. */
+export type Tenure = 'firm' | 'unsure' | 'none'
+
+interface Held {
+  readonly claim: Claim
+  /** In which it was claimed; in another one it is nobody's. */
+  epoch: number
+}
+
+/**
+ * The names of this node.
+ *
+ * INVARIANTS
+ * - A name is this node's from the answer to its claim on, in that epoch, while the lease is held.
+ * - It stops being served before its release is sent: nobody else can have it sooner.
+ * - After a new epoch each name is claimed anew; those that others have by then are lost.
+ */
+export class Claims {
+  readonly #options: ClaimsOptions
+  readonly #held = new Map<string, Held>()
+  /** Endpoints whose claims have no outcome yet. */
+  readonly #claiming = new Set<string>()
+  readonly #changed = new AutoResetEvent()
+
+  constructor(options: ClaimsOptions) {
+    this.#options = options
+  }
+
+  get size(): number {
+    return this.#held.size
+  }
+
+  /**
+   * Claims a name; `mayTake` says whether its holder is to be asked for it. Resolves with the node that had
+   * it until then, where that was seen. Throws a ClaimHeldError, a NoClaimsError or a DatabaseError.
+   */
+  async claim(
+    claim: Claim,
+    mayTake: (holder: ClaimHolder) => boolean = () => false,
+  ): Promise<string | undefined> {
+    const { asker, clock, lease } = this.#options
+    const since = clock.monotonic()
+    const until = since + TAKE_MS
+    let before: string | undefined
+    const asked = new Set<string>()
+    const kept = new Set<string>()
+    for (;;) {
+      const isAsked = clock.monotonic() - since >= GIVE_MS
+      const outcome = await this.#claimOnce(claim, isAsked ? 'take' : 'claim')
+      if ('holder' in outcome) {
+        const { holder } = outcome
+        const { nodeId, facts } = holder
+        const { endpointId: heldBy } = facts
+        const isKept = !mayTake(holder) || kept.has(heldBy)
+        if (isKept || clock.monotonic() >= until) throw new ClaimHeldError(holder)
+        before = nodeId
+        const request = { nodeId, byNode: lease.nodeId, wanted: claim, heldBy }
+        // Beside the database: a node that keeps the name says so at once.
+        if (!asked.has(heldBy)) {
+          asked.add(heldBy)
+          void this.#options.askPeer(request).then((given) => {
+            if (given === 'kept') kept.add(heldBy)
+            this.#changed.set()
+          })
+        }
+        await asker.ask(request)
+        await this.#changed.wait(clock, LOOK_AGAIN_MS)
+      } else if (outcome.epoch === lease.epoch) {
+        this.#held.set(keyText(claim.key), { claim, epoch: outcome.epoch })
+        return before
+      }
+    }
+  }
+
+  /** Gives a name up; call it when it is not served any more. Resolves when others can have it. */
+  async release(claim: Claim, movesTo?: string): Promise<void> {
+    const key = keyText(claim.key)
+    // A later claim of the same name stays.
+    if (this.#held.get(key)?.claim !== claim) return
+    this.#held.delete(key)
+    await this.#options.writer.release(claim, movesTo)
+  }
+
+  /** What this node has a name by. */
+  heldBy(key: ClaimKey): Claim | undefined {
+    return this.#held.get(keyText(key))?.claim
+  }
+
+  /** Whether the name is this node's, for certain, at this moment. */
+  owns(key: ClaimKey): boolean {
+    const { lease } = this.#options
+    return this.#held.get(keyText(key))?.epoch === lease.epoch && lease.state === 'held'
+  }
+
+  /**
+   * Whether visitors of a device's name are served here. Where nobody can say whose the name is, they go
+   * on, because the device is linked nowhere else; but not before this node has asked who can.
+   */
+  tenureOfDevice(key: ClaimKey): Tenure {
+    const { state, epoch } = this.#options.lease
+    if (OVER.has(state)) return 'none'
+    if (state === 'overdue' || state === 'unfit') return 'firm'
+    const held = this.#held.get(keyText(key))
+    return state === 'held' && (!held || held.epoch === epoch) ? 'firm' : 'unsure'
+  }
+
+  /** The same of a name without a device, for what is counted once in the cluster. */
+  tenureOfCounter(key: ClaimKey): Tenure {
+    if (this.owns(key)) return 'firm'
+    const { state } = this.#options.lease
+    const isUnsure = this.#held.has(keyText(key)) && ['held', 'unsure', 'fenced'].includes(state)
+    return isUnsure ? 'unsure' : 'none'
+  }
+
+  /** Another node asks for a name. */
+  async asked({ byNode, wanted, heldBy }: GiveRequest): Promise<Given> {
+    const { lease, writer } = this.#options
+    if (byNode === lease.nodeId || this.#claiming.has(heldBy)) return 'unknown'
+    const key = keyText(wanted.key)
+    const held = this.#held.get(key)
+    if (held?.claim.facts.endpointId !== heldBy) {
+      // It was given up as failed, and came to the database later than that.
+      await writer.release({ ...wanted, facts: { ...wanted.facts, endpointId: heldBy } })
+      return 'unknown'
+    }
+    const isGiven = await this.#options.give(held.claim, wanted, byNode)
+    if (isGiven) await this.release(held.claim, byNode)
+    else if (this.#held.get(key) === held) return 'kept'
+    return isGiven ? 'given' : 'unknown'
+  }
+
+  /** Another node has a name; where its device has gone there from here, it is this node's no more. */
+  taken(key: ClaimKey, holder: ClaimHolder): void {
+    const held = this.#held.get(keyText(key))
+    if (!held || !isSameProcess(held.claim.facts, holder.facts)) return
+    // What is told may be older than the claim of this node.
+    if (holder.facts.generation <= held.claim.facts.generation) return
+    this.#held.delete(keyText(key))
+    this.#options.onLost(held.claim, holder)
+  }
+
+  /** Gives up what an older copy of the database says of this epoch, and this node has no more. */
+  disown(rows: readonly ClaimRow[]): void {
+    const { lease, writer } = this.#options
+    for (const { node, epoch, facts, ...key } of rows) {
+      const isOfHere = node === lease.nodeId && epoch === lease.epoch
+      if (!isOfHere || this.#claiming.has(facts.endpointId) || this.heldBy(key)) continue
+      writer.release({ key, facts }).catch(() => {})
+    }
+  }
+
+  /** Claims have changed somewhere: who waits for one looks again. */
+  onChange(): void {
+    this.#changed.set()
+  }
+
+  /** Nothing is certain any more: in a new epoch, or when the database has forgotten something. */
+  doubt(): void {
+    for (const held of this.#held.values()) held.epoch = NO_EPOCH
+  }
+
+  /** Names that have to be claimed again. */
+  get doubted(): number {
+    const { epoch } = this.#options.lease
+    return Array.from(this.#held.values()).filter((held) => held.epoch !== epoch).length
+  }
+
+  /** After `doubt()`; resolves when each name is claimed again, or lost. Throws a DatabaseError. */
+  async reclaim(): Promise<void> {
+    const { lease } = this.#options
+    const doubted = Array.from(this.#held).filter(([, { epoch }]) => epoch !== lease.epoch)
+    await Promise.all(doubted.map(([key, held]) => this.#reclaimOne(key, held)))
+  }
+
+  async #reclaimOne(key: string, held: Held): Promise<void> {
+    const outcome = await this.#options.writer.claim(held.claim)
+    // Given up meanwhile, or taken over here.
+    if (this.#held.get(key) !== held) return
+    if ('epoch' in outcome) held.epoch = outcome.epoch
+    else {
+      this.#held.delete(key)
+      this.#options.onLost(held.claim, outcome.holder)
+    }
+  }
+
+  /** What fails may have been done: it is given up again, unless it is this node's anyway. */
+  async #claimOnce(claim: Claim, how: 'claim' | 'take'): Promise<ClaimOutcome> {
+    const { writer } = this.#options
+    const { endpointId } = claim.facts
+    this.#claiming.add(endpointId)
+    try {
+      return await writer[how](claim)
+    } catch (error) {
+      writer.release(claim).catch(() => {})
+      throw error
+    } finally {
+      this.#claiming.delete(endpointId)
+    }
+  }
+}

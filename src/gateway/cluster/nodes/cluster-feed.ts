@@ -1,0 +1,227 @@
+import * as z from 'zod'
+import { AutoResetEvent } from '../../../base/auto-reset-event.ts'
+import type { Clock } from '../../../base/clock.ts'
+import { createDeferred, type Deferred } from '../../../base/deferred.ts'
+import type { Logger } from '../../../base/logger.ts'
+import { DatabaseError } from '../postgres/database-error.ts'
+import type { PostgresConnection } from '../postgres/postgres-connection.ts'
+import { ClaimFactsSchema, ClaimKeySchema, type ClaimRow } from './claim.ts'
+import { type NodeRow, NodeRowSchema } from './node-facts.ts'
+import { SharedWords } from './shared-words.ts'
+
+/** How often it is looked when nobody says that there is something to see. */
+const LOOK_MS = 500
+/** Between two looks, however often somebody says that there is something to see. */
+const PAUSE_MS = 20
+/** Changes of this node that no look has shown; who is further behind begins anew. */
+const MOST_UNSEEN = 1_000
+/** That of no change: where it is expected, everything is read anew. */
+const NO_MARK = ''
+/** Rows that one line of the log names. */
+const MOST_NAMED = 10
+
+const ClaimRowSchema = ClaimKeySchema.extend({
+  node: z.string().nullable(),
+  epoch: z.number().int(),
+  facts: ClaimFactsSchema,
+})
+
+const LookSchema = z.object({
+  number: z.number().int(),
+  mark: z.string().nullable(),
+  seen_mark: z.string().nullable(),
+  own: z.number().int(),
+  nodes: z.unknown().array(),
+  claims: z.unknown().array(),
+})
+
+/** What a row is known by, however odd the rest of it. */
+const NameSchema = z.object({
+  id: z.string().optional(),
+  entrance: z.string().optional(),
+  host: z.string().optional(),
+  member: z.string().optional(),
+})
+
+/** What was found at one moment. */
+interface Found extends Omit<z.infer<typeof LookSchema>, 'nodes' | 'claims'> {
+  readonly nodes: readonly NodeRow[]
+  readonly claims: readonly ClaimRow[]
+}
+
+/** The last change of a look. */
+type Seen = Pick<Found, 'number' | 'mark'>
+
+/** One statement, so that all of it is of one moment. */
+const LOOK = `
+SELECT head.number,
+  (SELECT mark FROM claim_changes c WHERE c.number = head.number) AS mark,
+  (SELECT mark FROM claim_changes c WHERE c.number = $1) AS seen_mark,
+  (SELECT count(*) FROM claim_changes c WHERE c.mark = ANY($2::text[])) AS own,
+  (SELECT coalesce(jsonb_agg(n), '[]') FROM nodes n) AS nodes,
+  (SELECT coalesce(jsonb_agg(c), '[]') FROM claims c WHERE c.number > $1) AS claims
+FROM claim_head head`
+
+export interface ClusterFeedOptions {
+  readonly connection: PostgresConnection
+  readonly lookMs?: number
+  /** Called after each look. */
+  readonly onNodes: (nodes: readonly NodeRow[]) => void
+  /** `isAll`: what was known before does not hold any more. */
+  readonly onClaims: (claims: readonly ClaimRow[], isAll: boolean) => void
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/**
+ * Reads who is there and who has which name, and what has changed since. Each change has a random mark:
+ * where that of the last one is another now, or that of a change of this node is missing, the database is
+ * an older copy that has gone on by itself, and everything is read anew.
+ */
+export class ClusterFeed {
+  readonly #options: ClusterFeedOptions
+  readonly #bell = new AutoResetEvent()
+  readonly #stopping = new AbortController()
+  readonly #words = new SharedWords()
+  #seen: Seen | undefined
+  /** Marks of what this node has changed, and no look has shown. */
+  readonly #unseen = new Set<string>()
+  #looking: Promise<void> | undefined
+  /** Those who wait for the end of a look that has not begun. */
+  #awaited: Deferred<boolean>[] = []
+  /** Rows that the last look left out, and why it failed. */
+  #odd: ReadonlySet<string> = new Set()
+  #problem: string | undefined
+
+  constructor(options: ClusterFeedOptions) {
+    this.#options = options
+  }
+
+  /** Looks for the first time. Throws a DatabaseError. */
+  async start(): Promise<void> {
+    await this.look()
+    this.#looking ??= this.#keepLooking()
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort('stopped')
+    this.#bell.set()
+    await this.#looking
+  }
+
+  /** This node has made a change: the next look that begins has to show it. */
+  expect(mark: string): void {
+    this.#unseen.add(this.#unseen.size < MOST_UNSEEN ? mark : NO_MARK)
+  }
+
+  /** There may be something new. */
+  ring(): void {
+    this.#bell.set()
+  }
+
+  /** Looks once more, and resolves when that is over: false where it has failed. */
+  async lookNow(): Promise<boolean> {
+    if (!this.#looking || this.#stopping.signal.aborted) return false
+    const over = createDeferred<boolean>()
+    this.#awaited.push(over)
+    this.ring()
+    return over.promise
+  }
+
+  /** Throws a DatabaseError. */
+  async look(): Promise<void> {
+    const own = [...this.#unseen]
+    const seen = this.#seen
+    const found = await this.#read(seen?.number ?? 0, own)
+    const isAll = !seen || !goesOn(seen, found) || found.own < own.length
+    const { number, mark, nodes, claims } =
+      isAll && seen && seen.number > 0 ? await this.#read(0) : found
+    this.#options.onNodes(nodes)
+    if (isAll || claims.length > 0) this.#options.onClaims(claims, isAll)
+    this.#seen = { number, mark }
+    for (const shown of own) this.#unseen.delete(shown)
+  }
+
+  /** One row that is not understood leaves the others as they are. */
+  async #read(after: number, own: readonly string[] = []): Promise<Found> {
+    const [row] = await this.#options.connection.query(LOOK, [after, own])
+    const { nodes, claims, ...head } = LookSchema.parse(row)
+    const odd = new Map<string, z.ZodError>()
+    const found = {
+      ...head,
+      nodes: nodes.flatMap((it) => understood(NodeRowSchema, it, odd)),
+      claims: claims
+        .flatMap((it) => understood(ClaimRowSchema, it, odd))
+        .map((row) => this.#words.rowOf(row)),
+    }
+    this.#tellOdd(odd)
+    return found
+  }
+
+  /** Once, as long as they stay. */
+  #tellOdd(odd: ReadonlyMap<string, z.ZodError>): void {
+    const fresh = [...odd.keys()].filter((name) => !this.#odd.has(name))
+    this.#odd = new Set(odd.keys())
+    const [first] = fresh
+    if (first === undefined) return
+    this.#options.log.warn(
+      { rows: fresh.slice(0, MOST_NAMED), count: fresh.length, err: odd.get(first) },
+      'ignoring cluster rows that cannot be parsed',
+    )
+  }
+
+  async #keepLooking(): Promise<void> {
+    const { clock, lookMs = LOOK_MS } = this.#options
+    while (!this.#stopping.signal.aborted) {
+      await this.#bell.wait(clock, lookMs)
+      const awaited = this.#awaited.splice(0)
+      const hasLooked = !this.#stopping.signal.aborted && (await this.#lookOnce())
+      for (const over of awaited) over.resolve(hasLooked)
+      await clock.sleep(PAUSE_MS, this.#stopping.signal).catch(() => {})
+    }
+    for (const over of this.#awaited.splice(0)) over.resolve(false)
+  }
+
+  async #lookOnce(): Promise<boolean> {
+    try {
+      await this.look()
+      this.#tell(undefined)
+      return true
+    } catch (error) {
+      this.#tell(error)
+      return false
+    }
+  }
+
+  /** Why it does not see, once for each reason. The connection tells of what is wrong with itself. */
+  #tell(err: unknown): void {
+    const { log } = this.#options
+    const isOurs = err !== undefined && !(err instanceof DatabaseError)
+    const problem = isOurs ? String(err) : undefined
+    const isNew = isOurs && problem !== this.#problem
+    if (isNew) log.warn({ err }, 'nodes and claims cannot be read: using the last known state')
+    else if (err !== undefined) log.debug({ err }, 'claims could not be read')
+    else if (this.#problem !== undefined) log.info('nodes and claims can be read again')
+    // An outage of the database in between is no reason to tell it again.
+    if (isOurs || err === undefined) this.#problem = problem
+  }
+}
+
+/** Whether what was found follows on what was seen. */
+function goesOn(seen: Seen, { number, seen_mark }: Found): boolean {
+  if (seen.number > number) return false
+  // Of what was too long ago there is no mark any more.
+  return seen.number === 0 || seen.mark === seen_mark
+}
+
+function understood<T>(schema: z.ZodType<T>, row: unknown, odd: Map<string, z.ZodError>): T[] {
+  const { data, error } = schema.safeParse(row)
+  if (data !== undefined) return [data]
+  if (error) odd.set(nameOf(row), error)
+  return []
+}
+
+function nameOf(row: unknown): string {
+  const { id, entrance, host, member } = NameSchema.safeParse(row).data ?? {}
+  return id === undefined ? `claim ${entrance} ${host} ${member}`.trimEnd() : `node ${id}`
+}

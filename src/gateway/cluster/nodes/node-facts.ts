@@ -1,0 +1,65 @@
+import * as z from 'zod'
+import { StartError } from '../../../base/app-error.ts'
+
+/** What the nodes of a cluster say to each other. It rises when an older node could not follow. */
+export const CLUSTER_PROTOCOL = 1
+/** The oldest that this version still understands, so that a site is upgraded node by node. */
+export const OLDEST_PROTOCOL = 1
+
+export const NodeFactsSchema = z.object({
+  name: z.string(),
+  version: z.string(),
+  protocol: z.number().int(),
+  oldestProtocol: z.number().int(),
+  /** Of the process: a copy of its data folder has another one. */
+  instance: z.string(),
+  /** Where other nodes reach it. */
+  peer: z.object({ host: z.string(), port: z.number().int() }),
+  /** Where visitors and agents come in, 0 for what is not served: the same on all nodes. */
+  ports: z.record(z.string(), z.number().int()),
+  /** Milliseconds since the epoch, by its own clock. */
+  startedAt: z.number(),
+})
+
+/** What a node tells others of itself. */
+export type NodeFacts = z.infer<typeof NodeFactsSchema>
+
+/** `serving` and `draining` as the node says; `lost` as others found; `left`: it has said goodbye. */
+export const STANDINGS = ['serving', 'draining', 'lost', 'left'] as const
+export type Standing = (typeof STANDINGS)[number]
+
+export const NodeRowSchema = z.object({
+  id: z.string(),
+  epoch: z.number().int(),
+  beat: z.number().int(),
+  standing: z.enum(STANDINGS),
+  /** Of the standing and the epoch: milliseconds since 1970, by the clock of the database. */
+  since: z.number(),
+  facts: NodeFactsSchema,
+})
+export type NodeRow = z.infer<typeof NodeRowSchema>
+
+/** Whether it is there: its names are served, and nothing of it may be taken. */
+export function isThere({ standing }: Pick<NodeRow, 'standing'>): boolean {
+  return standing === 'serving' || standing === 'draining'
+}
+
+/** Throws a StartError when a node like that cannot work beside those that are there. */
+export function requireFit(facts: NodeFacts, others: readonly NodeRow[]): void {
+  for (const { facts: other } of others.filter(isThere)) {
+    if (facts.protocol < other.oldestProtocol || other.protocol < facts.oldestProtocol) {
+      throw new StartError(
+        `This gateway is version ${facts.version} and the node ${other.name} is ${other.version}: they ` +
+          'do not understand each other. Upgrade the older one first, and skip no version.',
+      )
+    }
+    for (const name of new Set([...Object.keys(facts.ports), ...Object.keys(other.ports)])) {
+      const [own = 0, theirs = 0] = [facts.ports[name], other.ports[name]]
+      if (own === theirs) continue
+      throw new StartError(
+        `The port for ${name} is ${own} here and ${theirs} at the node ${other.name}: all nodes have to ` +
+          'listen on the same ports, because addresses of endpoints have them in them.',
+      )
+    }
+  }
+}

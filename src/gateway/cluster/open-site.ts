@@ -1,0 +1,131 @@
+import { randomUUID } from 'node:crypto'
+import { hostname } from 'node:os'
+import { join } from 'node:path'
+import { StartError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { ListenAddress } from '../../base/listen-address.ts'
+import type { Logger } from '../../base/logger.ts'
+import { prepareDataFolder } from '../../store/data-folder.ts'
+import type { Migration } from '../../store/migrations.ts'
+import { type AdmissionOptions, admit, admitAgain } from './admission.ts'
+import { CERTIFICATE_STEPS } from './certificate-steps.ts'
+import { CLUSTER_STEPS } from './nodes/cluster-schema.ts'
+import { forgottenAt } from './nodes/forgotten-nodes.ts'
+import { CLUSTER_PROTOCOL, type NodeFacts, OLDEST_PROTOCOL } from './nodes/node-facts.ts'
+import { MATERIAL_STEPS, SharedMaterial } from './nodes/shared-material.ts'
+import { type PeerIdentity, readIdentity } from './peers/peer-identity.ts'
+import type { PublicPorts } from './peers/public-ports.ts'
+import { DatabaseError } from './postgres/database-error.ts'
+import { PostgresConnection } from './postgres/postgres-connection.ts'
+import type { PostgresServer } from './postgres/postgres-session.ts'
+import { migrateSchema, type SchemaStep } from './postgres/schema.ts'
+import { warnOfStrangers } from './postgres/strangers.ts'
+import { RECORD_STEPS } from './replication/record-log.ts'
+import { SharedDatabase } from './replication/shared-database.ts'
+import { hasSecrets, shareSecrets } from './site-secrets.ts'
+
+/** Of all that gateways keep in PostgreSQL. */
+export const SITE_STEPS: readonly SchemaStep[] = [
+  ...RECORD_STEPS,
+  ...CLUSTER_STEPS,
+  ...MATERIAL_STEPS,
+  ...CERTIFICATE_STEPS,
+]
+
+export interface SiteOptions {
+  readonly server: PostgresServer
+  readonly peerListen: ListenAddress
+  readonly peerAddress: ListenAddress
+  readonly joinTokenPath: string | undefined
+  /** The gateway's data folder. */
+  readonly folder: string
+  readonly ports: PublicPorts
+  readonly version: string
+  readonly migrations: readonly Migration[]
+  readonly applicationId: number
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/** A gateway that is one of several: who it is, and what all have in common. */
+export interface Site {
+  readonly folder: string
+  readonly identity: PeerIdentity
+  readonly facts: NodeFacts
+  readonly database: SharedDatabase
+  readonly material: SharedMaterial
+  stop(): Promise<void>
+}
+
+/**
+ * Joins the site, or goes on as one of it: with what this gateway has of it when PostgreSQL is away.
+ * Throws a StartError.
+ */
+export async function openSite(options: SiteOptions): Promise<Site> {
+  const { server, folder, ports, version, peerAddress: peer, log, clock } = options
+  prepareDataFolder(folder, log)
+  const connection = new PostgresConnection({ server, name: 'site', log, clock })
+  try {
+    const material = new SharedMaterial(connection)
+    const identity = await enter(options, connection, material)
+    const facts = {
+      ...{
+        name: hostname(),
+        version,
+        ports: { ...ports },
+        peer: { host: peer.host, port: peer.port },
+      },
+      ...{ protocol: CLUSTER_PROTOCOL, oldestProtocol: OLDEST_PROTOCOL },
+      ...{ instance: randomUUID(), startedAt: clock.now() },
+    }
+    const database = await SharedDatabase.open({
+      ...options,
+      steps: SITE_STEPS,
+      path: join(folder, 'replica.db'),
+      node: identity.nodeId,
+    })
+    const stop = async () => {
+      await database.stop()
+      await connection.stop()
+    }
+    return { folder, identity, facts, database, material, stop }
+  } catch (error) {
+    await connection.stop()
+    if (error instanceof DatabaseError) throw new StartError(error.message, { cause: error })
+    throw error
+  }
+}
+
+/** Throws a StartError and DatabaseErrors. */
+async function enter(
+  options: SiteOptions,
+  connection: PostgresConnection,
+  material: SharedMaterial,
+): Promise<PeerIdentity> {
+  const { server, folder, log } = options
+  const known = readIdentity(folder)
+  connection.start()
+  try {
+    await migrateSchema({ server, name: 'schema' }, SITE_STEPS)
+    await warnOfStrangers(connection, log)
+    const joining = { ...options, material }
+    const identity = known ? await stay(known, joining, connection) : await admit(joining)
+    await shareSecrets(folder, material, log)
+    return identity
+  } catch (error) {
+    const isAway = error instanceof DatabaseError && error.isTransient
+    if (!isAway || !known || !hasSecrets(folder)) throw error
+    log.warn({ err: error }, 'starting with the local copy of the records')
+    return known
+  }
+}
+
+/** As who it was, unless somebody has said that this one is gone for good. */
+async function stay(
+  known: PeerIdentity,
+  joining: AdmissionOptions,
+  connection: PostgresConnection,
+): Promise<PeerIdentity> {
+  const at = await forgottenAt(connection, known.nodeId)
+  return at === undefined ? known : admitAgain(joining, known.nodeId, at)
+}

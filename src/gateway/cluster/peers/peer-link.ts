@@ -1,0 +1,234 @@
+import { connect, type TLSSocket } from 'node:tls'
+import { Backoff } from '../../../base/backoff.ts'
+import type { Clock } from '../../../base/clock.ts'
+import { withDeadline } from '../../../base/deadline.ts'
+import { formatListenAddress, type ListenAddress } from '../../../base/listen-address.ts'
+import type { Logger } from '../../../base/logger.ts'
+import { ErrorCode } from '../../../muxado/error-code.ts'
+import { Heartbeat } from '../../../muxado/heartbeat.ts'
+import { call } from '../../../muxado/rpc.ts'
+import { Session } from '../../../muxado/session.ts'
+import type { BufferAccount } from '../../streams/buffer-account.ts'
+import { StreamSlots } from '../../streams/stream-slots.ts'
+import { LINK_REFUSALS, type LinkRefusal, SPOKEN, WelcomeSchema } from './greeting.ts'
+import { PEER_PROTOCOL, type PeerIdentity, peerOf, tlsOptions } from './peer-identity.ts'
+import { nextPeerLinkState, type PeerLinkState } from './peer-link-state.ts'
+import {
+  GREETING_LIMITS,
+  GREETING_STREAM_TYPE,
+  HEARTBEAT_MS,
+  LINK_LIMITS,
+  LINK_SLOTS,
+} from './peer-protocol.ts'
+import type { PublicPorts } from './public-ports.ts'
+
+const CONNECT_MS = 3_000
+/** Neighbours are few and near: nobody is flooded by a try a second. */
+const PAUSES = { baseMs: 100, capMs: 1_000, jitter: 0.5 } as const
+/** Who is there and is not wanted is asked less often. */
+const REFUSED_PAUSE_MS = 10_000
+
+export interface PeerLinkOptions {
+  readonly nodeId: string
+  readonly address: ListenAddress
+  readonly identity: () => PeerIdentity
+  readonly ports: PublicPorts
+  /** For bytes of the whole gateway that wait for somebody. */
+  readonly buffers: BufferAccount
+  /** It is up, or is so no longer. */
+  onChange(link: PeerLink): void
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/**
+ * The way to another node, for the visitors who come in here: one muxado session over mTLS, opened
+ * again when it ends. The other node has one of its own to here.
+ *
+ * INVARIANTS
+ * - It is in one state of `peer-link-state.ts`, and only `#become` changes that.
+ * - A session is `up` with the node whose id it was made for alone, whatever its address says.
+ * - One that does not answer for 3 s is given up, with all its streams: who waits hears so.
+ */
+export class PeerLink {
+  readonly nodeId: string
+  readonly address: ListenAddress
+  readonly #options: PeerLinkOptions
+  readonly #log: Logger
+  readonly #closing = new AbortController()
+  readonly #backoff = new Backoff(PAUSES)
+  #state: PeerLinkState = { name: 'connecting' }
+  #latencyMs: number | undefined
+  #wasUp = false
+  /** Why there is no link, as the log has it. */
+  #told: string | undefined
+  #ended: Promise<void> | undefined
+
+  constructor(options: PeerLinkOptions) {
+    this.nodeId = options.nodeId
+    this.address = options.address
+    this.#options = options
+    this.#log = options.log.child({ node: options.nodeId })
+  }
+
+  get state(): PeerLinkState {
+    return this.#state
+  }
+
+  /** What streams are opened on; undefined while the node cannot be reached. */
+  get session(): Session | undefined {
+    return this.#state.name === 'up' ? this.#state.session : undefined
+  }
+
+  /** Whether the node answers, as far as is known: one whose link was lost may be gone. */
+  get isReached(): boolean {
+    return this.session !== undefined || !this.#wasUp
+  }
+
+  /** What visitors share of it; undefined while the node cannot be reached. */
+  get slots(): StreamSlots | undefined {
+    return this.#state.name === 'up' ? this.#state.slots : undefined
+  }
+
+  /** Of the last heartbeat; undefined while the node cannot be reached. */
+  get latencyMs(): number | undefined {
+    return this.session && this.#latencyMs
+  }
+
+  /** Connects, and goes on doing so until `close()`. */
+  open(): void {
+    this.#ended ??= this.#run()
+  }
+
+  /** Ends the link and what is under way on it. */
+  async close(): Promise<void> {
+    const state = this.#state
+    this.#closing.abort()
+    if (state.name === 'closed') return
+    this.#become({ name: 'closed' })
+    if ('session' in state) await state.session.goAway(ErrorCode.none, 'the node is leaving')
+    await this.#ended
+  }
+
+  async #run(): Promise<void> {
+    const { clock } = this.#options
+    const { signal } = this.#closing
+    while (!signal.aborted) {
+      try {
+        await this.#serve()
+      } catch (err) {
+        this.#down((err as Error).message)
+      }
+      const isRefused = this.#state.name === 'down' && this.#state.refusal !== undefined
+      const pauseMs = isRefused ? REFUSED_PAUSE_MS : this.#backoff.next()
+      await clock.sleep(pauseMs, signal).catch(() => {})
+      if (!signal.aborted) this.#become({ name: 'connecting' })
+    }
+  }
+
+  /** One connection, from its begin to its end. */
+  async #serve(): Promise<void> {
+    const { clock, buffers } = this.#options
+    const socket = await this.#connect()
+    if (this.#closing.signal.aborted) {
+      socket.destroy()
+      return
+    }
+    const session = new Session(socket, {
+      role: 'client',
+      accept: (stream) => stream.reset(ErrorCode.streamRefused),
+      limits: LINK_LIMITS,
+      log: this.#log,
+    })
+    this.#become({ name: 'greeting', session })
+    try {
+      const welcome = await this.#greet(session)
+      if ('refusal' in welcome) {
+        await session.goAway(ErrorCode.none, 'not needed')
+        this.#down(LINK_REFUSALS[welcome.refusal], welcome.refusal)
+        return
+      }
+      const heartbeat = new Heartbeat({
+        session,
+        clock,
+        ...HEARTBEAT_MS,
+        onLatency: (ms) => {
+          this.#latencyMs = ms
+          this.#backoff.reset()
+        },
+        // Not a goodbye alone: who is paused would not read it.
+        onMissed: () => {
+          void session.goAway(ErrorCode.none, 'no heartbeat')
+          socket.destroy()
+        },
+      })
+      heartbeat.start()
+      if (this.#closing.signal.aborted) return
+      const slots = new StreamSlots({ session, clock, limits: LINK_SLOTS, buffers })
+      this.#become({ name: 'up', session, slots, version: welcome.version })
+      this.#told = undefined
+      this.#log.info('link to node is up')
+      const { message } = await session.closed
+      heartbeat.stop()
+      this.#down(message)
+    } finally {
+      socket.destroy()
+    }
+  }
+
+  async #connect(): Promise<TLSSocket> {
+    const { identity, nodeId, address } = this.#options
+    const socket = connect({
+      ...tlsOptions(identity()),
+      host: address.host,
+      port: address.port,
+      ALPNProtocols: [PEER_PROTOCOL],
+      // A node has an id, and no host name.
+      checkServerIdentity: () => undefined,
+    })
+    const secured = new Promise<void>((resolve, reject) => {
+      socket.once('secureConnect', resolve)
+      socket.on('error', reject)
+      socket.on('close', () => reject(new Error('the connection was closed')))
+    })
+    const { signal } = this.#closing
+    const onClose = () => socket.destroy()
+    signal.addEventListener('abort', onClose, { once: true })
+    socket.once('close', () => signal.removeEventListener('abort', onClose))
+    try {
+      await withDeadline(secured, CONNECT_MS, 'connecting')
+      if (peerOf(socket) !== nodeId) throw new Error('another node answered at this address')
+      return socket
+    } catch (error) {
+      socket.destroy()
+      throw error
+    }
+  }
+
+  async #greet(session: Session) {
+    const { ports, clock } = this.#options
+    const greeting = { versions: SPOKEN, ports }
+    const limits = { ...GREETING_LIMITS, clock }
+    return WelcomeSchema.parse(await call(session, GREETING_STREAM_TYPE, greeting, limits))
+  }
+
+  #down(reason: string, refusal?: LinkRefusal): void {
+    const { name } = this.#state
+    if (name === 'closed') return
+    const address = formatListenAddress(this.address)
+    // Who is gone is tried for days.
+    const level = reason === this.#told ? 'debug' : 'warn'
+    this.#told = reason
+    this.#log[level]({ address, reason, was: name }, 'link to node is down')
+    this.#become({ name: 'down', reason, refusal })
+  }
+
+  #become(next: PeerLinkState): void {
+    const before = this.#state
+    if (before.name === 'closed') return
+    this.#state = nextPeerLinkState(before, next)
+    this.#wasUp ||= next.name === 'up'
+    if (before.name === 'up') before.slots.close()
+    if ((before.name === 'up') !== (next.name === 'up')) this.#options.onChange(this)
+  }
+}

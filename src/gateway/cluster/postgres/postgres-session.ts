@@ -1,0 +1,249 @@
+import { readFileSync } from 'node:fs'
+import type { Client, CustomTypesConfig, QueryResult } from 'pg'
+import { DeadlineError, withDeadline } from '../../../base/deadline.ts'
+import { createDeferred } from '../../../base/deferred.ts'
+import { DatabaseError, toDatabaseError } from './database-error.ts'
+import { type PasswordSource, readPassword } from './database-password.ts'
+import type { DatabaseAddress } from './database-url.ts'
+
+/** The oldest that has all that is used here, and that its makers still look after. */
+const OLDEST_VERSION = 140_000
+const CONNECT_MS = 5_000
+/** Above the server's own limit: whoever hears nothing for that long has lost the server. */
+const ANSWER_MS = 4_000
+const KEEP_ALIVE_MS = 5_000
+const INT8 = 20
+/**
+ * From here on names mean what our own schema says, and none that comes before or after it by the
+ * settings of the server: the one that has our tables, or will. All types are exact, because the names of
+ * this statement itself may be anybody's.
+ */
+const BEGIN_SESSION = `
+SELECT pg_catalog.current_setting('server_version_num'::text)::int AS version,
+  pg_catalog.current_setting('transaction_read_only'::text)::bool OR pg_catalog.pg_is_in_recovery()
+    AS standby,
+  pg_catalog.set_config('search_path'::text, pg_catalog.format('%I, pg_temp'::text, coalesce(
+    (SELECT n.nspname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n
+       ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+     WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('schema_steps'::text)::oid),
+    pg_catalog.current_schema()::text)), false)`
+
+/**
+ * Milliseconds that the server grants: a statement, a wait for a lock, and a transaction in which
+ * nothing happens, which would stop all other writers.
+ */
+export interface SessionLimits {
+  readonly statementMs: number
+  readonly lockMs: number
+  readonly idleMs: number
+  /** How long the client waits for the answer to one statement. */
+  readonly answerMs: number
+}
+
+export const SESSION_LIMITS: SessionLimits = {
+  statementMs: 2_000,
+  lockMs: 1_000,
+  idleMs: 1_000,
+  answerMs: ANSWER_MS,
+}
+
+/** One PostgreSQL and how to get in. */
+export interface PostgresServer extends PasswordSource {
+  readonly address: DatabaseAddress
+}
+
+export interface SessionOptions {
+  readonly server: PostgresServer
+  /** What the session is for, as `pg_stat_activity` shows it. */
+  readonly name: string
+  readonly limits?: Partial<SessionLimits>
+  /** Called with what the session listens to. */
+  readonly onNotice?: (channel: string, payload: string) => void
+}
+
+export type Row = Readonly<Record<string, unknown>>
+
+/** What statements run on. Values go by `$1`; int8 comes back as a number. Throws DatabaseErrors. */
+export interface Statements {
+  query<R extends Row = Row>(sql: string, values?: readonly unknown[]): Promise<R[]>
+}
+
+/**
+ * One session of PostgreSQL, from its opening to its end; never opened again.
+ * - one statement at a time: callers wait for each other elsewhere
+ * - a statement without an answer ends the session, because nobody knows what it still does
+ */
+export class PostgresSession implements Statements {
+  readonly #client: Client
+  readonly #answerMs: number
+  readonly #ended = createDeferred<DatabaseError>()
+  #hasEnded = false
+
+  private constructor(client: Client, answerMs: number) {
+    this.#client = client
+    this.#answerMs = answerMs
+    client.on('error', (error) => this.#end(toDatabaseError(error, false)))
+    client.on('end', () =>
+      this.#end(new DatabaseError('database-unreachable', 'the connection was closed')),
+    )
+  }
+
+  /** Resolves with the reason when the session has ended; never rejects. */
+  get ended(): Promise<DatabaseError> {
+    return this.#ended.promise
+  }
+
+  /** Throws a DatabaseError, also when `stop` is aborted; nothing stays open then. */
+  static async open(options: SessionOptions, stop?: AbortSignal): Promise<PostgresSession> {
+    const limits = { ...SESSION_LIMITS, ...options.limits }
+    const client = await createClient(options, limits)
+    if (stop?.aborted) throw closedHere()
+    const session = new PostgresSession(client, limits.answerMs)
+    const close = () => session.close()
+    stop?.addEventListener('abort', close, { once: true })
+    try {
+      await client.connect()
+      await session.#begin()
+      return session
+    } catch (error) {
+      session.close()
+      throw toDatabaseError(error, false)
+    } finally {
+      stop?.removeEventListener('abort', close)
+    }
+  }
+
+  async query<R extends Row = Row>(sql: string, values?: readonly unknown[]): Promise<R[]> {
+    const { rows } = await this.#send<R>(sql, values)
+    // Several statements in one text have several results.
+    return rows ?? []
+  }
+
+  /** Runs all of it or nothing. `work` waits for nothing but statements: others wait for its locks. */
+  async transaction<T>(work: (statements: Statements) => Promise<T>): Promise<T> {
+    await this.query('BEGIN')
+    let result: T
+    try {
+      result = await work(this)
+    } catch (error) {
+      // Where it cannot be said any more, the end of the session says it.
+      await this.query('ROLLBACK').catch(() => this.close())
+      throw error instanceof DatabaseError ? error.undone() : error
+    }
+    const { command } = await this.#send('COMMIT')
+    // PostgreSQL ends a transaction in which a statement failed without an error.
+    if (command !== 'COMMIT')
+      throw new DatabaseError('database-error', 'the transaction was rolled back')
+    return result
+  }
+
+  /** Ends the session at once; what is under way fails. May be called twice. */
+  close(): void {
+    this.#end(closedHere())
+    // The library's own end() waits for a peer that may be silent, and forgets who waits for a connect().
+    this.#client.connection.stream.destroy(new Error('the connection was closed here'))
+  }
+
+  #end(error: DatabaseError): void {
+    this.#hasEnded = true
+    this.#ended.resolve(error)
+  }
+
+  async #send<R extends Row>(sql: string, values?: readonly unknown[]): Promise<QueryResult<R>> {
+    if (this.#hasEnded) throw closedHere()
+    try {
+      const answer = this.#client.query<R>(sql, values && [...values])
+      return await withDeadline(answer, this.#answerMs, 'the answer of the database')
+    } catch (error) {
+      throw this.#failure(error)
+    }
+  }
+
+  #failure(error: unknown): DatabaseError {
+    const isLate = error instanceof DeadlineError
+    const failure = isLate
+      ? new DatabaseError('database-slow', `no answer within ${error.ms} ms`, { isUndone: false })
+      : toDatabaseError(error, true)
+    // A server that has become a standby stays one in this session; the next may meet the primary.
+    if (isLate || failure.code === 'database-read-only') {
+      this.#end(failure)
+      this.close()
+    }
+    return failure
+  }
+
+  async #begin(): Promise<void> {
+    const [row] = await this.query<{ version: number; standby: boolean }>(BEGIN_SESSION)
+    if (!row || row.version < OLDEST_VERSION) {
+      throw new DatabaseError('database-too-old', `version ${versionText(row?.version)}`)
+    }
+    if (row.standby) throw new DatabaseError('database-read-only', 'reported by the server')
+  }
+}
+
+function closedHere(): DatabaseError {
+  return new DatabaseError('database-unreachable', 'the connection was closed here')
+}
+
+/** The library is loaded here, so that a gateway without PostgreSQL does without it. */
+async function createClient(
+  { server, name, onNotice }: SessionOptions,
+  { statementMs, lockMs, idleMs }: SessionLimits,
+): Promise<Client> {
+  const { default: pg } = await import('pg')
+  const { host, port, database, user } = server.address
+  const settings = {
+    statement_timeout: statementMs,
+    lock_timeout: lockMs,
+    idle_in_transaction_session_timeout: idleMs,
+    synchronous_commit: 'on',
+  }
+  // All that the library would otherwise take from the environment or from ~/.pgpass is said here.
+  const client = new pg.Client({
+    ...{ host, port, database, user },
+    password: () => readPassword(server).reveal(),
+    ssl: tlsOptions(server.address),
+    sslnegotiation: 'postgres',
+    application_name: `device-agent ${name}`,
+    client_encoding: 'UTF8',
+    options: Object.entries(settings)
+      .map(([setting, value]) => `-c ${setting}=${value}`)
+      .join(' '),
+    connectionTimeoutMillis: CONNECT_MS,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
+    types: { getTypeParser: typeParser(pg.types) },
+  })
+  client.on('notification', ({ channel, payload = '' }) => onNotice?.(channel, payload))
+  return client
+}
+
+function tlsOptions({ tls, caPath }: DatabaseAddress) {
+  if (tls === 'off') return false
+  const ca = caPath === undefined ? undefined : readCa(caPath)
+  return { rejectUnauthorized: true, minVersion: 'TLSv1.2' as const, ...(ca ? { ca } : {}) }
+}
+
+function readCa(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new DatabaseError('database-tls', `the file of sslrootcert cannot be read (${code})`)
+  }
+}
+
+function typeParser(types: CustomTypesConfig): CustomTypesConfig['getTypeParser'] {
+  return (oid, format) => (oid === INT8 ? safeInteger : types.getTypeParser(oid, format))
+}
+
+/** Our numbers count from 0; one that a double cannot hold is a mistake that must not pass. */
+function safeInteger(text: string): number {
+  const value = Number(text)
+  if (!Number.isSafeInteger(value)) throw new RangeError(`${text} is too large`)
+  return value
+}
+
+function versionText(version = 0): string {
+  return version >= 100_000 ? `${Math.floor(version / 10_000)}` : 'unknown'
+}

@@ -1,0 +1,50 @@
+import { expect, it } from 'vitest'
+import {
+  Claims,
+  type ClaimsOptions,
+  type Tenure,
+} from '../../../../src/gateway/cluster/nodes/claims.ts'
+import type { LeaseState } from '../../../../src/gateway/cluster/nodes/lease-state.ts'
+import { claimOf } from '../../../helpers/cluster-node.ts'
+import { ManualClock } from '../../../helpers/manual-clock.ts'
+
+it('claims a name once more when its epoch was over before the answer came', async () => {
+  const lease = { nodeId: 'one', epoch: 1, state: 'held' as const }
+  const claimed: number[] = []
+  const writer = {
+    claim: async () => {
+      const { epoch } = lease
+      claimed.push(epoch)
+      // The node is given up, and back, while the answer is on its way.
+      if (epoch < 3) lease.epoch += 1
+      return { epoch }
+    },
+  }
+  const claims = new Claims({ lease, writer, clock: new ManualClock() } as unknown as ClaimsOptions)
+  const claim = claimOf('a.example')
+  expect(await claims.claim(claim)).toBeUndefined()
+  expect(claimed).toEqual([1, 2, 3])
+  expect(claims.owns(claim.key)).toBe(true)
+})
+
+it.each<[state: LeaseState, ofDevice: Tenure, ofCounter: Tenure]>([
+  ['none', 'unsure', 'none'],
+  ['held', 'firm', 'firm'],
+  ['overdue', 'firm', 'none'],
+  ['unsure', 'unsure', 'unsure'],
+  ['fenced', 'unsure', 'unsure'],
+  ['unfit', 'firm', 'none'],
+  ['replaced', 'none', 'none'],
+  ['forgotten', 'none', 'none'],
+  ['left', 'none', 'none'],
+])('serves its names according to a lease that is %s', async (state, ofDevice, ofCounter) => {
+  const lease: { nodeId: string; epoch: number; state: LeaseState } = {
+    ...{ nodeId: 'one', epoch: 1, state: 'held' },
+  }
+  const writer = { claim: async () => ({ epoch: lease.epoch }) }
+  const claims = new Claims({ lease, writer, clock: new ManualClock() } as unknown as ClaimsOptions)
+  const { key } = claimOf('a.example')
+  await claims.claim(claimOf('a.example'))
+  lease.state = state
+  expect([claims.tenureOfDevice(key), claims.tenureOfCounter(key)]).toEqual([ofDevice, ofCounter])
+})
