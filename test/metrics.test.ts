@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { agentMetrics } from '../src/api/agent-metrics.ts'
-import { gatewayMetrics } from '../src/gateway/management/fleet/gateway-metrics.ts'
+import { gatewayMetrics } from '../src/gateway/management/gateway-metrics.ts'
 import type { Metric } from '../src/http/metrics.ts'
 
 const DOCS = join(import.meta.dirname, '../docs')

@@ -18,10 +18,10 @@ import type { CredentialLimits } from './agents/session-table.ts'
 import type { SharedGateway } from './cluster/shared-gateway.ts'
 import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
 import type { IngressAddresses } from './ingress/ingress.ts'
-import { DnsCheck } from './management/dns-check.ts'
+import { answerLists } from './management/answer-lists.ts'
 import { createManagementApi, servedNames } from './management/management-api.ts'
-import { answerLists } from './management/nodes/answer-lists.ts'
-import { answerForNode } from './management/nodes/nodes.ts'
+import { answerForNode } from './management/resources/nodes.ts'
+import { DnsCheck } from './management/resources/reserved-names.ts'
 import {
   type ApiKeyRequest,
   type Provisioned,

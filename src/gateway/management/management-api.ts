@@ -1,10 +1,10 @@
 import { isIP } from 'node:net'
-import express, { type Express } from 'express'
+import express, { type Express, type RequestHandler, Router } from 'express'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { TrustedProxies } from '../../base/net/trusted-proxies.ts'
 import { accessLog } from '../../http/access-log.ts'
-import { changeAudit } from '../../http/change-audit.ts'
+import { changeAudit, changeOf } from '../../http/change-audit.ts'
 import { forwardedClient, peerAddress } from '../../http/client-address.ts'
 import { hostGuard } from '../../http/host-guard.ts'
 import { endJsonWithNewline } from '../../http/json-lines.ts'
@@ -12,34 +12,88 @@ import type { RequestGate } from '../../http/request-gate.ts'
 import { requestId } from '../../http/request-id.ts'
 import { securityHeaders } from '../../http/security-headers.ts'
 import { serveMetrics } from '../../http/serve-metrics.ts'
+import { storageView } from '../../store/storage-view.ts'
 import type { GatewayDatabase } from '../records/gateway-database.ts'
 import type { IdSource } from '../records/resource-id.ts'
-import { type ApiKeyAuthDeps, apiKeyAuth, versionHeader } from './api-key-auth.ts'
-import { type ApiKeysDeps, apiKeys } from './api-keys.ts'
-import { audit } from './audit.ts'
-import { type BotUsersDeps, botUsers } from './bot-users.ts'
-import { keyScopeGuard } from './caller.ts'
+import { batchRoutes, type Creatable } from './batch.ts'
+import {
+  type ApiKeyAuthDeps,
+  apiKeyAuth,
+  callerOf,
+  keyScopeGuard,
+  refuseForeign,
+  versionHeader,
+} from './common/caller.ts'
+import {
+  apiErrorBodies,
+  apiErrorResponse,
+  noSuchRoute,
+  refusalCode,
+} from './common/error-response.ts'
+import { madeAs, type Resource, resourceRoutes } from './common/resource.ts'
+import { ResourceLists } from './common/resource-lists.ts'
 import { consoleRoutes, LIVE_PATHS } from './console/console.ts'
-import { type CredentialsDeps, credentials } from './credentials.ts'
-import { type EndpointsDeps, endpoints } from './endpoints.ts'
-import { apiErrorBodies, apiErrorResponse, noSuchRoute, refusalCode } from './error-response.ts'
-import { batchRoutes, type Creatable } from './fleet/batch.ts'
-import { type DevicesDeps, devices } from './fleet/devices.ts'
-import { events } from './fleet/events.ts'
-import { type GatewayMetricsDeps, gatewayMetrics } from './fleet/gateway-metrics.ts'
-import { type WebhookEndpointsDeps, webhookEndpoints } from './fleet/webhook-endpoints.ts'
-import { type IpPoliciesDeps, ipPolicies } from './ip-policies.ts'
-import { type IpPolicyRulesDeps, ipPolicyRules } from './ip-policy-rules.ts'
-import { type NodesDeps, nodes } from './nodes/nodes.ts'
-import { type ReadinessDeps, readinessRoute } from './nodes/readiness.ts'
-import { openApiRoutes } from './openapi.ts'
-import { type ReservedAddrsDeps, reservedAddrs } from './reserved/reserved-addrs.ts'
-import { type ReservedDomainsDeps, reservedDomains } from './reserved/reserved-domains.ts'
-import { madeAs, type Resource, resourceRoutes } from './resource.ts'
-import { ResourceLists } from './resource-lists.ts'
-import { gatewayOnly, storageRoutes } from './storage.ts'
-import { type ConnectedAgents, tunnelSessions } from './tunnel-sessions.ts'
-import { tunnels } from './tunnels.ts'
+import { type GatewayMetricsDeps, gatewayMetrics } from './gateway-metrics.ts'
+import { audit } from './resources/audit.ts'
+import { type BotUsersDeps, botUsers } from './resources/bot-users.ts'
+import {
+  type ApiKeysDeps,
+  apiKeys,
+  type CredentialsDeps,
+  credentials,
+} from './resources/credentials.ts'
+import { type DevicesDeps, devices } from './resources/devices.ts'
+import { type EndpointsDeps, endpoints } from './resources/endpoints.ts'
+import {
+  type IpPoliciesDeps,
+  type IpPolicyRulesDeps,
+  ipPolicies,
+  ipPolicyRules,
+} from './resources/ip-policies.ts'
+import { type NodesDeps, nodes, type ReadinessDeps, readinessRoute } from './resources/nodes.ts'
+import {
+  type ReservedAddrsDeps,
+  type ReservedDomainsDeps,
+  reservedAddrs,
+  reservedDomains,
+} from './resources/reserved-names.ts'
+import { type ConnectedAgents, tunnelSessions, tunnels } from './resources/tunnel-sessions.ts'
+import {
+  events,
+  type WebhookEndpointsDeps,
+  webhookEndpoints,
+} from './resources/webhook-endpoints.ts'
+
+const CONFIRM = { action: 'storage.confirm', targetId: undefined }
+
+/** `/storage`: how the database is, and that somebody has seen what may be missing from it. */
+function storageRoutes(database: GatewayDatabase['database']): Router {
+  const router = Router()
+  router.get('/storage', gatewayOnly, (_request, response) => {
+    response.json(storageView(database.report()))
+  })
+  router.post('/storage/confirm', gatewayOnly, async (_request, response) => {
+    await changeOf(response).run(() => database.confirmLosses(), undefined, CONFIRM)
+    response.json(storageView(database.report()))
+  })
+  return router
+}
+
+/** For what is told of the gateway as a whole. */
+const gatewayOnly: RequestHandler = (_request, response, next) => {
+  refuseForeign(callerOf(response), 'its files and figures')
+  next()
+}
+
+/** `/openapi.json`. Loaded and written when somebody asks. */
+function openApiRoutes(): Router {
+  const router = Router()
+  router.get('/openapi.json', async (_request, response) => {
+    const { managementApiDocument } = await import('./openapi-document.ts')
+    response.json(managementApiDocument())
+  })
+  return router
+}
 
 /** What the resources work with, and how the API is reached. */
 export interface ManagementApiDeps

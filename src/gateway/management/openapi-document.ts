@@ -6,42 +6,130 @@ import {
   openApiDocument,
 } from '../../http/openapi.ts'
 import { StorageView } from '../../store/storage-view.ts'
-import { ApiKeyCreate, ApiKeyUpdate, ApiKeyView } from './api-keys.ts'
-import { AuditEntryView } from './audit.ts'
-import { Reference } from './body.ts'
-import { BotUserCreate, BotUserUpdate, BotUserView } from './bot-users.ts'
-import { CredentialCreate, CredentialUpdate, CredentialView } from './credentials.ts'
-import { DnsCheckView } from './dns-check.ts'
-import { EndpointCreate, EndpointUpdate, EndpointView } from './endpoints.ts'
-import type { ApiErrorBody } from './error-response.ts'
-import { Batch, BatchView } from './fleet/batch.ts'
-import { DeviceCreate, DeviceUpdate, DeviceView } from './fleet/devices.ts'
-import { EventView } from './fleet/events.ts'
+import { Batch, BatchView } from './batch.ts'
+import type { ApiErrorBody } from './common/error-response.ts'
+import { Reference } from './common/request.ts'
+import { AuditEntryView } from './resources/audit.ts'
+import { BotUserCreate, BotUserUpdate, BotUserView } from './resources/bot-users.ts'
 import {
+  ApiKeyCreate,
+  ApiKeyUpdate,
+  ApiKeyView,
+  CredentialCreate,
+  CredentialUpdate,
+  CredentialView,
+} from './resources/credentials.ts'
+import { DeviceCreate, DeviceUpdate, DeviceView } from './resources/devices.ts'
+import { EndpointCreate, EndpointUpdate, EndpointView } from './resources/endpoints.ts'
+import {
+  IpPolicyCreate,
+  IpPolicyRuleCreate,
+  IpPolicyRuleUpdate,
+  IpPolicyRuleView,
+  IpPolicyUpdate,
+  IpPolicyView,
+} from './resources/ip-policies.ts'
+import { NodeView, ReadinessView } from './resources/nodes.ts'
+import {
+  DnsCheckView,
+  ReservedAddrCreate,
+  ReservedAddrUpdate,
+  ReservedAddrView,
+  ReservedDomainCreate,
+  ReservedDomainUpdate,
+  ReservedDomainView,
+} from './resources/reserved-names.ts'
+import { TunnelSessionView, TunnelView } from './resources/tunnel-sessions.ts'
+import {
+  EventView,
   WebhookEndpointCreate,
   WebhookEndpointUpdate,
   WebhookEndpointView,
   WebhookReplay,
   WebhookRotation,
   WebhookTestView,
-} from './fleet/webhook-endpoints.ts'
-import { IpPolicyCreate, IpPolicyUpdate, IpPolicyView } from './ip-policies.ts'
-import { IpPolicyRuleCreate, IpPolicyRuleUpdate, IpPolicyRuleView } from './ip-policy-rules.ts'
-import { NodeView } from './nodes/nodes.ts'
-import { ReadinessView } from './nodes/readiness.ts'
-import {
-  ReservedAddrCreate,
-  ReservedAddrUpdate,
-  ReservedAddrView,
-} from './reserved/reserved-addrs.ts'
-import {
-  ReservedDomainCreate,
-  ReservedDomainUpdate,
-  ReservedDomainView,
-} from './reserved/reserved-domains.ts'
-import { SINGLE_OPERATIONS } from './single-operations.ts'
-import { TunnelSessionView } from './tunnel-sessions.ts'
-import { TunnelView } from './tunnels.ts'
+} from './resources/webhook-endpoints.ts'
+
+const HEALTH: Operation = {
+  id: 'health',
+  summary: 'Liveness: process and database work',
+  method: 'get',
+  path: '/healthz',
+  answers: { 200: { means: 'Process and database work.', schema: 'Health' } },
+  isOpen: true,
+}
+
+const READINESS: Operation = {
+  id: 'ready',
+  summary: 'Readiness: send visitors and agents to this gateway',
+  method: 'get',
+  path: '/readyz',
+  answers: {
+    200: { means: 'Ready, also while no gateway reaches PostgreSQL.', schema: 'Readiness' },
+    503: { means: 'Not ready, with reasons.', schema: 'Readiness' },
+  },
+  isOpen: true,
+}
+
+const STORAGE: readonly Operation[] = [
+  {
+    id: 'storage',
+    summary: 'State of the database',
+    method: 'get',
+    path: '/storage',
+    answers: { 200: { means: 'The state.', schema: 'Storage' } },
+  },
+  {
+    id: 'storage_confirm',
+    summary: 'Acknowledge possible data loss after damage',
+    method: 'post',
+    path: '/storage/confirm',
+    answers: { 200: { means: 'The state now.', schema: 'Storage' } },
+  },
+]
+
+const BATCH: Operation = {
+  id: 'batch',
+  summary: 'Create many resources, each with its own answer',
+  description:
+    'Each item is handled like a separate request, in no fixed order. Items must not depend on each other. An item counts as a tenth of a request.',
+  method: 'post',
+  path: '/batch',
+  body: 'Batch',
+  answers: { 200: { means: 'The answer for each item.', schema: 'BatchAnswers' } },
+}
+
+const METRICS: Operation = {
+  id: 'metrics',
+  summary: 'Metrics for Prometheus; svc-version is not required',
+  method: 'get',
+  path: '/metrics',
+  answers: {
+    200: {
+      means: 'Prometheus text format, version 0.0.4.',
+      schema: 'Metrics',
+      mediaType: 'text/plain',
+    },
+  },
+}
+
+const OPENAPI: Operation = {
+  id: 'openapi',
+  summary: 'OpenAPI document',
+  method: 'get',
+  path: '/openapi.json',
+  answers: { 200: { means: 'OpenAPI 3.1.', schema: 'OpenApi' } },
+}
+
+/** What is no verb of a resource. */
+const SINGLE_OPERATIONS: readonly Operation[] = [
+  BATCH,
+  ...STORAGE,
+  METRICS,
+  OPENAPI,
+  HEALTH,
+  READINESS,
+]
 
 /** One resource: it has the verbs that it has schemas for. */
 interface ResourceDescription {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { elsewhere } from '../../../src/gateway/management/site/elsewhere.ts'
+import { elsewhere } from '../../../src/gateway/management/common/elsewhere.ts'
 import { ResourceNotFoundError } from '../../../src/gateway/records/service-error.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { eventually } from '../../helpers/eventually.ts'

@@ -1,18 +1,56 @@
 import { type RequestHandler, Router } from 'express'
+import * as z from 'zod'
+import { jsonBody } from '../../../http/json-body.ts'
 import { BrowserSessions } from '../../../http/pages/browser-sessions.ts'
 import { ownPagesOnly } from '../../../http/pages/own-pages-only.ts'
 import { pageAssets } from '../../../http/pages/page-assets.ts'
-import { versionHeader } from '../api-key-auth.ts'
-import { keyScopeGuard } from '../caller.ts'
-import { noSuchRoute } from '../error-response.ts'
-import { resourceRoutes } from '../resource.ts'
-import type { ResourceLists } from '../resource-lists.ts'
-import { cloudEndpoints } from './cloud-endpoints.ts'
+import type { CloudEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
+import { keyScopeGuard, versionHeader } from '../common/caller.ts'
+import { noSuchRoute } from '../common/error-response.ts'
+import { parseBody } from '../common/request.ts'
+import { type Resource, resourceRoutes } from '../common/resource.ts'
+import { livePage, type ResourceLists } from '../common/resource-lists.ts'
+import { type EndpointsDeps, EndpointView, endpoints } from '../resources/endpoints.ts'
+import { SiteSessions, type SiteSessionsOptions } from './console-sessions.ts'
 import { type DeviceRoutesDeps, deviceRoutes } from './device-routes.ts'
-import { qrCodeRoutes } from './qr-code.ts'
-import { sessionAuth } from './session-auth.ts'
-import { type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
-import { SiteSessions, type SiteSessionsOptions } from './site-sessions.ts'
+import { type SessionRoutesDeps, sessionAuth, sessionRoutes } from './session-routes.ts'
+
+/** The cloud endpoints alone: the console shows those of agents with their devices. */
+function cloudEndpoints(deps: EndpointsDeps): Resource<Endpoint> {
+  const { get, view, ownerOf } = endpoints(deps)
+  return {
+    path: 'cloud_endpoints',
+    collection: 'cloud_endpoints',
+    prefix: 'ep',
+    schema: EndpointView,
+    page: (request) => livePage(onlyCloud(deps.registry.all()), request),
+    get,
+    view,
+    ownerOf,
+  }
+}
+
+function* onlyCloud(endpoints: Iterable<Endpoint>): Generator<CloudEndpoint> {
+  for (const endpoint of endpoints) if (endpoint.type === 'cloud') yield endpoint
+}
+
+/** Twice the longest token, and still a code that a phone reads off a screen. */
+const MAX_TEXT = 128
+
+const QrCodeCreate = z.strictObject({ text: z.string().min(1).max(MAX_TEXT) })
+
+/** `POST /qr_codes`: a text as a QR code, in SVG. Posted, because what is in a URL gets logged. */
+function qrCodeRoutes(): Router {
+  const router = Router()
+  router.post('/qr_codes', jsonBody, async (request, response) => {
+    const { text } = parseBody(QrCodeCreate, request.body)
+    // An own module: one that is in CommonJS has no names of its own where it is bundled.
+    const { drawQrCode } = await import('./qr-drawing.ts')
+    const svg = await drawQrCode(text)
+    response.status(201).type('image/svg+xml').send(svg)
+  })
+  return router
+}
 
 /** What the console asks for by itself, again and again. */
 export const LIVE_PATHS: ReadonlySet<string> = new Set([

@@ -1,10 +1,102 @@
+import * as z from 'zod'
 import {
   type ExpressionFunction,
   fnWithin,
 } from '../../../policy/expression/expression-function.ts'
 import { call, type Node, text } from '../../../policy/expression/expression-tree.ts'
 import type { ValueInput } from '../../../policy/expression/value.ts'
-import type { FieldKind } from './filter-kind.ts'
+
+/** What the field of an item holds; `list` is one whose members cannot be asked for. */
+type FieldKind = 'bool' | 'number' | 'text' | 'time' | 'texts' | 'list' | 'object'
+
+/** The fields that items have, by dotted name: `id`, `credential.id`, … */
+export type Fields = ReadonlyMap<string, FieldKind>
+
+/** What a part of a filter comes to. */
+export type Kind = FieldKind | 'null'
+
+/** How people are told. */
+export const SHOWN: Readonly<Record<Kind, string>> = {
+  bool: 'true or false',
+  number: 'a number',
+  text: 'a string',
+  time: 'a time',
+  texts: 'a list of strings',
+  list: 'a list',
+  object: 'an object',
+  null: 'null',
+}
+
+export const EQUATED: readonly Kind[] = ['bool', 'number', 'text', 'time']
+export const ORDERED: readonly Kind[] = ['number', 'text', 'time']
+
+/** By the parser's name of a constant; bytes are not part of filters. */
+export const CONSTANT_KINDS: Readonly<Record<string, Kind>> = {
+  boolValue: 'bool',
+  doubleValue: 'number',
+  int64Value: 'number',
+  nullValue: 'null',
+  stringValue: 'text',
+  uint64Value: 'number',
+}
+
+/** What to write instead of a comparison of the two, to be added to the refusal. */
+export function adviceOn(left: Kind, right: Kind): string {
+  const kinds = [left, right]
+  if (kinds.includes('time') && kinds.includes('text')) {
+    return ': write the time as timestamp("2030-01-31T09:00:00Z")'
+  }
+  if (kinds.includes('texts')) return ': use in or size() for a list'
+  if (kinds.includes('object')) return ': use a field of the object'
+  if (kinds.includes('null')) return ': only a field can be null'
+  return ''
+}
+
+/** As much of a JSON Schema as views have. What may be null says so in either way. */
+interface ViewSchema {
+  readonly type?: string | readonly string[]
+  readonly format?: string
+  readonly properties?: Readonly<Record<string, ViewSchema>>
+  readonly items?: ViewSchema
+  readonly anyOf?: readonly ViewSchema[]
+}
+
+/** What filters can say about items with this view: its fields, those of objects in it as well. */
+export function fieldKinds(view: z.ZodObject): Fields {
+  const kinds = new Map<string, FieldKind>()
+  addFields(kinds, '', z.toJSONSchema(view, { io: 'output' }) as ViewSchema)
+  return kinds
+}
+
+function addFields(kinds: Map<string, FieldKind>, start: string, schema: ViewSchema): void {
+  for (const [name, property] of Object.entries(schema.properties ?? {})) {
+    const present = withoutNull(property)
+    const path = `${start}${name}`
+    kinds.set(path, kindOf(present))
+    addFields(kinds, `${path}.`, present)
+  }
+}
+
+/** What the value is when it is there. */
+function withoutNull(schema: ViewSchema): ViewSchema {
+  return schema.anyOf?.find(({ type }) => type !== 'null') ?? schema
+}
+
+function kindOf({ type, format, items }: ViewSchema): FieldKind {
+  switch ([type].flat().find((name) => name !== 'null')) {
+    case 'boolean':
+      return 'bool'
+    case 'number':
+    case 'integer':
+      return 'number'
+    case 'string':
+      return format === 'date-time' ? 'time' : 'text'
+    case 'array':
+      return items?.type === 'string' ? 'texts' : 'list'
+    default:
+      return 'object'
+  }
+}
 
 const TEXT = '@text'
 const LIST = '@list'

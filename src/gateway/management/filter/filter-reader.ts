@@ -1,10 +1,13 @@
+import { parseDuration } from '../../../base/duration.ts'
 import { refuseOversizeTree } from '../../../policy/expression/expression-limits.ts'
-import type { ExpressionProblem } from '../../../policy/expression/expression-problem.ts'
+import { ExpressionProblem } from '../../../policy/expression/expression-problem.ts'
 import {
   AND,
   type CallNode,
+  CONDITIONAL,
   call,
   IN,
+  INDEX,
   integer,
   type Node,
   OR,
@@ -12,18 +15,69 @@ import {
   text,
   textOf,
 } from '../../../policy/expression/expression-tree.ts'
-import { isThere, readField } from './fields.ts'
 import {
   adviceOn,
   CONSTANT_KINDS,
   EQUATED,
   type Fields,
+  isThere,
   type Kind,
   ORDERED,
+  readField,
   SHOWN,
-} from './filter-kind.ts'
-import { refusal, signOf, unsupported, unsupportedCall } from './filter-refusal.ts'
-import { parseShift, parseTime } from './filter-time.ts'
+} from './fields.ts'
+
+const DAY_MS = 86_400_000
+const TIME = /^(\d{4}-\d\d-\d\d)(?:Z|(T\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)))?$/i
+const SHIFT = /^(?:(\d+)d)?(.*)$/
+
+/**
+ * Milliseconds since the epoch of an RFC 3339 time, or of a date alone, which begins in UTC.
+ * Undefined when it is none.
+ */
+function parseTime(text: string): number | undefined {
+  const [, date = '', time = 'T00:00:00Z'] = TIME.exec(text) ?? []
+  const ms = Date.parse(`${date}${time}`.toUpperCase())
+  return Number.isNaN(ms) ? undefined : ms
+}
+
+/** Milliseconds of a duration that may begin with days: `7d`, `1d12h`, `15m`; else undefined. */
+function parseShift(text: string): number | undefined {
+  const [, days, rest = ''] = SHIFT.exec(text) ?? []
+  const restMs = days !== undefined && rest === '' ? 0 : parseDuration(rest)
+  return restMs === undefined ? undefined : Number(days ?? 0) * DAY_MS + restMs
+}
+
+const FUNCTIONS = new Set([
+  ...['size', 'contains', 'startsWith', 'endsWith'],
+  ...['has', 'timestamp', 'add', 'subtract'],
+])
+const OPERATORS = '==, !=, <, <=, >, >=, in, &&, ||, !'
+const ALLOWED = `${OPERATORS}, size(), contains(), startsWith(), endsWith(), has() and timestamp()`
+
+/** What is wrong with a part of a filter. The place of a dotted name is where it begins. */
+function refusal(node: Node, message: string): ExpressionProblem {
+  if (node.kind === 'select') return refusal(node.operand, message)
+  return new ExpressionProblem(message, { node: node.id })
+}
+
+/** `what` is a beginning with its verb, such as `an index is`. */
+function unsupported(node: Node, what: string): ExpressionProblem {
+  return refusal(node, `${what} not supported; filters support ${ALLOWED}`)
+}
+
+function unsupportedCall(node: CallNode): ExpressionProblem {
+  const { name } = node
+  if (name === INDEX) return unsupported(node, 'an index is')
+  if (name === CONDITIONAL) return unsupported(node, 'the operator ?: is')
+  if (!/[a-z]/i.test(name)) return unsupported(node, `arithmetic with ${signOf(name)} is`)
+  return unsupported(node, FUNCTIONS.has(name) ? `${name}() in this form is` : `${name}() is`)
+}
+
+/** Operators by their sign: `_<_` is `<`. */
+function signOf(name: string): string {
+  return name.replaceAll('_', '')
+}
 
 const EQUAL = '_==_'
 const DIFFERENT = '_!=_'

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import type { Fields } from '../../../../src/gateway/management/filter/fields.ts'
 import { FilterLanguage } from '../../../../src/gateway/management/filter/filter.ts'
-import type { Fields } from '../../../../src/gateway/management/filter/filter-kind.ts'
 import { ExpressionProblem } from '../../../../src/policy/expression/expression-problem.ts'
 import { ManualClock } from '../../../helpers/manual-clock.ts'
 

@@ -2,11 +2,11 @@ import type { Request } from 'express'
 import { describe, expect, it } from 'vitest'
 import * as z from 'zod'
 import { systemClock } from '../../../../src/base/clock.ts'
-import type { Caller } from '../../../../src/gateway/management/caller.ts'
+import type { Caller } from '../../../../src/gateway/management/common/caller.ts'
 import {
   type ListedResource,
   ResourceLists,
-} from '../../../../src/gateway/management/resource-lists.ts'
+} from '../../../../src/gateway/management/common/resource-lists.ts'
 import type { Credential } from '../../../../src/gateway/records/credential-store.ts'
 import { agentWithEndpoint } from '../../../helpers/connected-agent.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'

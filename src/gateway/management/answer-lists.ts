@@ -1,0 +1,84 @@
+import type { Clock } from '../../base/clock.ts'
+import type { ClusterNode } from '../cluster/cluster-node.ts'
+import { sees } from './common/caller.ts'
+import {
+  ACT,
+  ActSchema,
+  LIST,
+  ListSchema,
+  ONE,
+  OneSchema,
+  viewerOf,
+  type Wire,
+} from './common/elsewhere.ts'
+import type { Resource } from './common/resource.ts'
+import { type ElsewherePage, ResourceLists } from './common/resource-lists.ts'
+import { answerDevices, type DeviceRoutesDeps } from './console/device-routes.ts'
+import { devices } from './resources/devices.ts'
+import { endpoints } from './resources/endpoints.ts'
+
+import { type ConnectedAgents, tunnelSessions, tunnels } from './resources/tunnel-sessions.ts'
+
+/** Of one page of one node: what is more comes with the next one. */
+const MAX_BYTES = 4_194_304
+
+export interface ElsewhereDeps extends DeviceRoutesDeps {
+  readonly sessions: ConnectedAgents
+  readonly node?: ClusterNode | undefined
+  readonly clock: Clock
+}
+
+/** Lets the other nodes of the site ask this one for what lives in its memory alone. */
+export function answerLists(deps: ElsewhereDeps): void {
+  const { node, clock } = deps
+  if (!node) return
+  answerDevices(deps)
+  const lists = new ResourceLists(clock)
+  const known = new Map<string, Resource<{ readonly id: string }>>()
+  for (const resource of [endpoints(deps), tunnels(deps), tunnelSessions(deps), devices(deps)]) {
+    known.set(resource.path, resource as unknown as Resource<{ readonly id: string }>)
+  }
+  const find = async (of: { path: string; id: string } & Wire) => {
+    const resource = known.get(of.path)
+    const item = await resource?.get(of.id)
+    const isSeen = resource && item && sees(viewerOf(of), resource.ownerOf(item))
+    return isSeen ? { resource, item } : undefined
+  }
+  node.questions.on(LIST, async (message) => {
+    const {
+      limit,
+      before_id: beforeId,
+      filter,
+      base_url: baseUrl,
+      ...of
+    } = ListSchema.parse(message)
+    const resource = known.get(of.path)
+    if (!resource) throw new Error(`${of.path} cannot be listed`)
+    const query = { limit, beforeId, filter }
+    const page = await lists.page(resource, query, { viewer: viewerOf(of), baseUrl })
+    return bounded(page)
+  })
+  node.questions.on(ONE, async (message) => {
+    const of = OneSchema.parse(message)
+    const found = await find(of)
+    return { view: found ? found.resource.view(found.item, of.base_url) : null }
+  })
+  node.questions.on(ACT, async (message) => {
+    const of = ActSchema.parse(message)
+    const found = await find(of)
+    const action = found?.resource.actions?.[of.action]
+    if (!found || !action) return { is_found: false }
+    await action(found.item, undefined, '')
+    return { is_found: true }
+  })
+}
+
+function bounded({ views, nextBefore }: ElsewherePage) {
+  let bytes = 0
+  for (const [at, view] of views.entries()) {
+    bytes += Buffer.byteLength(JSON.stringify(view))
+    const last = views[at - 1]
+    if (bytes > MAX_BYTES && last) return { views: views.slice(0, at), next_before: last.id }
+  }
+  return { views, next_before: nextBefore ?? null }
+}

@@ -1,0 +1,180 @@
+import type { Request, RequestHandler, Response } from 'express'
+import { AppError } from '../../../base/app-error.ts'
+import type { Actor } from '../../../base/audit.ts'
+import type { Clock } from '../../../base/clock.ts'
+import { FailureLimiter } from '../../../base/limit/failure-limiter.ts'
+import { TokenBuckets } from '../../../base/limit/token-buckets.ts'
+import type { Logger } from '../../../base/logger.ts'
+import {
+  callerOf as anyCallerOf,
+  type Caller as HttpCaller,
+  keepCaller,
+} from '../../../http/caller.ts'
+import { peerAddress } from '../../../http/client-address.ts'
+import { scopeGuard } from '../../../http/scope-guard.ts'
+import type { Authority } from '../../access/authority.ts'
+import type { ClusterNode } from '../../cluster/cluster-node.ts'
+import type { ApiKey } from '../../records/api-key-store.ts'
+import { ServiceError } from '../../records/service-error.ts'
+
+const REQUESTS = { capacity: 300, refillPerS: 80, maxKeys: 1_000 }
+const VERSION = '2'
+const BEARER = /^Bearer +(\S+) *$/i
+
+export interface ApiKeyAuthDeps {
+  readonly authority: Authority
+  /** Undefined where there is one gateway. */
+  readonly node?: ClusterNode | undefined
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/**
+ * Lets requests with a valid API key pass, for each key 300 at once and then 80 a second. Throws ServiceError 200, 202,
+ * 203, 206, 208 or 636, and AppError `unauthenticated` or `too-many-requests`.
+ */
+export function apiKeyAuth({ authority, node, log, clock }: ApiKeyAuthDeps): RequestHandler {
+  const requests = new TokenBuckets({ ...REQUESTS, clock })
+  const failures = new FailureLimiter(clock, () => node?.gateways ?? 1)
+  return (request, response, next) => {
+    const apiKey = authenticate(request)
+    const waitMs = requests.take(apiKey.id)
+    if (waitMs > 0) {
+      throw new AppError(
+        'too-many-requests',
+        `An API key is limited to ${REQUESTS.refillPerS} requests a second.`,
+        { retryAfterS: waitMs / 1_000 },
+      )
+    }
+    authority.noteUse(apiKey)
+    setCaller(response, apiKey, { kind: 'api-key', authority })
+    response.locals.charge = (cost: number) => requests.charge(apiKey.id, cost)
+    next()
+  }
+
+  function authenticate(request: Request): ApiKey {
+    const header = request.get('authorization')
+    if (header === undefined) {
+      throw new ServiceError(200, 'Send the header authorization: Bearer <API key>.')
+    }
+    try {
+      return authority.authenticateApiKey(BEARER.exec(header)?.[1] ?? '')
+    } catch (error) {
+      const client = peerAddress(request)
+      const waitMs = failures.take(client)
+      if (waitMs > 0) {
+        const retryAfterS = waitMs / 1_000
+        throw new AppError('too-many-requests', 'Too many wrong API keys.', { retryAfterS })
+      }
+      log.warn({ client }, 'wrong API key')
+      throw error
+    }
+  }
+}
+
+/** Counts a request for more than one. */
+export function chargeOf(response: Response): (cost: number) => void {
+  return response.locals.charge
+}
+
+/** Requires the version header. Throws ServiceError 218 without it, 217 for another version. */
+export const versionHeader: RequestHandler = (request, _response, next) => {
+  const version = request.get('svc-version') ?? request.get('ngrok-version')
+  if (version === undefined) throw new ServiceError(218, 'Send the header svc-version: 2.')
+  if (version !== VERSION) {
+    throw new ServiceError(217, `The version of this API is ${VERSION}.`)
+  }
+  next()
+}
+
+const NO_MORE = 'ERR_GATEWAY_KEY_SCOPE'
+
+/** Takes changes from keys with the scope `write` only. */
+export const keyScopeGuard = scopeGuard({ noun: 'API key', serviceCode: NO_MORE })
+
+/** Who makes a request: an API key, itself or through a session of the console. */
+export interface Caller
+  extends HttpCaller,
+    Pick<ApiKey, 'id' | 'name' | 'ownerId' | 'isOwnerOnly' | 'expiresAt'> {}
+
+/** An API key as the audit trail names it. */
+export function actorFrom(kind: Actor['kind'], { id, name }: ApiKey): Actor {
+  return { kind, id, name: name || id }
+}
+
+/** Notes for all handlers that follow who makes the request. */
+export function setCaller(
+  response: Response,
+  apiKey: ApiKey,
+  { kind, authority }: { kind: Actor['kind']; authority: Authority },
+): void {
+  const { id, name, ownerId, scope, isOwnerOnly, expiresAt } = apiKey
+  const actor = actorFrom(kind, apiKey)
+  const caller = { actor, id, name, ownerId, scope, isOwnerOnly, expiresAt }
+  keepCaller<Caller>(response, caller, () => {
+    const now = authority.currentApiKey(id)
+    if (now.scope === scope && now.isOwnerOnly === isOwnerOnly) return
+    throw new AppError(
+      'forbidden',
+      `The API key "${name}" was changed during the request. Try again.`,
+      {
+        serviceCode: NO_MORE,
+      },
+    )
+  })
+}
+
+/** Who makes the request that `response` answers. Stands behind the authentication. */
+export const callerOf: (response: Response) => Caller = anyCallerOf<Caller>
+
+/** Whose things somebody sees. */
+export type Viewer = Pick<Caller, 'ownerId' | 'isOwnerOnly'>
+
+/** True when what an account has is there for the caller. */
+export function sees(caller: Viewer, ownerId: string | null): boolean {
+  return !caller.isOwnerOnly || caller.ownerId === ownerId
+}
+
+/** The owner of what the caller makes; `asked` when it may choose. Throws AppError `forbidden`. */
+export function ownerFor(caller: Caller, asked: string | null | undefined): string | null {
+  if (!caller.isOwnerOnly) return asked ?? null
+  if (asked !== undefined && asked !== caller.ownerId)
+    throw ownerOnly(caller, 'to resources of its owner')
+  return caller.ownerId
+}
+
+/** Throws AppError `forbidden` for a key that is good for its owner alone. */
+export function refuseOwnerOnly(caller: Caller, what: string): void {
+  if (caller.isOwnerOnly) throw ownerOnly(caller, `to resources of its owner: ${what}`)
+}
+
+/** For what belongs to nobody but the gateway's owner. */
+export const ownedByGateway = (): null => null
+
+/** Throws AppError `forbidden` for a key that is good for another owner than the gateway's alone. */
+export function refuseForeign(caller: Caller, what: string): void {
+  if (!sees(caller, null)) refuseOwnerOnly(caller, `${what} belong to the gateway`)
+}
+
+/**
+ * Checks that a key is no more than the one that makes or changes it: of the same owner when that
+ * is good for its owner alone, and ending no later. Throws AppError `forbidden`.
+ */
+export function checkNoMore(
+  caller: Caller,
+  { isOwnerOnly, expiresAt }: Pick<ApiKey, 'isOwnerOnly' | 'expiresAt'>,
+): void {
+  if (!isOwnerOnly) refuseOwnerOnly(caller, 'it can only create keys with the same limit')
+  if (caller.expiresAt === null || (expiresAt !== null && expiresAt <= caller.expiresAt)) return
+  throw new AppError(
+    'forbidden',
+    `The API key "${caller.name}" expires on ${new Date(caller.expiresAt).toISOString()}. Set expires_at to this time or earlier.`,
+    { serviceCode: NO_MORE },
+  )
+}
+
+function ownerOnly({ name }: Caller, reason: string): AppError {
+  return new AppError('forbidden', `The API key "${name}" is limited ${reason}.`, {
+    serviceCode: 'ERR_GATEWAY_KEY_OWNER',
+  })
+}

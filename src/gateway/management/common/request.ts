@@ -1,0 +1,90 @@
+import type { Request } from 'express'
+import * as z from 'zod'
+import { isResourceId } from '../../records/resource-id.ts'
+import type { PageRequest } from '../../records/resource-table.ts'
+import { ServiceError } from '../../records/service-error.ts'
+
+/** A time in an answer. Its format tells filters that it is compared with times. */
+export const Timestamp = z.string().meta({ format: 'date-time' })
+
+/** Milliseconds since the epoch as RFC 3339 in UTC, whole seconds: `2030-01-01T00:00:00Z`. */
+export function timestamp(ms: number): string {
+  return `${new Date(ms).toISOString().slice(0, 19)}Z`
+}
+
+const MAX_LIMIT = 100
+/** The vendor's own client spells it the second way. */
+const BEFORE = ['before_id', 'beforeId']
+const KNOWN = ['limit', 'filter', ...BEFORE]
+
+/** Which page of which items is asked for. */
+export interface PageQuery extends PageRequest {
+  /** The source of a filter. */
+  readonly filter?: string | undefined
+}
+
+/** Reads which page is asked for of items with such ids. Throws ServiceError 230, 231, 232 or 244. */
+export function parsePageQuery({ query }: Request, prefix: string): PageQuery {
+  for (const [name, value] of Object.entries(query)) {
+    if (!KNOWN.includes(name)) {
+      const advice = query.filter === undefined ? '' : ' Inside a filter, write & as %26.'
+      throw new ServiceError(231, `Unknown query parameter ${name}.${advice}`)
+    }
+    if (typeof value !== 'string') {
+      throw new ServiceError(232, `The query parameter ${name} is given more than once.`)
+    }
+  }
+  const { limit, filter } = query
+  const beforeId = BEFORE.map((name) => query[name]).find((value) => typeof value === 'string')
+  // Any text can be compared with ids: a wrong one would look like the end of the list.
+  if (beforeId !== undefined && !isResourceId(beforeId, prefix)) {
+    throw new ServiceError(
+      230,
+      `The query parameter before_id must be an id that starts with ${prefix}_.`,
+    )
+  }
+  return {
+    limit: parseLimit(limit),
+    ...(beforeId === undefined ? {} : { beforeId }),
+    ...(typeof filter === 'string' ? { filter } : {}),
+  }
+}
+
+/** Throws ServiceError 231 for any query parameter. */
+export function refuseQuery({ query }: Request): void {
+  const [name] = Object.keys(query)
+  if (name !== undefined) throw new ServiceError(231, `Unknown query parameter ${name}.`)
+}
+
+function parseLimit(value: unknown): number {
+  if (value === undefined) return MAX_LIMIT
+  const limit = /^\d{1,3}$/.test(String(value)) ? Number(value) : 0
+  if (limit >= 1 && limit <= MAX_LIMIT) return limit
+  throw new ServiceError(244, `The limit must be a number from 1 to ${MAX_LIMIT}.`)
+}
+
+/** Reads the body of a request. Throws ServiceError 214 for an unknown field, 215 for a bad one. */
+export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
+  const parsed = schema.safeParse(body)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  if (issue?.code === 'unrecognized_keys') {
+    throw new ServiceError(214, `The body has unknown fields: ${issue.keys.join(', ')}.`)
+  }
+  const field = issue?.path.join('.') || 'body'
+  throw new ServiceError(215, `The field ${field} is not valid: ${issue?.message}.`)
+}
+
+/** Texts that every resource has; their lengths have codes of their own. */
+export const texts = {
+  description: z.string().optional(),
+  metadata: z.string().optional(),
+}
+
+/** A reference to another resource. */
+export const Reference = z.strictObject({ id: z.string(), uri: z.string() })
+
+/** `http://host:port` under which the client reached this API; the host was checked before. */
+export function baseUrlOf(request: Request): string {
+  return `${request.protocol}://${request.get('host')}`
+}

@@ -1,0 +1,258 @@
+import process from 'node:process'
+import { type Metric, PROCESS_METRICS, type Samples } from '../../http/metrics.ts'
+import type { Database } from '../../store/database.ts'
+import type { ClusterNode } from '../cluster/cluster-node.ts'
+import type { PeerLink } from '../cluster/peers/peer-link.ts'
+import type { Devices } from '../devices/devices.ts'
+import type { Endpoint } from '../endpoints/endpoint.ts'
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import type { TrafficTotal } from '../endpoints/traffic-totals.ts'
+import type { EventStore } from '../records/event-store.ts'
+import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
+import type { Webhooks } from '../webhooks/webhooks.ts'
+import type { ReservedDomainsDeps } from './resources/reserved-names.ts'
+
+const PROTOCOLS = ['http', 'https', 'tcp', 'tls'] as const
+const DEVICE_STATES = ['online', 'away', 'offline', 'never'] as const
+/** Endpoints that have series of their own, those that have been online longest. */
+const MOST_ENDPOINTS = 500
+const MOST_CODES = 100
+
+export interface GatewayMetricsDeps {
+  readonly registry: EndpointRegistry
+  readonly devices: Devices
+  readonly sessions: { all(): Iterable<unknown> }
+  readonly domains: ReservedDomainStore
+  readonly domainCertificates: ReservedDomainsDeps['domainCertificates']
+  readonly events: EventStore
+  readonly webhooks: Webhooks
+  readonly database: Database
+  readonly version: string
+  readonly node?: ClusterNode | undefined
+}
+
+/** What `/metrics` of the gateway says. Visitors are in no label. */
+export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
+  const { registry, devices, sessions, events, webhooks, database, version, node } = deps
+  const gauge = (
+    name: string,
+    help: string,
+    read: Metric['read'],
+    labels: readonly string[] = [],
+  ): Metric => ({ name: `device_gateway_${name}`, type: 'gauge', help, labels, read })
+  const counter = (...metric: Parameters<typeof gauge>): Metric => ({
+    ...gauge(...metric),
+    type: 'counter',
+  })
+  const byProtocol = (of: (total: TrafficTotal) => number) => (): Samples => {
+    const totals = registry.totals.byProtocol()
+    return PROTOCOLS.map((protocol) => {
+      const total = totals.get(protocol)
+      return [{ protocol }, total ? of(total) : 0] as const
+    })
+  }
+  const byEndpoint = (of: (endpoint: Endpoint) => number) => (): Samples =>
+    oldestEndpoints(registry).map((endpoint) => [{ endpoint: endpoint.url }, of(endpoint)] as const)
+  return [
+    gauge(
+      'build_info',
+      'Always 1, labeled with the versions of the gateway and Node.js.',
+      () => [[{ version, node: process.versions.node }, 1]],
+      ['version', 'node'],
+    ),
+    gauge('sessions', 'Connected agents.', () => count(sessions.all())),
+    gauge('devices', 'Devices by state.', () => devicesByState(devices), ['state']),
+    gauge(
+      'endpoints',
+      'Online endpoints by protocol.',
+      () => {
+        const all = [...registry.all()]
+        return PROTOCOLS.map((protocol) => {
+          return [{ protocol }, all.filter((it) => it.protocol === protocol).length] as const
+        })
+      },
+      ['protocol'],
+    ),
+    gauge('names_away', 'Names whose device is disconnected.', () => count(registry.allAway())),
+    gauge('held_requests', 'Requests waiting for a disconnected device.', () => registry.held.size),
+    counter(
+      'requests_total',
+      'Requests and connections of visitors, by endpoint protocol.',
+      byProtocol(({ requests }) => requests),
+      ['protocol'],
+    ),
+    gauge(
+      'requests_active',
+      'Open requests and connections.',
+      byProtocol(({ active }) => active),
+      ['protocol'],
+    ),
+    counter(
+      'requests_refused_total',
+      'Requests answered by the gateway itself, because of a policy, a device error or a limit.',
+      byProtocol(({ refused }) => refused),
+      ['protocol'],
+    ),
+    counter(
+      'policy_over_budget_total',
+      'Requests whose policy exceeded its time budget.',
+      byProtocol(({ overBudget }) => overBudget),
+      ['protocol'],
+    ),
+    counter(
+      'received_bytes_total',
+      'Bytes from visitors.',
+      byProtocol(({ bytesIn }) => bytesIn),
+      ['protocol'],
+    ),
+    counter(
+      'sent_bytes_total',
+      'Bytes to visitors.',
+      byProtocol(({ bytesOut }) => bytesOut),
+      ['protocol'],
+    ),
+    counter(
+      'errors_total',
+      `Answers of the gateway itself by code: ${MOST_CODES} codes, then "other".`,
+      () => errorsByCode(registry.totals.errors()),
+      ['code'],
+    ),
+    counter(
+      'endpoint_requests_total',
+      `Requests of an endpoint since it opened, for the ${MOST_ENDPOINTS} longest online.`,
+      byEndpoint(({ traffic }) => traffic.requests),
+      ['endpoint'],
+    ),
+    counter(
+      'endpoint_bytes_total',
+      `Bytes of an endpoint in both directions since it opened, for the same ${MOST_ENDPOINTS}.`,
+      byEndpoint(({ traffic }) => traffic.bytesIn + traffic.bytesOut),
+      ['endpoint'],
+    ),
+    gauge(
+      'certificates',
+      'Certificates of domains by state: good, being issued, or failed.',
+      () => certificatesByState(deps),
+      ['state'],
+    ),
+    counter('events_total', 'Events since the database was created.', () => events.newest),
+    gauge(
+      'webhooks',
+      'Webhooks by state: delivering, failing, or paused.',
+      () => webhooksByState(webhooks),
+      ['state'],
+    ),
+    gauge('webhook_behind', 'Events waiting for the slowest webhook.', () => {
+      const { newest } = events
+      const all = webhooks.all().filter(({ isActive }) => isActive)
+      return Math.max(
+        0,
+        ...all.map((it) => newest - (webhooks.statusOf(it)?.position ?? it.delivered)),
+      )
+    }),
+    gauge(
+      'lease_held',
+      'Cluster only: 1 while this node holds its lease.',
+      () => node && Number(node.cluster.lease.state === 'held'),
+    ),
+    gauge(
+      'draining',
+      'Cluster only: 1 while this node is draining.',
+      () => node && Number(node.drain.isOn),
+    ),
+    gauge(
+      'nodes',
+      'Nodes of the cluster by state, as seen by this node.',
+      () => nodesByState(deps),
+      ['state'],
+    ),
+    gauge(
+      'node_link_up',
+      'By other node: 1 while visitors can be forwarded to it.',
+      () => linkSamples(deps, ({ session }) => Number(session !== undefined)),
+      ['node'],
+    ),
+    gauge(
+      'node_link_latency_seconds',
+      'Round trip of the last heartbeat to each other node.',
+      () => linkSamples(deps, ({ latencyMs }) => latencyMs && latencyMs / 1_000),
+      ['node'],
+    ),
+    gauge('storage_writable', '1 while changes can be written.', () =>
+      Number(database.fault === undefined),
+    ),
+    ...PROCESS_METRICS,
+  ]
+}
+
+const NODE_STATES = { serving: 'live', draining: 'draining', lost: 'gone', left: 'gone' } as const
+
+function nodesByState({ node }: GatewayMetricsDeps): Samples | undefined {
+  if (!node) return undefined
+  const counts = { live: 0, draining: 0, gone: 0 }
+  for (const { id, standing } of node.cluster.nodes.all()) {
+    const isLive = standing === 'lost' && node.serves(id)
+    counts[isLive ? 'live' : NODE_STATES[standing]] += 1
+  }
+  return Object.entries(counts).map(([state, number]) => [{ state }, number] as const)
+}
+
+/** There are a few nodes, and each has the name of its id alone. */
+function linkSamples(
+  { node }: GatewayMetricsDeps,
+  of: (link: PeerLink) => number | undefined,
+): Samples | undefined {
+  if (!node) return undefined
+  return [...node.links.all()].flatMap((link) => {
+    const value = of(link)
+    return value === undefined ? [] : [[{ node: link.nodeId }, value] as const]
+  })
+}
+
+function count(items: Iterable<unknown>): number {
+  let number = 0
+  for (const _ of items) number += 1
+  return number
+}
+
+/** A set that changes as little as can be. */
+function oldestEndpoints(registry: EndpointRegistry): Endpoint[] {
+  return [...registry.all()].sort((a, b) => (a.id < b.id ? -1 : 1)).slice(0, MOST_ENDPOINTS)
+}
+
+function devicesByState(devices: Devices): Samples {
+  const counts = new Map<string, number>(DEVICE_STATES.map((state) => [state, 0]))
+  for (const device of devices.all()) {
+    const state = devices.stateOf(device)
+    counts.set(state, (counts.get(state) ?? 0) + 1)
+  }
+  return [...counts].map(([state, number]) => [{ state }, number] as const)
+}
+
+function errorsByCode(errors: ReadonlyMap<string, number>): Samples {
+  const all = [...errors].sort()
+  const rest = all.slice(MOST_CODES).reduce((sum, [, number]) => sum + number, 0)
+  const named = all.slice(0, MOST_CODES).map(([code, number]) => [{ code }, number] as const)
+  return rest === 0 ? named : [...named, [{ code: 'other' }, rest]]
+}
+
+function certificatesByState({ domains, domainCertificates }: GatewayMetricsDeps): Samples {
+  const counts = { good: 0, pending: 0, failed: 0 }
+  for (const domain of domains.all()) {
+    const { job } = domainCertificates.statusOf(domain)
+    if (!job) counts.good += 1
+    else if (job.error === undefined) counts.pending += 1
+    else counts.failed += 1
+  }
+  return Object.entries(counts).map(([state, number]) => [{ state }, number] as const)
+}
+
+function webhooksByState(webhooks: Webhooks): Samples {
+  const counts = { taken: 0, failing: 0, paused: 0 }
+  for (const endpoint of webhooks.all()) {
+    if (!endpoint.isActive) counts.paused += 1
+    else if ((webhooks.statusOf(endpoint)?.failures ?? 0) > 0) counts.failing += 1
+    else counts.taken += 1
+  }
+  return Object.entries(counts).map(([state, number]) => [{ state }, number] as const)
+}

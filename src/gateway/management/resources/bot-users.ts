@@ -1,0 +1,96 @@
+import * as z from 'zod'
+import type { CredentialIssuer } from '../../access/credential-issuer.ts'
+import { type AccountQuotas, QUOTA_NAMES, type QuotaName } from '../../records/account-quotas.ts'
+import type { BotUser, BotUserStore } from '../../records/bot-user-store.ts'
+import { refuseOwnerOnly } from '../common/caller.ts'
+import { parseBody, Timestamp, timestamp } from '../common/request.ts'
+import type { Resource } from '../common/resource.ts'
+
+const NOT_ITS_OWN = 'cannot create or change bot users'
+
+export const BotUserCreate = z.strictObject({
+  name: z.string().default(''),
+  active: z.boolean().optional(),
+})
+/** One field for each quota. */
+function forQuotas<Field extends z.ZodType>(field: Field) {
+  const fields = Object.fromEntries(QUOTA_NAMES.map((name) => [name, field]))
+  return z.strictObject(fields as Record<QuotaName, Field>)
+}
+
+export const BotUserUpdate = z.strictObject({
+  name: z.string().optional(),
+  active: z.boolean().optional(),
+  /** Those that change; null for the default. */
+  quotas: forQuotas(z.int().min(0).max(1_000_000_000_000).nullable().optional()).optional(),
+})
+export const BotUserView = z.strictObject({
+  id: z.string(),
+  uri: z.string(),
+  name: z.string(),
+  active: z.boolean(),
+  /** Its limits and their use; not in the answer to a creation (spec 2.5). */
+  quotas: forQuotas(z.int()).optional(),
+  usage: forQuotas(z.int()).optional(),
+  created_at: Timestamp,
+})
+
+export interface BotUsersDeps {
+  readonly botUsers: BotUserStore
+  readonly quotas: AccountQuotas
+  readonly issuer: CredentialIssuer
+}
+
+/** Bot users (spec 2.5) under their first name, `bot_users`, or their later one, `service_users`. */
+export function botUsers(
+  { botUsers: store, quotas, issuer }: BotUsersDeps,
+  name: 'bot' | 'service',
+): Resource<BotUser> {
+  const path = `${name}_users`
+  const shown = (user: BotUser): BotUser => ({ ...user, id: renamed(user.id, name) })
+  const view = ({ id, name, active, createdAt }: BotUser, baseUrl: string) =>
+    ({
+      id,
+      uri: `${baseUrl}/${path}/${id}`,
+      name,
+      active,
+      quotas: quotas.limitsOf(renamed(id, 'bot')),
+      usage: quotas.usageOf(renamed(id, 'bot')),
+      created_at: timestamp(createdAt),
+    }) satisfies z.infer<typeof BotUserView>
+  const stored = (user: BotUser): BotUser => ({ ...user, id: renamed(user.id, 'bot') })
+  return {
+    path,
+    collection: path,
+    prefix: name,
+    schema: BotUserView,
+    page: ({ limit, beforeId }) =>
+      store.page({ limit, beforeId: beforeId && renamed(beforeId, 'bot') }).map(shown),
+    get: (id) => {
+      const user = store.get(renamed(id, 'bot'))
+      return user && shown(user)
+    },
+    view,
+    // An owner sees itself; what it is called, and whether it is active, others decide.
+    ownerOf: ({ id }) => renamed(id, 'bot'),
+    create: async (body, baseUrl, caller) => {
+      refuseOwnerOnly(caller, NOT_ITS_OWN)
+      const user = await issuer.createBotUser(parseBody(BotUserCreate, body))
+      const { quotas: _quotas, usage: _usage, ...made } = view(shown(user), baseUrl)
+      return made
+    },
+    update: async (user, body, caller) => {
+      refuseOwnerOnly(caller, NOT_ITS_OWN)
+      return shown(await issuer.updateBotUser(stored(user), parseBody(BotUserUpdate, body)))
+    },
+    remove: async (user, caller) => {
+      refuseOwnerOnly(caller, NOT_ITS_OWN)
+      await issuer.deleteBotUser(stored(user))
+    },
+  }
+}
+
+/** The same KSUID under another prefix. */
+export function renamed(id: string, prefix: 'bot' | 'service'): string {
+  return id.replace(/^(bot|service)_/, `${prefix}_`)
+}

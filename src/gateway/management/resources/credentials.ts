@@ -1,0 +1,252 @@
+import * as z from 'zod'
+import { formatListenAddress } from '../../../base/listen-address.ts'
+import type { Secret } from '../../../base/secret.ts'
+import { type NameInRule, nameInRule } from '../../access/acl.ts'
+import type { Authority } from '../../access/authority.ts'
+import type { ApiKeyChange, CredentialIssuer } from '../../access/credential-issuer.ts'
+import { rulesWithoutEffect } from '../../access/lost-names.ts'
+import { API_KEY_SCOPES, type ApiKey, type ApiKeyStore } from '../../records/api-key-store.ts'
+import type { Credential, CredentialStore } from '../../records/credential-store.ts'
+import { isInternal } from '../../records/domain-name.ts'
+import type { ReservedAddrStore } from '../../records/reserved-addr-store.ts'
+import { ServiceError } from '../../records/service-error.ts'
+import { type Caller, checkNoMore, ownerFor, refuseOwnerOnly } from '../common/caller.ts'
+import { parseBody, Timestamp, texts, timestamp } from '../common/request.ts'
+import type { Resource } from '../common/resource.ts'
+import { renamed } from './bot-users.ts'
+
+/** What authtokens and API keys show alike. */
+const tokenFields = {
+  id: z.string(),
+  uri: z.string(),
+  created_at: Timestamp,
+  description: z.string(),
+  metadata: z.string(),
+  /** Only in the answer to its creation. */
+  token: z.string().nullable(),
+  owner_id: z.string().nullable(),
+}
+const TokenView = z.strictObject(tokenFields)
+
+function viewToken(
+  {
+    id,
+    createdAt,
+    description,
+    metadata,
+    ownerId,
+  }: Omit<Credential, 'acl' | 'granted' | 'tokenHash'>,
+  listUri: string,
+  token: Secret | undefined,
+): z.infer<typeof TokenView> {
+  return {
+    id,
+    uri: `${listUri}/${id}`,
+    created_at: timestamp(createdAt),
+    description,
+    metadata,
+    token: token?.reveal() ?? null,
+    owner_id: ownerId,
+  }
+}
+
+const settings = {
+  ...texts,
+  /** Unless given, the description, or the id of the key. */
+  name: z.string().trim().min(1).max(255).optional(),
+  scope: z.enum(API_KEY_SCOPES, 'must be "read" or "write"').optional(),
+  /** Unless given, true for a key that has an owner. */
+  owner_only: z.boolean().optional(),
+  /** Null for no end. */
+  expires_at: z.iso
+    .datetime({ offset: true, error: 'must be a time such as 2030-01-31T09:00:00Z' })
+    .nullable()
+    .optional(),
+}
+
+export const ApiKeyCreate = z.strictObject({
+  ...settings,
+  owner_id: z.string().nullable().optional(),
+})
+export const ApiKeyUpdate = z.strictObject(settings)
+export const ApiKeyView = z.strictObject({
+  ...tokenFields,
+  name: z.string(),
+  scope: z.enum(API_KEY_SCOPES),
+  owner_only: z.boolean(),
+  expires_at: Timestamp.nullable(),
+  /** To the minute; null when it was never used. */
+  last_used_at: Timestamp.nullable(),
+})
+
+export interface ApiKeysDeps {
+  readonly apiKeys: ApiKeyStore
+  readonly issuer: CredentialIssuer
+}
+
+/** The keys to this API. */
+export function apiKeys({ apiKeys: store, issuer }: ApiKeysDeps): Resource<ApiKey> {
+  const view = (apiKey: ApiKey, baseUrl: string, token?: Secret) =>
+    ({
+      ...viewToken(apiKey, `${baseUrl}/api_keys`, token),
+      name: apiKey.name,
+      scope: apiKey.scope,
+      owner_only: apiKey.isOwnerOnly,
+      expires_at: apiKey.expiresAt === null ? null : timestamp(apiKey.expiresAt),
+      last_used_at: apiKey.lastUsedAt === null ? null : timestamp(apiKey.lastUsedAt),
+    }) satisfies z.infer<typeof ApiKeyView>
+  return {
+    path: 'api_keys',
+    collection: 'keys',
+    prefix: 'ak',
+    schema: ApiKeyView,
+    page: (request) => store.page(request),
+    get: (id) => store.get(id),
+    view: (apiKey, baseUrl) => view(apiKey, baseUrl),
+    ownerOf: ({ ownerId }) => ownerId,
+    create: async (body, baseUrl, caller) => {
+      const { owner_id, ...settings } = parseBody(ApiKeyCreate, body)
+      const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
+      const { isOwnerOnly = ownerId !== null || caller.isOwnerOnly, ...request } =
+        changeOf(settings)
+      checkNoMore(caller, { isOwnerOnly, expiresAt: request.expiresAt ?? null })
+      const { apiKey, token } = await issuer.createApiKey({ ...request, ownerId, isOwnerOnly })
+      return view(apiKey, baseUrl, token)
+    },
+    update: (apiKey, body, caller) => {
+      const change = changeOf(parseBody(ApiKeyUpdate, body))
+      checkChange(caller, apiKey, change)
+      return issuer.updateApiKey(apiKey, change)
+    },
+    remove: (apiKey) => issuer.deleteApiKey(apiKey),
+  }
+}
+
+function changeOf(settings: z.infer<typeof ApiKeyUpdate>): ApiKeyChange {
+  const { owner_only: isOwnerOnly, expires_at, ...change } = settings
+  const expiresAt = typeof expires_at === 'string' ? Date.parse(expires_at) : expires_at
+  return { ...change, isOwnerOnly, expiresAt }
+}
+
+/** What a key may do already may stay, whoever gave it. What it gets is judged with the rest of it. */
+function checkChange(caller: Caller, apiKey: ApiKey, change: ApiKeyChange): void {
+  const { scope = apiKey.scope, isOwnerOnly = apiKey.isOwnerOnly } = change
+  const { expiresAt = apiKey.expiresAt } = change
+  const gets =
+    (scope === 'write' && apiKey.scope !== 'write') ||
+    (!isOwnerOnly && apiKey.isOwnerOnly) ||
+    isLater(expiresAt, apiKey.expiresAt)
+  if (gets) checkNoMore(caller, { isOwnerOnly, expiresAt })
+}
+
+/** Null is never. */
+function isLater(end: number | null, than: number | null): boolean {
+  return than !== null && (end === null || end > than)
+}
+
+const acl = z.array(z.string()).optional()
+
+export const CredentialCreate = z.strictObject({
+  ...texts,
+  acl,
+  owner_id: z.string().nullable().optional(),
+})
+export const CredentialUpdate = z.strictObject({ ...texts, acl })
+export const CredentialView = z.strictObject({
+  ...tokenFields,
+  acl: z.array(z.string()),
+  /** Only where rules give no names, with the fix. */
+  rules_without_effect: z.array(z.strictObject({ rule: z.string(), msg: z.string() })).optional(),
+})
+
+export interface CredentialsDeps {
+  readonly credentials: CredentialStore
+  readonly authority: Authority
+  readonly reservedAddrs: ReservedAddrStore
+  readonly issuer: CredentialIssuer
+}
+
+/** The authtokens of agents. */
+export function credentials({
+  credentials: store,
+  authority,
+  reservedAddrs,
+  issuer,
+}: CredentialsDeps): Resource<Credential> {
+  const view = (credential: Credential, baseUrl: string, token?: Secret) =>
+    ({
+      ...viewToken(credential, `${baseUrl}/credentials`, token),
+      acl: [...credential.acl],
+    }) satisfies z.infer<typeof CredentialView>
+
+  const withoutEffect = (credential: Credential) => {
+    const rules = rulesWithoutEffect(credential, authority.owners)
+    return rules.length > 0 && { rules_without_effect: rules }
+  }
+
+  const ownerOfAddress = ({ host, port }: NameInRule) =>
+    typeof port === 'number'
+      ? reservedAddrs.find(formatListenAddress({ host, port }))?.ownerId
+      : undefined
+
+  /** Rules are leave: an owner gives it for its own names, what it was given by others may stay. */
+  function checkRules(caller: Caller, rules: readonly string[], given: readonly string[]): void {
+    if (!caller.isOwnerOnly) return
+    for (const rule of rules) {
+      const name = nameInRule(rule)
+      const isOwn =
+        name !== undefined &&
+        !name.isShared &&
+        (isInternal(name.host) ||
+          authority.owners.reservationOf(name.host)?.ownerId === caller.ownerId ||
+          ownerOfAddress(name) === caller.ownerId)
+      if (!isOwn && !given.includes(rule)) {
+        refuseOwnerOnly(caller, `the ACL rule ${rule} is outside its domains`)
+      }
+    }
+  }
+
+  return {
+    path: 'credentials',
+    collection: 'credentials',
+    prefix: 'cr',
+    schema: CredentialView,
+    page: (request) => store.page(request),
+    get: (id) => store.get(id),
+    // A new authtoken is answered with the fields of its contract alone.
+    view: (credential, baseUrl, viewer) => ({
+      ...view(credential, baseUrl),
+      ...(viewer && withoutEffect(credential)),
+    }),
+    ownerOf: ({ ownerId }) => ownerId,
+    create: async (body, baseUrl, caller) => {
+      const { owner_id, ...request } = parseBody(CredentialCreate, body)
+      const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
+      const { credential, authtoken } = await issuer.createCredential(
+        { ...request, ownerId },
+        () => checkRules(caller, request.acl ?? [], []),
+        authorOf(caller),
+      )
+      return view(credential, baseUrl, authtoken)
+    },
+    update: (credential, body, caller) => {
+      const change = parseBody(CredentialUpdate, body)
+      if (Object.keys(change).length === 0) {
+        throw new ServiceError(
+          606,
+          'The request changes nothing. Set description, metadata or acl.',
+        )
+      }
+      return issuer.updateCredential(
+        credential,
+        change,
+        ({ acl }) => checkRules(caller, change.acl ?? [], acl),
+        authorOf(caller),
+      )
+    },
+    remove: (credential) => issuer.deleteCredential(credential),
+  }
+}
+
+/** A key that is for one owner gives nothing of the gateway's owner. */
+const authorOf = ({ isOwnerOnly }: Caller) => ({ isGranting: !isOwnerOnly })

@@ -1,0 +1,371 @@
+import { Resolver } from 'node:dns/promises'
+import * as z from 'zod'
+import type { Authority } from '../../access/authority.ts'
+import type { CertificateStatus } from '../../certificates/certificate-status.ts'
+import type { AddrRegistrar } from '../../endpoints/addr-registrar.ts'
+import type { DomainRegistrar, DomainSettings } from '../../endpoints/domain-registrar.ts'
+import { challengeTarget, cnameTarget } from '../../records/dns-target.ts'
+import { PRIVATE_KEY_TYPES } from '../../records/private-key.ts'
+import type { ReservedAddr, ReservedAddrStore } from '../../records/reserved-addr-store.ts'
+import {
+  CERTIFICATE_AUTHORITIES,
+  type ReservedDomain,
+  type ReservedDomainStore,
+} from '../../records/reserved-domain-store.ts'
+import { ServiceError } from '../../records/service-error.ts'
+import { type Caller, ownerFor, sees, type Viewer } from '../common/caller.ts'
+import { parseBody, Timestamp, texts, timestamp } from '../common/request.ts'
+import type { Resource } from '../common/resource.ts'
+import { renamed } from './bot-users.ts'
+
+export const ReservedAddrCreate = z.strictObject({
+  ...texts,
+  addr: z.string().optional().describe('host:port of this gateway; default: any free address'),
+  region: z.string().optional(),
+  owner_id: z.string().nullable().optional(),
+})
+export const ReservedAddrUpdate = z.strictObject({
+  ...texts,
+  owner_id: z.string().nullable().optional(),
+})
+
+export const ReservedAddrView = z.strictObject({
+  id: z.string(),
+  uri: z.string(),
+  created_at: Timestamp,
+  description: z.string(),
+  metadata: z.string(),
+  addr: z.string(),
+  region: z.string(),
+  /** Whose authtokens alone may bind it; left out while it is the gateway's own. */
+  owner_id: z.string().optional(),
+})
+
+export interface ReservedAddrsDeps {
+  readonly reservedAddrs: ReservedAddrStore
+  readonly addrRegistrar: AddrRegistrar
+}
+
+/** TCP addresses that are kept for one account. */
+export function reservedAddrs({
+  reservedAddrs: store,
+  addrRegistrar,
+}: ReservedAddrsDeps): Resource<ReservedAddr> {
+  const view = ({ ownerId, createdAt, ...addr }: ReservedAddr, baseUrl: string) =>
+    ({
+      ...addr,
+      uri: `${baseUrl}/reserved_addrs/${addr.id}`,
+      created_at: timestamp(createdAt),
+      ...(ownerId !== null && { owner_id: ownerId }),
+    }) satisfies z.infer<typeof ReservedAddrView>
+  return {
+    path: 'reserved_addrs',
+    collection: 'reserved_addrs',
+    prefix: 'ra',
+    schema: ReservedAddrView,
+    page: (request) => store.page(request),
+    get: (id) => store.get(id),
+    view,
+    ownerOf: ({ ownerId }) => ownerId,
+    create: async (body, baseUrl, caller) => {
+      const { owner_id, ...request } = parseBody(ReservedAddrCreate, body)
+      const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
+      return view(await addrRegistrar.reserve({ ...request, ownerId }), baseUrl)
+    },
+    update: (addr, body, caller) => {
+      const { owner_id, ...change } = parseBody(ReservedAddrUpdate, body)
+      if (Object.keys(change).length === 0 && owner_id === undefined) {
+        throw new ServiceError(
+          422,
+          'The request changes nothing. Set description, metadata or owner_id.',
+        )
+      }
+      const asked = owner_id && renamed(owner_id, 'bot')
+      const ownerId = asked === undefined ? undefined : ownerFor(caller, asked)
+      return addrRegistrar.update(addr, { ...change, ownerId })
+    },
+    remove: (addr) => addrRegistrar.release(addr),
+  }
+}
+
+const TIMEOUT_MS = 2_000
+const TRIES = 2
+/** Asked for in place of the star: only a wildcard record answers for it. */
+const PROBE_LABEL = 'dns-check'
+
+export const DnsCheckView = z.strictObject({
+  ok: z.boolean(),
+  records: z.array(
+    z.strictObject({
+      type: z.literal('CNAME'),
+      /** Where the record has to stand. */
+      name: z.string(),
+      expected: z.string(),
+      found: z.array(z.string()),
+      ok: z.boolean(),
+      /** Why nothing was found: the resolver's code, such as `ENOTFOUND`. */
+      error: z.string().nullable(),
+    }),
+  ),
+})
+
+/** A CNAME record that ought to be there. */
+interface ExpectedRecord {
+  readonly name: string
+  readonly expected: string
+}
+
+/** Asks resolvers for CNAME records; `servers` are `address` or `address:port`. */
+export class DnsCheck {
+  readonly #servers: readonly string[]
+
+  /** Without servers, the machine's own resolvers are asked. */
+  constructor(servers: readonly string[] = []) {
+    this.#servers = servers
+  }
+
+  async check(records: readonly ExpectedRecord[]): Promise<z.infer<typeof DnsCheckView>> {
+    const resolver = new Resolver({ timeout: TIMEOUT_MS, tries: TRIES })
+    if (this.#servers.length > 0) resolver.setServers(this.#servers)
+    const checked = await Promise.all(records.map((record) => checkRecord(resolver, record)))
+    return { ok: checked.every(({ ok }) => ok), records: checked }
+  }
+}
+
+async function checkRecord(resolver: Resolver, { name, expected }: ExpectedRecord) {
+  const record = { type: 'CNAME' as const, name, expected }
+  try {
+    const answers = await resolver.resolveCname(name.replace(/^\*/, PROBE_LABEL))
+    const found = answers.map(normalName)
+    return { ...record, found, ok: found.includes(normalName(expected)), error: null }
+  } catch (error) {
+    const { code = 'EUNKNOWN' } = error as NodeJS.ErrnoException
+    return { ...record, found: [], ok: false, error: code }
+  }
+}
+
+/** DNS names compare without case, and with or without the dot of the root. */
+function normalName(name: string): string {
+  return name.toLowerCase().replace(/\.$/, '')
+}
+
+/** What a domain has that nobody has chosen a policy for. */
+const UNMANAGED: DomainSettings = { authority: 'gateway', privateKeyType: 'ecdsa' }
+const IN_PROGRESS = 'Managed certificate provisioning in progress.'
+
+const policyFields = {
+  authority: z.enum(CERTIFICATE_AUTHORITIES),
+  private_key_type: z.enum(PRIVATE_KEY_TYPES),
+}
+const policyChange = {
+  certificate_management_policy: z.strictObject(policyFields).partial().optional(),
+}
+
+export const ReservedDomainCreate = z.strictObject({
+  ...texts,
+  ...policyChange,
+  domain: z.string().optional(),
+  /** What `domain` was called first. */
+  name: z.string().optional(),
+  region: z.string().optional(),
+  owner_id: z.string().nullable().optional(),
+})
+export const ReservedDomainUpdate = z.strictObject({
+  ...texts,
+  ...policyChange,
+  region: z.string().optional(),
+  owner_id: z.string().nullable().optional(),
+})
+
+export const ReservedDomainView = z.strictObject({
+  id: z.string(),
+  uri: z.string(),
+  created_at: Timestamp,
+  /** Left out while they are empty. */
+  description: z.string().optional(),
+  metadata: z.string().optional(),
+  /** Whose authtokens may bind it without a rule; left out while it is the gateway's own. */
+  owner_id: z.string().optional(),
+  domain: z.string(),
+  region: z.string(),
+  /**
+   * Only where an older domain of another account overlaps, from before overlaps were refused: the older
+   * one serves the names that both cover. Only keys that may see the older domain get its id and name.
+   */
+  overlap: z
+    .strictObject({
+      older_id: z.string().optional(),
+      older_domain: z.string().optional(),
+      msg: z.string(),
+    })
+    .optional(),
+  cname_target: z.string(),
+  http_endpoint_configuration: z.null(),
+  https_endpoint_configuration: z.null(),
+  certificate: z.null(),
+  certificate_management_policy: z.strictObject(policyFields),
+  certificate_management_status: z.strictObject({
+    renews_at: Timestamp.nullable(),
+    provisioning_job: z
+      .strictObject({
+        error_code: z.string().nullable(),
+        msg: z.string(),
+        started_at: Timestamp,
+        retries_at: Timestamp.nullable(),
+      })
+      .nullable(),
+  }),
+  acme_challenge_cname_target: z.string(),
+})
+
+/** The certificates of reserved domains, as far as this resource needs to know them. */
+export interface CertificatesOfDomains {
+  statusOf(domain: ReservedDomain): CertificateStatus
+  /** How many have failed; costs no read of the records. */
+  readonly failed: number
+  /** Tries a failed issue again now. */
+  retry(domain: ReservedDomain): void
+}
+
+export interface ReservedDomainsDeps {
+  readonly domains: ReservedDomainStore
+  readonly registrar: DomainRegistrar
+  readonly authority: Authority
+  readonly domainCertificates: CertificatesOfDomains
+  /** CNAME targets lie below it; its names have to lead to this gateway. */
+  readonly cnameBase: string
+  readonly dnsCheck: DnsCheck
+}
+
+/** Reserved domains (spec 2.4). */
+export function reservedDomains({
+  domains: store,
+  registrar,
+  authority: { owners },
+  domainCertificates,
+  cnameBase,
+  dnsCheck,
+}: ReservedDomainsDeps): Resource<ReservedDomain> {
+  const targetsOf = (domain: ReservedDomain) => ({
+    cname_target: cnameTarget(domain, cnameBase),
+    acme_challenge_cname_target: challengeTarget(domain, cnameBase),
+  })
+  const view = (domain: ReservedDomain, baseUrl: string, viewer?: Viewer) =>
+    ({
+      id: domain.id,
+      uri: `${baseUrl}/reserved_domains/${domain.id}`,
+      created_at: timestamp(domain.createdAt),
+      ...(domain.description && { description: domain.description }),
+      ...(domain.metadata && { metadata: domain.metadata }),
+      ...(domain.ownerId !== null && { owner_id: domain.ownerId }),
+      domain: domain.domain,
+      region: domain.region,
+      ...overlapOf(owners.olderOverlap(domain), viewer),
+      http_endpoint_configuration: null,
+      https_endpoint_configuration: null,
+      certificate: null,
+      certificate_management_policy: {
+        authority: domain.authority,
+        private_key_type: domain.privateKeyType,
+      },
+      certificate_management_status: viewStatus(domainCertificates.statusOf(domain)),
+      ...targetsOf(domain),
+    }) satisfies z.infer<typeof ReservedDomainView>
+
+  return {
+    path: 'reserved_domains',
+    collection: 'reserved_domains',
+    prefix: 'rd',
+    schema: ReservedDomainView,
+    page: (request) => store.page(request),
+    get: (id) => store.get(id),
+    view,
+    ownerOf: ({ ownerId }) => ownerId,
+    create: async (body, baseUrl, caller) => {
+      const { domain, name, ...change } = parseBody(ReservedDomainCreate, body)
+      if (domain !== undefined && name !== undefined) {
+        throw new ServiceError(449, 'Set either domain or name, not both.')
+      }
+      const asked = domain ?? name ?? ''
+      const ownerId = ownerFor(caller, ownerIn(change))
+      const request = { ...settingsOf(change), region: change.region, ownerId, domain: asked }
+      const reserved = await registrar.reserve(request, authorOf(caller))
+      return view(reserved, baseUrl)
+    },
+    update: (domain, body, caller) => {
+      const change = parseBody(ReservedDomainUpdate, body)
+      if (Object.keys(change).length === 0) {
+        throw new ServiceError(
+          422,
+          'The request changes nothing. Set description, metadata, owner_id or certificate_management_policy.',
+        )
+      }
+      const asked = ownerIn(change)
+      const ownerId = asked === undefined ? undefined : ownerFor(caller, asked)
+      return registrar.update(domain, { ...settingsOf(change), ownerId }, authorOf(caller))
+    },
+    remove: (domain) => registrar.release(domain),
+    removals: {
+      // Certificates that somebody brings along are files of the whole gateway: GATEWAY_TLS_CERT.
+      certificate: async () => {},
+      certificate_management_policy: (domain) => registrar.update(domain, UNMANAGED),
+    },
+    actions: {
+      check: async (domain) => {
+        const { cname_target, acme_challenge_cname_target } = targetsOf(domain)
+        const records: ExpectedRecord[] = [
+          { name: domain.domain, expected: cname_target },
+          {
+            name: `_acme-challenge.${domain.domain.replace(/^\*\./, '')}`,
+            expected: acme_challenge_cname_target,
+          },
+        ]
+        const result = await dnsCheck.check(records)
+        if (result.ok) domainCertificates.retry(domain)
+        return result
+      },
+    },
+  }
+}
+
+/** Overlaps are for the gateway's owner to allow, and not for a key that is for one owner. */
+const authorOf = ({ isOwnerOnly }: Caller) => ({ isGranting: !isOwnerOnly })
+
+function overlapOf(older: ReservedDomain | undefined, viewer: Viewer | undefined) {
+  if (!older) return {}
+  if (!viewer || !sees(viewer, older.ownerId)) {
+    const msg =
+      "This domain overlaps with an older domain of another account, which serves the names that both cover. Ask the gateway's owner to let this domain serve them, or delete it."
+    return { overlap: { msg } }
+  }
+  const msg = `${older.domain} is older and belongs to another account. It serves the names that both domains cover. To let this domain serve them, set its owner_id again with a key of the gateway's owner. Otherwise delete this domain.`
+  return { overlap: { older_id: older.id, older_domain: older.domain, msg } }
+}
+
+function ownerIn({ owner_id }: z.infer<typeof ReservedDomainUpdate>): string | null | undefined {
+  return owner_id && renamed(owner_id, 'bot')
+}
+
+function settingsOf(change: z.infer<typeof ReservedDomainUpdate>): DomainSettings {
+  const { description, metadata, certificate_management_policy: policy } = change
+  return {
+    description,
+    metadata,
+    authority: policy?.authority,
+    privateKeyType: policy?.private_key_type,
+  }
+}
+
+function viewStatus({ renewsAt, job }: CertificateStatus) {
+  return {
+    renews_at: renewsAt === undefined ? null : timestamp(renewsAt),
+    provisioning_job: job
+      ? {
+          error_code: job.error === undefined ? null : 'ERR_GATEWAY_CERTIFICATE',
+          msg: job.error ?? IN_PROGRESS,
+          started_at: timestamp(job.startedAt),
+          retries_at: job.retriesAt === undefined ? null : timestamp(job.retriesAt),
+        }
+      : null,
+  }
+}
