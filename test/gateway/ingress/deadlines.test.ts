@@ -3,7 +3,9 @@ import { connect, type Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { connect as connectTls } from 'node:tls'
 import { describe, expect, it } from 'vitest'
+import { captureLog } from '../../helpers/captured-log.ts'
 import { eventually } from '../../helpers/eventually.ts'
+import { putNodeBefore } from '../../helpers/hop-site.ts'
 import { type IngressSiteOptions, startIngressSite } from '../../helpers/ingress-site.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 import {
@@ -124,6 +126,37 @@ describe('a deadline', () => {
       service: await startSilentService(),
       answerMs: 400_000,
     })
+    client.send(GET)
+    await eventually(() => expect(site.sdk.connections).toBe(1))
+    await clock.advance(390_000)
+    expect(client.text).toBe('')
+    await clock.advance(15_000)
+    expect(await client.receive('ERR_NGROK_3005)\n')).toMatch(/^HTTP\/1\.1 504 /)
+  })
+
+  it('waits for a gRPC answer as long as for a stream', async () => {
+    const { clock, client, site } = await connectTo({ service: await startSilentService() })
+    client.send(
+      'POST /a.b/C HTTP/1.1\r\nHost: a.test\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n',
+    )
+    await eventually(() => expect(site.sdk.connections).toBe(1))
+    await clock.advance(3_590_000)
+    expect(client.ending).toBeUndefined()
+    await clock.advance(15_000)
+    expect(await client.receive('ERR_NGROK_3005)')).toMatch(/^HTTP\/1\.1 (200|504) /)
+  })
+
+  it('leaves the wait for an answer to the gateway of the device', async () => {
+    const clock = new ManualClock()
+    const service = await startSilentService()
+    const site = await startIngressSite({ clock, service, answerMs: 400_000 })
+    const tls = {
+      served: (): never => {
+        throw new Error('no visitor comes by TLS here')
+      },
+    }
+    const first = await putNodeBefore(site, { clock, tls, log: captureLog().log })
+    const client = RawClient.connect(first.addresses.http.port)
     client.send(GET)
     await eventually(() => expect(site.sdk.connections).toBe(1))
     await clock.advance(390_000)
