@@ -1,27 +1,27 @@
 import type { Browser } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { hasChromium, launchChromium, openPage } from '../helpers/chromium.ts'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
 import {
+  DESK,
   dialogButton,
   expectGoodView,
   field,
   goTo,
   heading,
+  PHONE,
   signIn,
-  WIDTHS,
 } from '../helpers/console-page.ts'
 import { startManagementApi } from '../helpers/management-client.ts'
 
 describe.runIf(hasChromium)('accounts in the console in Chromium', () => {
   let browser: Browser
   beforeAll(async () => {
-    browser = await launchChromium()
+    browser = await sharedChromium()
   })
-  afterAll(() => browser?.close())
 
-  it.each(WIDTHS)('have quotas that its owner changes, at %i px', async (width) => {
+  it('have quotas that its owner changes', async () => {
     const { baseUrl, key, call } = await startManagementApi()
-    const { page } = await openPage(browser, width, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     const { body: user } = await call('POST', '/bot_users', { body: { name: 'press' } })
     const quotas = async () => (await call('GET', `/bot_users/${user.id}`)).body.quotas
     await call('POST', '/reserved_domains', {
@@ -52,7 +52,7 @@ describe.runIf(hasChromium)('accounts in the console in Chromium', () => {
 
   it('see which ACL rules of their authtokens give no names', async () => {
     const { baseUrl, key, call } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, WIDTHS[0] as number, baseUrl)
+    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
     const { body: user } = await call('POST', '/bot_users', { body: { name: 'press' } })
     await call('POST', '/reserved_domains', { body: { domain: '*.site.press.test' } })
     const acl = ['bind:*.press.test', 'bind:cam.site.press.test']

@@ -1,18 +1,19 @@
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { createDeferred } from '../../src/base/deferred.ts'
 import { challengeTarget, cnameTarget } from '../../src/gateway/records/dns-target.ts'
-import { hasChromium, launchChromium, openPage } from '../helpers/chromium.ts'
+import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
 import { agentWithEndpoint } from '../helpers/connected-agent.ts'
 import {
   button,
+  DESK,
   dialogButton,
   expectGoodView,
   field,
   goTo,
   heading,
+  PHONE,
   signIn,
-  WIDTHS,
 } from '../helpers/console-page.ts'
 import { startDnsServer } from '../helpers/dns-server.ts'
 import { startManagementApi } from '../helpers/management-client.ts'
@@ -39,13 +40,12 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
   let browser: Browser
 
   beforeAll(async () => {
-    browser = await launchChromium()
+    browser = await sharedChromium()
   })
-  afterAll(() => browser.close())
 
-  it.each(WIDTHS)('says in empty views what to do next at %i px', async (width) => {
+  it('says in empty views what to do next', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, width, baseUrl)
+    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
     await signIn(page, key)
     await page.getByText('Connect a device in four steps.').waitFor()
     for (const [view, title] of [
@@ -62,7 +62,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('is used by keyboard alone', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     const { keyboard } = page
     const focused = () => page.evaluate<string>('document.activeElement.innerText')
     const tabTo = async (name: string) => {
@@ -107,7 +107,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('updates figures in place and leaves alone what somebody looks at', async () => {
     const { baseUrl, key, online, offline } = await startManagementApi()
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     await page.clock.install()
     const { agent, traffic } = agentWithEndpoint('2')
     await online(agent)
@@ -139,46 +139,43 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     expect(await policy.count()).toBe(0)
   })
 
-  it.each(WIDTHS)(
-    'shows who changed what, and what is asked for of it, at %i px',
-    async (width) => {
-      const { baseUrl, key, call } = await startManagementApi()
-      const { page, complaints } = await openPage(browser, width, baseUrl)
-      await signIn(page, key)
-      const { body } = await call('POST', '/bot_users', { body: { name: 'press-1' } })
-      await call('PATCH', `/bot_users/${body.id}`, { body: { active: false } })
-      await call('POST', '/bot_users', { body: { name: 'press-1' } })
-      await goTo(page, 'Audit')
-      await heading(page, 'session.create').waitFor()
-      expect(await page.getByRole('listitem').count()).toBe(4)
-      await page.getByText('ERR_NGROK_4112').waitFor()
-      await page.getByText('active: true → false').waitFor()
-      await page.getByText('test (API key, in this console)').waitFor()
-      await expectGoodView(page, 'audit')
-      await page.getByLabel('Action').fill('bot_user')
-      await page.getByLabel('Result').selectOption('Changed')
-      await button(page, 'Show').click()
-      await heading(page, 'session.create').waitFor({ state: 'detached' })
-      expect(await page.getByRole('listitem').count()).toBe(2)
-      await page.getByLabel('Who').fill('nobody "quoted"')
-      await button(page, 'Show').click()
-      await page.getByText('No entries').waitFor()
-      await page.getByLabel('Who').fill('')
-      await page.getByLabel('Since').fill('2029-12-31')
-      await page.getByLabel('Until').fill('2030-01-02')
-      await button(page, 'Show').click()
-      await heading(page, 'bot_user.update').waitFor()
-      await page.getByLabel('Until').fill('2029-12-30')
-      await button(page, 'Show').click()
-      await page.getByText('No entries').waitFor()
-      await expectGoodView(page, 'audit-choice')
-      expect(complaints).toEqual([])
-    },
-  )
+  it('shows who changed what, and what is asked for of it', async () => {
+    const { baseUrl, key, call } = await startManagementApi()
+    const { page, complaints } = await openPage(browser, DESK, baseUrl)
+    await signIn(page, key)
+    const { body } = await call('POST', '/bot_users', { body: { name: 'press-1' } })
+    await call('PATCH', `/bot_users/${body.id}`, { body: { active: false } })
+    await call('POST', '/bot_users', { body: { name: 'press-1' } })
+    await goTo(page, 'Audit')
+    await heading(page, 'session.create').waitFor()
+    expect(await page.getByRole('listitem').count()).toBe(4)
+    await page.getByText('ERR_NGROK_4112').waitFor()
+    await page.getByText('active: true → false').waitFor()
+    await page.getByText('test (API key, in this console)').waitFor()
+    await expectGoodView(page, 'audit')
+    await page.getByLabel('Action').fill('bot_user')
+    await page.getByLabel('Result').selectOption('Changed')
+    await button(page, 'Show').click()
+    await heading(page, 'session.create').waitFor({ state: 'detached' })
+    expect(await page.getByRole('listitem').count()).toBe(2)
+    await page.getByLabel('Who').fill('nobody "quoted"')
+    await button(page, 'Show').click()
+    await page.getByText('No entries').waitFor()
+    await page.getByLabel('Who').fill('')
+    await page.getByLabel('Since').fill('2029-12-31')
+    await page.getByLabel('Until').fill('2030-01-02')
+    await button(page, 'Show').click()
+    await heading(page, 'bot_user.update').waitFor()
+    await page.getByLabel('Until').fill('2029-12-30')
+    await button(page, 'Show').click()
+    await page.getByText('No entries').waitFor()
+    await expectGoodView(page, 'audit-choice')
+    expect(complaints).toEqual([])
+  })
 
-  it.each(WIDTHS)('shows cloud endpoints below the devices at %i px', async (width) => {
+  it('shows cloud endpoints below the devices', async () => {
     const { baseUrl, key, cloudEndpoints, registrar } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, width, baseUrl)
+    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
     await page.clock.install()
     await signIn(page, key)
     await page.getByText('No devices yet').waitFor()
@@ -216,9 +213,9 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     expect(complaints).toEqual([])
   })
 
-  it.each(WIDTHS)('shows a device with what is known of it at %i px', async (width) => {
+  it('shows a device with what is known of it', async () => {
     const { baseUrl, key, online, clock, devices, call } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, width, baseUrl)
+    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
     await page.clock.install()
     const { agent, traffic } = agentWithEndpoint('2')
     const session = await online(agent)
@@ -254,7 +251,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     expect(complaints).toEqual([])
   })
 
-  it.each(WIDTHS)('finds one of a thousand devices, at %i px', async (width) => {
+  it('finds one of a thousand devices', async () => {
     const { baseUrl, key, devices, clock } = await startManagementApi()
     for (let n = 1; n <= 1_000; n += 1) {
       const { agent } = agentWithEndpoint(String(n))
@@ -266,7 +263,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     for (const device of devices.all().filter(({ deviceId }) => deviceId?.endsWith('7'))) {
       await devices.save({ ...device, tags: ['sevens'] })
     }
-    const { page, complaints } = await openPage(browser, width, baseUrl)
+    const { page, complaints } = await openPage(browser, DESK, baseUrl)
     await page.clock.install()
     await signIn(page, key)
     const status = page.getByRole('main').getByRole('status')
@@ -313,10 +310,10 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     expect(complaints).toEqual([])
   })
 
-  it.each(WIDTHS)('makes, tries out and deletes a webhook at %i px', async (width) => {
+  it('makes, tries out and deletes a webhook', async () => {
     const { baseUrl, key, webhooks } = await startManagementApi({ mayDial: () => true })
     const receiver = await startReceiver((count) => (count === 0 ? 204 : 503))
-    const { page, complaints } = await openPage(browser, width, baseUrl)
+    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Webhooks')
     await page.getByText('No webhooks').waitFor()
@@ -368,7 +365,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('shows long lists page by page, and what went wrong above them', async () => {
     const { baseUrl, key, issuer } = await startManagementApi()
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     for (let n = 0; n <= 25; n += 1) await issuer.createBotUser({ name: `door ${n}` })
     await signIn(page, key)
     await goTo(page, 'Bot users')
@@ -386,7 +383,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('names owners, however many bot users there are', async () => {
     const { baseUrl, key, issuer } = await startManagementApi()
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     const { id: ownerId } = await issuer.createBotUser({ name: 'the oldest' })
     await issuer.createApiKey({ name: 'viewer', ownerId })
     await Promise.all(
@@ -400,7 +397,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('shows a page once, however often somebody asks for more', async () => {
     const { baseUrl, key, issuer } = await startManagementApi()
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     for (let n = 0; n <= 25; n += 1) await issuer.createBotUser({ name: `door ${n}` })
     await signIn(page, key)
     await goTo(page, 'Bot users')
@@ -427,7 +424,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await issuer.createBotUser({ name: 'Press 7' })
     await issuer.createCredential({ description: 'Hall 3' })
     await online(agentWithEndpoint('2').agent)
-    const { page, complaints } = await openPage(browser, 1280, baseUrl)
+    const { page, complaints } = await openPage(browser, DESK, baseUrl)
     await signIn(page, (await issuer.createApiKey({ name: 'viewer', scope: 'read' })).token)
     for (const [view, shown] of VIEWS_WITH_CHANGES) {
       await goTo(page, view)
@@ -452,7 +449,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
   it('offers bot users to be looked at alone to a key of one of them', async () => {
     const { baseUrl, issuer } = await startManagementApi()
     const { id: ownerId } = await issuer.createBotUser({ name: 'Press 7' })
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     await signIn(page, (await issuer.createApiKey({ name: 'press', ownerId })).token)
     await goTo(page, 'Bot users')
     await heading(page, 'Press 7').waitFor()
@@ -463,7 +460,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('shows the devices for an address that leads nowhere', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, 1280, baseUrl)
+    const { page, complaints } = await openPage(browser, DESK, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Domains')
     await page.goto('/console/#/constructor')
@@ -473,7 +470,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('says so when the gateway takes the question and never answers', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     await page.clock.install()
     await signIn(page, key)
     const arrived = createDeferred()
@@ -489,7 +486,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('leaves the form for signing in alone when a late answer says that the session is over', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     const arrived = createDeferred()
     const released = createDeferred()
     await page.route('**/console/api/device_rows', async (route) => {
@@ -511,7 +508,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('waits for the outcome of what is under way', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     const arrived = createDeferred()
     const released = createDeferred()
     await page.route('**/console/api/credentials', async (route) => {
@@ -535,7 +532,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('asks for a key again when the session is over, and forgets what it showed', async () => {
     const { baseUrl, key, issuer, apiKeys } = await startManagementApi()
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     await signIn(page, key)
     await goTo(page, 'API keys')
     const [apiKey] = apiKeys.page({ limit: 1 })
@@ -553,7 +550,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     const { baseUrl, key, registrar, status, clock } = await startManagementApi({
       dnsServers: [await startDnsServer(records)],
     })
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     const domain = await registrar.reserve({ domain: '*.site.test' })
     records['dns-check.site.test'] = cnameTarget(domain, 'gateway.test')
     records['_acme-challenge.site.test'] = challengeTarget(domain, 'gateway.test')
@@ -572,9 +569,9 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     expect(await page.getByText('Found', { exact: true }).count()).toBe(0)
   })
 
-  it.each(WIDTHS)('has room for the longest names at %i px', async (width) => {
+  it('has room for the longest names', async () => {
     const { baseUrl, key, issuer, registrar, online } = await startManagementApi()
-    const { page } = await openPage(browser, width, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     const name = 'w'.repeat(255)
     const { id } = await issuer.createBotUser({ name })
     await issuer.createCredential({
@@ -608,7 +605,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('moves nothing for people who asked for less motion', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page } = await openPage(browser, 1280, baseUrl)
+    const { page } = await openPage(browser, DESK, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Bot users')
     const animations = async (reducedMotion: 'reduce' | 'no-preference') => {
@@ -626,7 +623,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('shows what devices call themselves as text', async () => {
     const { baseUrl, key, issuer } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, 1280, baseUrl)
+    const { page, complaints } = await openPage(browser, DESK, baseUrl)
     const name = '<img src=x onerror=alert(1)>'
     await issuer.createBotUser({ name })
     await signIn(page, key)

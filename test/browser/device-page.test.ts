@@ -2,17 +2,18 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import type { FindingView } from '../../src/api/diagnosis/doctor.ts'
 import { API_TOKEN, startApi } from '../api/started-api.ts'
-import { hasChromium, launchChromium, openPage } from '../helpers/chromium.ts'
+import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
 import {
   button,
+  DESK,
   dialogButton,
   expectGoodView,
   field,
   goTo,
-  WIDTHS,
+  PHONE,
 } from '../helpers/console-page.ts'
 import { sendRequest } from '../helpers/serve-http.ts'
 
@@ -41,94 +42,90 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
   let browser: Browser
 
   beforeAll(async () => {
-    browser = await launchChromium()
+    browser = await sharedChromium()
   })
-  afterAll(() => browser.close())
 
-  it.each(WIDTHS)(
-    'leads from a code to a tunnel, the doctor and the log at %i px',
-    async (width) => {
-      const api = await startApi()
-      const baseUrl = `http://127.0.0.1:${api.port}`
-      const { page, complaints } = await openPage(browser, width, baseUrl)
+  it('leads from a code to a tunnel, the doctor and the log', async () => {
+    const api = await startApi()
+    const baseUrl = `http://127.0.0.1:${api.port}`
+    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
 
-      await page.goto('/')
-      await page.getByLabel('One-time code').fill('wrong-code-0000')
-      await button(page, 'Sign in').click()
-      await page.getByRole('alert').getByText('The code is wrong or has expired').waitFor()
-      await expectGoodView(page, 'device-sign-in')
-      await page.getByText('Use an API token instead').click()
-      await expectGoodView(page, 'device-sign-in-token')
+    await page.goto('/')
+    await page.getByLabel('One-time code').fill('wrong-code-0000')
+    await button(page, 'Sign in').click()
+    await page.getByRole('alert').getByText('The code is wrong or has expired').waitFor()
+    await expectGoodView(page, 'device-sign-in')
+    await page.getByText('Use an API token instead').click()
+    await expectGoodView(page, 'device-sign-in-token')
 
-      const code = api.codes.create().code.reveal()
-      await page.goto('about:blank')
-      await page.goto(`/page/#code=${code}`)
-      await page.getByRole('heading', { name: 'No tunnels', exact: true }).waitFor()
-      expect(page.url()).toBe(`${baseUrl}/page/`)
-      await expectGoodView(page, 'device-empty')
+    const code = api.codes.create().code.reveal()
+    await page.goto('about:blank')
+    await page.goto(`/page/#code=${code}`)
+    await page.getByRole('heading', { name: 'No tunnels', exact: true }).waitFor()
+    expect(page.url()).toBe(`${baseUrl}/page/`)
+    await expectGoodView(page, 'device-empty')
 
-      await button(page, 'Add a tunnel').click()
-      await field(page, 'Public name').fill('not a name')
-      await field(page, 'Service on this device').fill('localhost:8001')
-      await dialogButton(page, 'Add tunnel').click()
-      await page.getByRole('alert').getByText('domain').waitFor()
-      await expectGoodView(page, 'device-add-refused')
-      await field(page, 'Public name').fill('cam.site.test')
-      await page.getByText('Traffic policy').first().click()
-      await field(page, 'Traffic policy').fill('on_http_request: [{actions: [{type: deny}]}]')
-      await dialogButton(page, 'Add tunnel').click()
-      const link = page.getByRole('link', { name: 'https://cam.site.test' })
-      await link.waitFor()
-      expect(api.agent.list()[0]?.spec.policy).toEqual({
-        on_http_request: [{ actions: [{ type: 'deny' }] }],
-      })
-      await api.agent.create({
-        protocol: 'http',
-        domain: 'press.site.test',
-        forwardsTo: 'localhost:9',
-        policy: null,
-      })
-      await page.getByText('not responding').first().waitFor()
-      await expectGoodView(page, 'device-tunnels')
+    await button(page, 'Add a tunnel').click()
+    await field(page, 'Public name').fill('not a name')
+    await field(page, 'Service on this device').fill('localhost:8001')
+    await dialogButton(page, 'Add tunnel').click()
+    await page.getByRole('alert').getByText('domain').waitFor()
+    await expectGoodView(page, 'device-add-refused')
+    await field(page, 'Public name').fill('cam.site.test')
+    await page.getByText('Traffic policy').first().click()
+    await field(page, 'Traffic policy').fill('on_http_request: [{actions: [{type: deny}]}]')
+    await dialogButton(page, 'Add tunnel').click()
+    const link = page.getByRole('link', { name: 'https://cam.site.test' })
+    await link.waitFor()
+    expect(api.agent.list()[0]?.spec.policy).toEqual({
+      on_http_request: [{ actions: [{ type: 'deny' }] }],
+    })
+    await api.agent.create({
+      protocol: 'http',
+      domain: 'press.site.test',
+      forwardsTo: 'localhost:9',
+      policy: null,
+    })
+    await page.getByText('not responding').first().waitFor()
+    await expectGoodView(page, 'device-tunnels')
 
-      api.service.goAway()
-      await page.getByText('waiting').first().waitFor()
-      await expectGoodView(page, 'device-offline')
-      await page.getByRole('button', { name: 'Remove press.site.test' }).click()
-      await expectGoodView(page, 'device-remove')
-      await dialogButton(page, 'Remove tunnel').click()
-      await page
-        .getByRole('button', { name: 'Remove press.site.test' })
-        .waitFor({ state: 'detached' })
-      expect(api.agent.list()).toHaveLength(1)
+    api.service.goAway()
+    await page.getByText('waiting').first().waitFor()
+    await expectGoodView(page, 'device-offline')
+    await page.getByRole('button', { name: 'Remove press.site.test' }).click()
+    await expectGoodView(page, 'device-remove')
+    await dialogButton(page, 'Remove tunnel').click()
+    await page
+      .getByRole('button', { name: 'Remove press.site.test' })
+      .waitFor({ state: 'detached' })
+    expect(api.agent.list()).toHaveLength(1)
 
-      api.doctor.findings = FINDINGS
-      await goTo(page, 'Doctor')
-      await button(page, 'Run checks').click()
-      await page.getByText('1 check failed. Start with the first.').waitFor()
-      await expectGoodView(page, 'device-doctor')
-      api.doctor.findings = FINDINGS.slice(0, 2)
-      await button(page, 'Run checks').click()
-      await page.getByText('All checks passed.').waitFor()
+    api.doctor.findings = FINDINGS
+    await goTo(page, 'Doctor')
+    await button(page, 'Run checks').click()
+    await page.getByText('1 check failed. Start with the first.').waitFor()
+    await expectGoodView(page, 'device-doctor')
+    api.doctor.findings = FINDINGS.slice(0, 2)
+    await button(page, 'Run checks').click()
+    await page.getByText('All checks passed.').waitFor()
 
-      await goTo(page, 'Log')
-      api.log.error({ reason: 'network' }, '<b>canary</b> line')
-      const line = page.getByText('<b>canary</b> line')
-      await line.waitFor()
-      await expectGoodView(page, 'device-log')
-      await page.getByLabel('Level').selectOption('error')
-      await page.getByText('page session opened').waitFor({ state: 'detached' })
-      await page.getByLabel('Contains').fill('nothing like it')
-      await page.getByText('No matching lines.').waitFor()
+    await goTo(page, 'Log')
+    api.log.error({ reason: 'network' }, '<b>canary</b> line')
+    const line = page.getByText('<b>canary</b> line')
+    await line.waitFor()
+    await expectGoodView(page, 'device-log')
+    await page.getByLabel('Level').selectOption('error')
+    await page.getByText('page session opened').waitFor({ state: 'detached' })
+    await page.getByLabel('Contains').fill('nothing like it')
+    await page.getByText('No matching lines.').waitFor()
 
-      await button(page, 'Sign out').click()
-      await page.getByText('You are signed out.').waitFor()
-      expect(await page.evaluate('document.cookie')).toBe('')
-      expect(complaints).toEqual([])
-    },
-  )
+    await button(page, 'Sign out').click()
+    await page.getByText('You are signed out.').waitFor()
+    expect(await page.evaluate('document.cookie')).toBe('')
+    expect(complaints).toEqual([])
+  })
 
-  it.each(WIDTHS)('looks into a tunnel for some minutes at %i px', async (width) => {
+  it('looks into a tunnel for some minutes', async () => {
     const service = createServer(async (request, response) => {
       response.setHeader('content-type', 'application/json')
       response.statusCode = request.url?.startsWith('/missing') ? 404 : 200
@@ -150,7 +147,7 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
       const at = { port: Number(new URL(url).port) }
       return sendRequest(at, { path, method, headers, ...(body && { body }) })
     }
-    const { page, complaints } = await openPage(browser, width, `http://127.0.0.1:${api.port}`)
+    const { page, complaints } = await openPage(browser, DESK, `http://127.0.0.1:${api.port}`)
     await page.goto(`/page/#code=${api.codes.create().code.reveal()}`)
     await page.getByRole('link', { name: 'Inspect cam.site.test' }).click()
     await page.getByRole('heading', { name: 'cam.site.test', level: 1 }).waitFor()
@@ -170,7 +167,9 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
     await expectGoodView(page, 'device-inspect')
     // Where there is no room beside the list, what was chosen opens in its place.
     const chosen = page.getByRole('listitem').filter({ has: page.getByLabel('Request details') })
-    expect(await chosen.count()).toBe(width < 768 ? 1 : 0)
+    expect(await chosen.count()).toBe(0)
+    await page.setViewportSize({ width: PHONE, height: 800 })
+    await expect.poll(() => chosen.count()).toBe(1)
     await button(page, 'Send again').click()
     await page.getByText('sent again, copy of 3').waitFor()
     await page.getByLabel('Filter').fill('get 404')
@@ -185,7 +184,7 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
 
   it('is used by keyboard alone', async () => {
     const api = await startApi()
-    const { page } = await openPage(browser, 1280, `http://127.0.0.1:${api.port}`)
+    const { page } = await openPage(browser, DESK, `http://127.0.0.1:${api.port}`)
     const { keyboard } = page
     const focused = () => page.evaluate<string>('document.activeElement.innerText')
     const tabTo = async (name: string) => {
@@ -228,7 +227,7 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
   it('offers nobody a change who may only read', async () => {
     const api = await startApi()
     const reader = api.tokens.create({ name: 'viewer', scope: 'read', expiresAt: null })
-    const { page } = await openPage(browser, 1280, `http://127.0.0.1:${api.port}`)
+    const { page } = await openPage(browser, DESK, `http://127.0.0.1:${api.port}`)
     await api.agent.create({
       protocol: 'http',
       domain: 'cam.site.test',
@@ -249,7 +248,7 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
 
   it('says that a code in the address is over, and that the agent is silent', async () => {
     const api = await startApi()
-    const { page } = await openPage(browser, 360, `http://127.0.0.1:${api.port}`)
+    const { page } = await openPage(browser, PHONE, `http://127.0.0.1:${api.port}`)
     await page.goto('/page/#code=0000-0000-0000')
     await page.getByText('The code in this address has expired.').waitFor()
     await page.getByText('Use an API token instead').click()

@@ -1,13 +1,14 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { hasChromium, launchChromium, openPage } from '../helpers/chromium.ts'
+import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
 import {
   button,
+  DESK,
   dialogButton,
   expectGoodView,
   goTo,
+  PHONE,
   signIn,
-  WIDTHS,
 } from '../helpers/console-page.ts'
 import { GatewayCluster } from '../helpers/gateway-cluster.ts'
 import { managed } from '../helpers/managed-gateway.ts'
@@ -21,11 +22,10 @@ describe.runIf(hasChromium && hasPostgres)('the nodes of the console', () => {
   let browser: Browser
   let postgres: TestPostgres
   beforeAll(async () => {
-    browser = await launchChromium()
+    browser = await sharedChromium()
     postgres = await TestPostgres.shared()
   })
   afterAll(async () => {
-    await browser?.close()
     await postgres?.remove()
   })
 
@@ -37,56 +37,40 @@ describe.runIf(hasChromium && hasPostgres)('the nodes of the console', () => {
     for (const name of ['press', 'oven', 'lathe']) await bind(session, `${name}.site.test`)
     const { apiKey } = await managed(one)
     const baseUrl = `http://127.0.0.1:${one.addresses.api?.port}`
-    const open = async (width: number) => {
-      const { page, complaints } = await openPage(browser, width, baseUrl)
-      await signIn(page, apiKey)
-      await goTo(page, 'Nodes')
-      await page.getByText('3 endpoints, 1 agent, 100 %').waitFor()
-      return { page, complaints }
-    }
-    const pages = await Promise.all(WIDTHS.map(open))
-    const expectGood = async (name: string) => {
-      for (const { page } of pages) await expectGoodView(page, name)
-    }
-    for (const { page } of pages) {
-      await expect.poll(() => page.getByText('Live', { exact: true }).count()).toBe(2)
-    }
+    const { page, complaints } = await openPage(browser, DESK, baseUrl)
+    await signIn(page, apiKey)
+    await goTo(page, 'Nodes')
+    await page.getByText('3 endpoints, 1 agent, 100 %').waitFor()
+    await expect.poll(() => page.getByText('Live', { exact: true }).count()).toBe(2)
     // Both have the name of this machine.
-    const drains = pages[0]?.page.getByRole('button', { name: /^Drain/ })
-    const names = await drains?.evaluateAll((all) => all.map((it) => it.getAttribute('aria-label')))
+    const drains = page.getByRole('button', { name: /^Drain/ })
+    const names = await drains.evaluateAll((all) => all.map((it) => it.getAttribute('aria-label')))
     expect(new Set(names).size).toBe(2)
-    expect(new Set(await pages[0]?.page.locator('.site-name').allTextContents()).size).toBe(2)
-    await expectGood('nodes')
-    const [{ page }] = pages as [(typeof pages)[number]]
+    expect(new Set(await page.locator('.site-name').allTextContents()).size).toBe(2)
+    await expectGoodView(page, 'nodes')
     // The newest stands first: that is the one that has joined.
     await page
       .getByRole('button', { name: /^Drain/ })
       .first()
       .click()
     await dialogButton(page, 'Drain').click()
-    for (const at of pages) {
-      await at.page
-        .getByText('Drained. You can stop this gateway without affecting visitors.')
-        .waitFor()
-    }
-    await expectGood('nodes-draining')
+    await page.getByText('Drained. You can stop this gateway without affecting visitors.').waitFor()
+    await expectGoodView(page, 'nodes-draining')
     await page.getByRole('button', { name: /^Cancel drain/ }).click()
     await page.getByText('Draining', { exact: true }).waitFor({ state: 'detached' })
     await two.gateway.stop()
-    for (const at of pages) await at.page.getByText('Stopped', { exact: true }).waitFor()
-    await expectGood('nodes-gone')
+    await page.getByText('Stopped', { exact: true }).waitFor()
+    await expectGoodView(page, 'nodes-gone')
     await page.getByRole('button', { name: /^Forget/ }).click()
     await dialogButton(page, 'Forget gateway').click()
-    for (const at of pages) {
-      await at.page.getByText('Stopped', { exact: true }).waitFor({ state: 'detached' })
-      expect(await at.page.getByRole('button', { name: /^Forget/ }).count()).toBe(0)
-    }
-    for (const { complaints } of pages) expect(complaints).toEqual([])
+    await page.getByText('Stopped', { exact: true }).waitFor({ state: 'detached' })
+    expect(await page.getByRole('button', { name: /^Forget/ }).count()).toBe(0)
+    expect(complaints).toEqual([])
   })
 
   it('are one without any button where a gateway is alone', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, 360, baseUrl)
+    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Nodes')
     await page.getByText('Live', { exact: true }).waitFor()

@@ -1,9 +1,9 @@
 import type { Browser } from 'playwright-core'
 import { toString as drawQrCode } from 'qrcode'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { formatListenAddress } from '../../src/base/listen-address.ts'
 import { Secret } from '../../src/base/secret.ts'
-import { hasChromium, launchChromium, openPage } from '../helpers/chromium.ts'
+import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
 import {
   button,
   dialogButton,
@@ -11,8 +11,8 @@ import {
   field,
   goTo,
   heading,
+  PHONE,
   signIn,
-  WIDTHS,
 } from '../helpers/console-page.ts'
 import { startDnsServer } from '../helpers/dns-server.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -24,11 +24,10 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
   let browser: Browser
 
   beforeAll(async () => {
-    browser = await launchChromium()
+    browser = await sharedChromium()
   })
-  afterAll(() => browser.close())
 
-  it.each(WIDTHS)('leads from a domain to a device at %i px', async (width) => {
+  it('leads from a domain to a device', async () => {
     const zone: Record<string, string> = {}
     const site = await startGateway({
       apiListen: { host: '127.0.0.1', port: 0 },
@@ -39,7 +38,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     if (!addresses.api) throw new Error('the management API is not served')
     const key = await gateway.provisionApiKey({ description: 'Site office' })
     const baseUrl = `http://${formatListenAddress(addresses.api)}`
-    const { page, complaints } = await openPage(browser, width, baseUrl)
+    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
 
     await page.goto('/')
     await page.getByLabel('API key').fill('nonsense')

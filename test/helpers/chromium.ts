@@ -26,6 +26,14 @@ export function launchChromium(flags: readonly string[] = []): Promise<Browser> 
   return chromium.launch({ executablePath: CHROMIUM, args: [...FLAGS, ...flags] })
 }
 
+let shared: Promise<Browser> | undefined
+
+/** One browser for all test files of a worker, ended with it: each page has a profile of its own. */
+export function sharedChromium(): Promise<Browser> {
+  shared ??= launchChromium()
+  return shared
+}
+
 export interface OpenPage {
   readonly page: Page
   /** What the browser complained about: errors, refused content, requests to other origins. */
@@ -59,11 +67,12 @@ export async function openPage(browser: Browser, width: number, baseUrl: string)
 
 /** Everything serious that axe finds in the page as it stands, in both color schemes. */
 export async function accessibilityFindings(page: Page): Promise<string[]> {
-  await page.evaluate(AXE)
-  const inScheme = async (colorScheme: ColorScheme, options: object) => {
+  if (!(await page.evaluate<boolean>("'axe' in window"))) await page.evaluate(AXE)
+  const inScheme = async (colorScheme: ColorScheme, rules: object) => {
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+    const options = JSON.stringify({ ...rules, resultTypes: ['violations'] })
     return page.evaluate<string[]>(
-      `axe.run(document, ${JSON.stringify(options)}).then(({ violations }) => violations
+      `axe.run(document, ${options}).then(({ violations }) => violations
         .filter(({ impact }) => impact === 'serious' || impact === 'critical')
         .flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) =>
           '${colorScheme}: ' + id + ' ' + target + ' ' + failureSummary)))`,

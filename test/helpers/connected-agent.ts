@@ -2,6 +2,9 @@ import type { ConnectedAgent } from '../../src/gateway/endpoints/connected-agent
 import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
 import { PolicyBench } from './policy-exchange.ts'
 
+/** Without rules, and the same for all endpoints: each clock costs a language of its own. */
+const { policy: NO_POLICY } = new PolicyBench(null)
+
 /** An agent that is connected in name only; ids are padded so that they sort like `suffix`. */
 export function connectedAgent(suffix: string, change: Partial<ConnectedAgent> = {}) {
   const agent: ConnectedAgent = {
@@ -45,7 +48,7 @@ export function agentWithEndpoint(suffix: string) {
     protocol: 'https',
     forwardsTo: 'localhost:80',
     trafficPolicy: '{"on_http_request":[]}',
-    policy: new PolicyBench(null).policy,
+    policy: NO_POLICY,
     metadata: '',
     sessionId: `ts_${suffix.padStart(27, '0')}`,
     openedAt: 0,

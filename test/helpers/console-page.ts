@@ -3,14 +3,18 @@ import { expect } from 'vitest'
 import type { Secret } from '../../src/base/secret.ts'
 import { accessibilityFindings, overflow, takePictures } from './chromium.ts'
 
-/** A phone, and a desk. */
-export const WIDTHS = [360, 1280]
+export const PHONE = 360
+export const DESK = 1280
 
-/** What holds for every view: nothing serious for axe, nothing beside the window. */
+/** What holds for every view: nothing serious for axe, nothing beside the window of a phone or of a desk. */
 export async function expectGoodView(page: Page, name: string) {
   await takePictures(page, name)
   expect(await accessibilityFindings(page), name).toEqual([])
-  expect(await overflow(page), name).toBeLessThanOrEqual(0)
+  const own = page.viewportSize() ?? expect.fail('the page has no size')
+  for (const width of [own.width === PHONE ? DESK : PHONE, own.width]) {
+    await page.setViewportSize({ ...own, width })
+    expect(await overflow(page), `${name} at ${width} px`).toBeLessThanOrEqual(0)
+  }
 }
 
 export async function signIn(page: Page, key: Secret) {
