@@ -4,6 +4,7 @@ import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import type { Database } from '../store/database.ts'
 import type { Connector } from './connector.ts'
+import type { PolicyProcess } from './policies/policy-process.ts'
 import type { AgentTimings } from './timings.ts'
 import type { ForwardRulesOptions } from './upstreams/forward-rules.ts'
 import type { UpstreamDefaults } from './upstreams/upstream-options.ts'
@@ -34,6 +35,8 @@ export interface AgentOptions {
   readonly upstream?: UpstreamDefaults
   /** What becomes of policy actions that only the hosted service may know; refused elsewhere. */
   readonly unknownActions?: 'warn' | 'refuse'
+  /** Checks policies; unset: one that the agent starts when it needs it. */
+  readonly policyProcess?: PolicyProcess
   readonly version: string
   readonly log: Logger
   readonly clock: Clock

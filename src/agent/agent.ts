@@ -97,6 +97,7 @@ export class Agent {
     this.#policyChecker = new PolicyChecker({
       service: letsServiceJudge ? 'hosted' : 'embedded',
       log: this.#log,
+      process: options.policyProcess,
     })
     this.#kept = new KeptValues(database)
     this.#publicPort = new PublicPort(this.#kept, this.#log)

@@ -2,6 +2,7 @@ import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { Agent } from '../../src/agent/agent.ts'
 import type { AgentOptions } from '../../src/agent/agent-options.ts'
+import { PolicyProcess } from '../../src/agent/policies/policy-process.ts'
 import type { AgentTimings } from '../../src/agent/timings.ts'
 import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'
 import { systemClock } from '../../src/base/clock.ts'
@@ -41,6 +42,12 @@ export const FAST_TIMINGS: AgentTimings = {
   stopMs: 2_000,
 }
 
+/** One that outlives the agents of a worker: each start costs half a second of the processor. */
+class LastingPolicyProcess extends PolicyProcess {
+  override stop(): void {}
+}
+let policyProcess: LastingPolicyProcess | undefined
+
 type Needed = 'connector' | 'serverAddrs' | 'caCert' | 'authtoken'
 
 /** An agent on a real database in `folder`, not started; stopped with the running test. */
@@ -56,7 +63,9 @@ export function agentInFolder(
     log,
     clock: systemClock,
   })
+  policyProcess ??= new LastingPolicyProcess()
   const agent = new Agent({
+    policyProcess,
     database,
     dataDir: folder,
     own: undefined,

@@ -17,7 +17,7 @@ function tooSlow(cause: DeadlineError): AppError {
 
 export interface PolicyCheckerOptions extends PolicyCheckOptions {
   readonly log: Logger
-  readonly process?: PolicyProcess
+  readonly process?: PolicyProcess | undefined
 }
 
 /** Everything that keeps a document from being used as a policy; empty when nothing does. */
