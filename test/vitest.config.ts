@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
+import { SlowFirst } from './slow-first.ts'
 
 export default defineConfig({
   test: {
@@ -14,8 +15,9 @@ export default defineConfig({
     testTimeout: 180_000,
     hookTimeout: 180_000,
     expect: { poll: { timeout: 60_000 } },
-    // One more than there are cores: most tests wait for sockets, not for the processor.
-    maxWorkers: availableParallelism() + 1,
+    // Two more than there are cores: most tests wait for sockets, not for the processor.
+    maxWorkers: availableParallelism() + 2,
+    sequence: { sequencer: SlowFirst },
     // A worker loads what is tested once, not for each file: a third of the processor time of a run.
     isolate: false,
     coverage: {
