@@ -2,7 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { Specimen, TARGETS } from './corruption.ts'
 import { OWNERS } from './owners.ts'
 
-const RUNS = 40
+const RUNS = 12
 const SEED = 20_260_711
 
 describe.each(Object.entries(OWNERS))('a database of the %s, damaged at random', (_name, owner) => {

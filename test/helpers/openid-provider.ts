@@ -32,6 +32,8 @@ export interface OpenidProvider {
   stop(): Promise<void>
 }
 
+/** A key of RSA takes up to a second; all providers of a worker sign with one. */
+const { privateKey: KEY } = generateKeyPairSync('rsa', { modulusLength: 2_048 })
 const CLIENT_ID = 'devices'
 const CLIENT_SECRET = 'a secret: of 100 % the client'
 
@@ -72,7 +74,6 @@ function createProvider(issuer: string, options: OpenidProviderOptions): Provide
   // It says at length that it keeps what it knows in memory.
   const quiet = [vi.spyOn(console, 'warn'), vi.spyOn(console, 'info')]
   for (const spy of quiet) spy.mockImplementation(() => {})
-  const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2_048 })
   const { authMethod = 'client_secret_basic', users } = options
   return new Provider(issuer, {
     clients: [
@@ -87,7 +88,7 @@ function createProvider(issuer: string, options: OpenidProviderOptions): Provide
     ],
     ...(authMethod !== 'client_secret_basic' && { clientAuthMethods: [authMethod] }),
     cookies: { keys: ['a key of the provider'] },
-    jwks: { keys: [{ ...privateKey.export({ format: 'jwk' }), kid: 'one', use: 'sig' }] },
+    jwks: { keys: [{ ...KEY.export({ format: 'jwk' }), kid: 'one', use: 'sig' }] },
     features: { devInteractions: { enabled: false } },
     interactions: { url: (_: unknown, { uid }: { uid: string }) => `/interaction/${uid}` },
     scopes: ['openid', 'profile', 'email', 'groups', 'offline_access'],

@@ -13,8 +13,8 @@ import { ManualClock } from '../helpers/manual-clock.ts'
 import { createCertificate } from '../helpers/policy-certificate.ts'
 import { compileExpression, createExchange } from '../helpers/policy-exchange.ts'
 
-const EXPRESSIONS = 8_000
-const DOCUMENTS = 2_000
+const EXPRESSIONS = 3_000
+const DOCUMENTS = 700
 
 /** Errors that depend on what a request brings; everything else a check could have seen. */
 const BY_THE_REQUEST = [
