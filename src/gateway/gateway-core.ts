@@ -11,19 +11,17 @@ import { type AllowEntry, mayDial } from '../policy/outbound/outbound-allow.ts'
 import { preparePolicies } from '../policy/policy-language.ts'
 import { lockFolder } from '../store/folder-lock.ts'
 import { AccountSecrets } from './access/account-secrets.ts'
-import { Authority, type BoundName } from './access/authority.ts'
+import { tellOfLostNames } from './access/acl.ts'
+import { Authority, type BoundName, watchCredentials } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
-import { watchCredentials } from './access/credential-watch.ts'
-import { tellOfLostNames } from './access/lost-names.ts'
 import { ALONE, type NameClaims } from './access/name-claims.ts'
-import { tellOfOverlaps } from './access/name-owners.ts'
-import { IssuedIds } from './agents/issued-ids.ts'
+import { tellOfOverlaps } from './access/name-rules.ts'
 import {
   type CredentialLimits,
   DEFAULT_CREDENTIAL_LIMITS,
   SessionTable,
 } from './agents/session-table.ts'
-import { openAcme } from './certificates/acme/open-acme.ts'
+import { openAcme } from './certificates/acme/acme-authority.ts'
 import { CertificateKeeper } from './certificates/certificate-keeper.ts'
 import { CertificateWatch } from './certificates/certificate-watch.ts'
 import type { ClusterNode } from './cluster/cluster-node.ts'
@@ -34,17 +32,17 @@ import { AddrRegistrar, watchAddrs } from './endpoints/addr-registrar.ts'
 import type { AwayName } from './endpoints/away-name.ts'
 import { CloudEndpoints } from './endpoints/cloud-endpoints.ts'
 import { DomainRegistrar, watchDomains } from './endpoints/domain-registrar.ts'
+import { EndpointUrls } from './endpoints/endpoint-host.ts'
 import {
   EndpointPolicies,
   type PlacedStates,
   type PolicyPlace,
+  policyReach,
 } from './endpoints/endpoint-policies.ts'
 import { PoolAffinity } from './endpoints/endpoint-pool.ts'
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts'
-import { EndpointUrls } from './endpoints/endpoint-urls.ts'
 import { KeptLimits } from './endpoints/kept-limits.ts'
 import { KeptNames } from './endpoints/kept-names.ts'
-import { policyReach } from './endpoints/policy-reach.ts'
 import { TcpAddresses } from './endpoints/tcp-addresses.ts'
 import { Ingress } from './ingress/ingress.ts'
 import { AddressOrigins } from './origins/address-origins.ts'
@@ -54,7 +52,7 @@ import {
   gatewayStores,
   openGatewayDatabase,
 } from './records/gateway-database.ts'
-import { IdSource } from './records/resource-id.ts'
+import { IdSource, IssuedIds } from './records/resource-id.ts'
 import { BufferAccount } from './streams/buffer-account.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
 

@@ -1,7 +1,7 @@
 import type { Browser, Page } from 'playwright-core'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { createDeferred } from '../../src/base/deferred.ts'
-import { challengeTarget, cnameTarget } from '../../src/gateway/records/dns-target.ts'
+import { challengeTarget, cnameTarget } from '../../src/gateway/records/domain-name.ts'
 import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
 import { agentWithEndpoint } from '../helpers/connected-agent.ts'
 import {

@@ -1,5 +1,8 @@
-import type { ConnectedAgent } from '../../src/gateway/endpoints/connected-agent.ts'
-import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
+import {
+  type AgentEndpoint,
+  type ConnectedAgent,
+  EndpointTraffic,
+} from '../../src/gateway/endpoints/endpoint.ts'
 import { PolicyBench } from './policy-exchange.ts'
 
 /** Without rules, and the same for all endpoints: each clock costs a language of its own. */

@@ -2,7 +2,7 @@ import { onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import type { LogLevel } from '../../src/base/logger.ts'
 import { type ProxyConfig, TrustedProxies } from '../../src/base/net/trusted-proxies.ts'
-import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
+import { encodeProxyHeader } from '../../src/gateway/agents/control-message.ts'
 import { served } from '../../src/gateway/certificates/certificate-file.ts'
 import {
   type AgentEndpoint,

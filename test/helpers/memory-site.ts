@@ -1,5 +1,5 @@
 import type { LogLevel } from '../../src/base/logger.ts'
-import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
+import { encodeProxyHeader } from '../../src/gateway/agents/control-message.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
 import {
   EndpointRegistry,

@@ -1,4 +1,4 @@
-import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
+import { encodeProxyHeader } from '../../src/gateway/agents/control-message.ts'
 import type {
   NoStreamReason,
   Pace,

@@ -13,8 +13,22 @@ import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { idOfToken, isResourceId } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { Acl } from './acl.ts'
-import { NameOwners } from './name-owners.ts'
-import type { NameUse } from './name-rules.ts'
+import { NameOwners, type NameUse } from './name-rules.ts'
+
+/**
+ * Calls `listener` with the id of each credential that was changed or deleted, itself or with its owner,
+ * whoever did it: what it no longer allows has to end.
+ */
+export function watchCredentials(
+  { credentials, botUsers }: { credentials: CredentialStore; botUsers: BotUserStore },
+  listener: (credentialId: string) => void,
+): void {
+  credentials.onChange(({ before }) => before && listener(before.id))
+  botUsers.onChange(({ before, after }) => {
+    if (!before || !after || before.active === after.active) return
+    for (const id of credentials.idsOfOwner(after.id)) listener(id)
+  })
+}
 
 /** Compared with when there is no such credential, so that the answer takes as long. */
 const NO_HASH = hashToken('')

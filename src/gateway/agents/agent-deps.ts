@@ -8,10 +8,10 @@ import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { AccountQuotas } from '../records/account-quotas.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
+import type { IssuedIds } from '../records/resource-id.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { Binder } from './binder.ts'
 import type { LeastClientVersions } from './client-versions.ts'
-import type { IssuedIds } from './issued-ids.ts'
 import type { SessionTable } from './session-table.ts'
 
 /** Sizes and times that a single agent connection keeps to. */

@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { Heartbeat } from '../../muxado/heartbeat.ts'
 import type { Session } from '../../muxado/session.ts'
-import type { AgentIdentity } from '../endpoints/connected-agent.ts'
+import type { AgentIdentity } from '../endpoints/endpoint.ts'
 import type { AgentLimits } from './agent-deps.ts'
 
 /** After that, or four round trips, an agent that owes an echo is silent. */

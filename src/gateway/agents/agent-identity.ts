@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import type { AgentIdentity } from '../endpoints/connected-agent.ts'
+import type { AgentIdentity } from '../endpoints/endpoint.ts'
 import type { Credential } from '../records/credential-store.ts'
 import { isResourceId } from '../records/resource-id.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'

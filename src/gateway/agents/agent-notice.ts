@@ -1,9 +1,45 @@
 import * as z from 'zod'
+import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
-import { upstreamNoticeIn } from './upstream-notice.ts'
 
 /** What an agent of ours and the gateway say beyond the SDK stands in texts, below this key. */
 const MARK = 'device-agent'
+/** Nobody waits longer for the begin of an answer. */
+const MAX_SECONDS = 3_600
+
+const UpstreamPart = z.object({
+  [MARK]: z.object({
+    upstream: z.object({
+      timeout_s: z.number().int().min(1).max(MAX_SECONDS).optional(),
+      proxy_protocol: z.literal([1, 2]).optional(),
+      max_connections: z.number().int().min(1).optional(),
+    }),
+  }),
+})
+
+/** What an agent of ours says of the service behind an endpoint. */
+interface UpstreamNotice {
+  /** How long it may take to begin an answer. */
+  readonly answerMs: number | undefined
+  /** Each connection begins with this version of the PROXY header, of which the SDK knows nothing. */
+  readonly proxyProtocol: ProxyProtocol | undefined
+  /** How many connections the service takes at once. */
+  readonly maxConnections: number | undefined
+}
+
+/**
+ * Reads it from the metadata of a bind: `{"device-agent":{"upstream":{"timeout_s":60,"proxy_protocol":2}}}`.
+ * Undefined where nothing of that kind is said.
+ */
+export function upstreamNoticeIn(metadata: string): UpstreamNotice | undefined {
+  const { data } = UpstreamPart.safeParse(readMarked(metadata))
+  if (!data) return undefined
+  const { upstream } = data[MARK]
+  const { timeout_s: seconds, proxy_protocol: proxyProtocol } = upstream
+  const { max_connections: maxConnections } = upstream
+  return { answerMs: seconds && seconds * 1_000, proxyProtocol, maxConnections }
+}
+
 /** A drain waits no longer, whatever is asked for. */
 const MAX_DRAIN_MS = 60_000
 /** The text of an Update command; the agent ignores a text above 4,096. */
@@ -68,6 +104,7 @@ export function awaitedNotice(due: Set<string>): object {
 const awaitedText = (hosts: readonly string[]) => JSON.stringify({ [MARK]: { awaited: hosts } })
 
 function readMarked(metadata: string): unknown {
+  // Most have none, and what is no JSON is an error with a stack.
   if (!metadata.includes(MARK)) return undefined
   try {
     const value = JSON.parse(metadata)

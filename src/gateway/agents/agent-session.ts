@@ -4,20 +4,20 @@ import { call, notify } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
 import { HeldByLegError } from '../access/name-claims.ts'
 import type { AwayName } from '../endpoints/away-name.ts'
-import type {
-  AgentCommand,
-  AgentIdentity,
-  Duplicate,
-  RefusedEndpoint,
-  SessionEnd,
-} from '../endpoints/connected-agent.ts'
-import { type AgentEndpoint, EndpointTraffic } from '../endpoints/endpoint.ts'
+import {
+  type AgentCommand,
+  type AgentEndpoint,
+  type AgentIdentity,
+  type Duplicate,
+  EndpointTraffic,
+  type RefusedEndpoint,
+  type SessionEnd,
+} from '../endpoints/endpoint.ts'
 import { isResourceId, renamedId } from '../records/resource-id.ts'
 import { refusalOf, ServiceError } from '../records/service-error.ts'
 import { StreamPool } from '../streams/stream-pool.ts'
 import { StreamSlots } from '../streams/stream-slots.ts'
 import { untilIdle } from '../streams/until-idle.ts'
-import { commandAgent } from './agent-command.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import { AgentHeartbeat } from './agent-heartbeat.ts'
 import {
@@ -26,28 +26,29 @@ import {
   COMPLETED_URL,
   drainedUrl,
   duplicateNotice,
+  upstreamNoticeIn,
 } from './agent-notice.ts'
 import type { CompiledBinding } from './binder.ts'
 import {
+  checkQuota,
+  findPredecessor,
+  patchEndpoint,
+  prepareBinding,
+  wantedName,
+} from './bindings.ts'
+import {
+  encodeProxyHeader,
   MAX_MESSAGE_BYTES,
   parseBind,
   parsePatch,
   parseUnbind,
   StreamType,
-  sentOptions,
 } from './control-message.ts'
-import { DuplicateRecord } from './duplicate-record.ts'
-import { IdleEnd } from './idle-end.ts'
+import { commandAgent, IdleEnd } from './departure.ts'
 import { NamesToCome } from './names-to-come.ts'
-import { patchEndpoint } from './patch-tunnel.ts'
-import { findPredecessor } from './predecessor.ts'
-import { checkQuota, prepareBinding, wantedName } from './prepare-binding.ts'
-import { encodeProxyHeader } from './proxy-header.ts'
-import { acceptedAs, isPassing, type Rebind, readRebind } from './rebind.ts'
-import { RefusedEndpoints } from './refused-endpoints.ts'
-import { ipOf } from './rivals.ts'
+import { acceptedAs, isPassing, type Rebind, RefusedEndpoints, readRebind } from './rebind.ts'
+import { DuplicateRecord, ipOf } from './rivals.ts'
 import type { Heir, TableEntry } from './session-table.ts'
-import { upstreamNoticeIn } from './upstream-notice.ts'
 import { VisitorNotices } from './visitor-notices.ts'
 
 /** What an agent had taken over from another session is ended with it, at the latest. */
@@ -103,10 +104,13 @@ export class AgentSession implements TableEntry {
     this.#duplicates = new DuplicateRecord(clock)
     this.#refused = new RefusedEndpoints(clock)
     const { instance, unsupported, tellsComplete } = identity
-    const isTold = instance !== undefined && tellsComplete && !unsupported.update
+    const isOurs = instance !== undefined && !unsupported.update
     this.#namesToCome = new NamesToCome({
-      ...{ registry: deps.registry, identity, limits, clock },
-      tell: isTold ? (notice) => this.#tell(notice) : undefined,
+      registry: deps.registry,
+      identity,
+      limits,
+      clock,
+      tell: isOurs && tellsComplete ? (notice) => this.#tell(notice) : undefined,
     })
     this.#heartbeat = new AgentHeartbeat({
       session,
@@ -119,7 +123,7 @@ export class AgentSession implements TableEntry {
     const link = this.#heartbeat
     this.#slots = new StreamSlots({ session, link, clock, buffers, limits: { leastRate } })
     this.#superseding = new IdleEnd({ slots: this.#slots, clock })
-    if (instance !== undefined && !unsupported.update) {
+    if (isOurs) {
       const send = (notice: object) => this.#call(StreamType.update, notice)
       this.#notices = new VisitorNotices({ clock, send })
     }
@@ -193,10 +197,7 @@ export class AgentSession implements TableEntry {
       const open = () => this.#open(compiled, idea, heard)
       const { id, url, protocol } = await names.open(wantedName(compiled, this, idea), open)
       this.#refused.forget(request.Id)
-      return {
-        ...{ Id: id, URL: url, Proto: protocol, Opts: sentOptions(message) },
-        Extra: { Token: compiled.token, TunnelID: renamedId(id, 'tn') },
-      }
+      return acceptedAs({ id, url, protocol, token: compiled.token }, message)
     } finally {
       this.#awaitSilence()
     }
@@ -250,10 +251,9 @@ export class AgentSession implements TableEntry {
   noteDuplicate(ip: string): boolean {
     this.#deps.devices.refusedDuplicate(this, ip)
     const isNews = this.#duplicates.note(ip)
-    // To any other agent that would be an order to update itself.
-    const isOurs = this.identity.instance !== undefined && !this.identity.unsupported.update
-    // It is heard of again when the other one comes back.
-    if (isNews && isOurs) this.#call(StreamType.update, duplicateNotice(ip)).catch(() => {})
+    // To any other agent that would be an order to update itself. It is heard of again when the other one
+    // comes back.
+    if (isNews && this.#notices) this.#call(StreamType.update, duplicateNotice(ip)).catch(() => {})
     return isNews
   }
 

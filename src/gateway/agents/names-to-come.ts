@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import type { AwaitedListener, DeviceReturn } from '../endpoints/away-name.ts'
-import type { AgentIdentity } from '../endpoints/connected-agent.ts'
+import type { AgentIdentity } from '../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { AgentLimits } from './agent-deps.ts'
 import { awaitedNotice } from './agent-notice.ts'

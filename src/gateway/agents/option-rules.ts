@@ -1,6 +1,91 @@
 import * as z from 'zod'
 import { ServiceError } from '../records/service-error.ts'
-import { TlsOptions, terminateTls } from './tls-options.ts'
+
+/** Base64 of the JSON of a configuration. */
+const Config = z
+  .string()
+  .max(262_144)
+  .nullish()
+  .transform((text, context) => {
+    if (!text) return {}
+    try {
+      return JSON.parse(Buffer.from(text, 'base64').toString()) as unknown
+    } catch {
+      context.addIssue('not JSON in base64')
+      return z.NEVER
+    }
+  })
+const Rules = z
+  .array(
+    z.strictObject({
+      Name: z.string().nullish(),
+      Expressions: z.array(z.string()).nullish(),
+      Actions: z.array(z.strictObject({ Type: z.string(), Config })).nullish(),
+    }),
+  )
+  .nullish()
+const Policy = z.strictObject({ Inbound: Rules, Outbound: Rules })
+
+/**
+ * The policy of a client from before traffic policies were texts (SDK 1.0 to 1.3), as the text that it
+ * means. Throws ServiceError 301.
+ */
+export function oldPolicyText(value: unknown): string {
+  const parsed = Policy.safeParse(value)
+  if (parsed.success) {
+    const { Inbound, Outbound } = parsed.data
+    return JSON.stringify({ inbound: rulesOf(Inbound), outbound: rulesOf(Outbound) })
+  }
+  const [issue] = parsed.error.issues
+  const place = issue?.path.join('.') || 'the policy'
+  throw new ServiceError(301, `The option Policy cannot be used: ${place}: ${issue?.message}.`)
+}
+
+function rulesOf(rules: z.output<typeof Rules>) {
+  return (rules ?? []).map(({ Name, Expressions, Actions }) => ({
+    ...(Name ? { name: Name } : {}),
+    expressions: Expressions ?? [],
+    actions: (Actions ?? []).map((action) => ({ type: action.Type, config: action.Config })),
+  }))
+}
+
+/** PEM in base64. */
+const Pem = z
+  .string()
+  .max(131_072)
+  .transform((text) => Buffer.from(text, 'base64').toString())
+const Authority = z.strictObject({ mutual_tls_ca: Pem })
+const None = z.literal('').nullish()
+
+/** By their names on the wire; clients call them `mutualTlsca` and `termination`. */
+const TlsOptions = z.object({
+  /** Of HTTP endpoints. */
+  MutualTLSCA: Authority.nullish(),
+  /** The same of TLS ones. */
+  MutualTLSAtEdge: Authority.nullish(),
+  /** Without certificate and key: with the certificate that the gateway has for the domain. */
+  TLSTermination: z
+    .strictObject({ cert: Pem.nullish(), key: Pem.nullish(), sealed_key: None })
+    .refine(({ cert, key }) => !cert === !key, {
+      error: 'certificate and key are given together or not at all',
+    })
+    .nullish(),
+})
+
+/** What they come to: one action; undefined when none of them is asked for. */
+function terminateTls(options: z.output<typeof TlsOptions>) {
+  const { MutualTLSCA, MutualTLSAtEdge, TLSTermination } = options
+  const authorities = [MutualTLSCA, MutualTLSAtEdge].flatMap((it) => it?.mutual_tls_ca ?? [])
+  if (authorities.length === 0 && !TLSTermination) return undefined
+  const config = {
+    ...(TLSTermination?.cert && {
+      server_certificate: TLSTermination.cert,
+      server_private_key: TLSTermination.key,
+    }),
+    ...(authorities.length > 0 && { mutual_tls_certificate_authorities: authorities }),
+  }
+  return { type: 'terminate-tls', config }
+}
 
 /** Headers that one action adds or removes. */
 const MAX_HEADERS = 10

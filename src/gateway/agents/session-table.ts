@@ -2,8 +2,12 @@ import type { Clock } from '../../base/clock.ts'
 import { SlidingLog } from '../../base/limit/sliding-log.ts'
 import { claimClientId } from '../access/name-claims.ts'
 import type { NameFacts } from '../endpoints/away-name.ts'
-import type { AgentIdentity, ConnectedAgent, SessionEnd } from '../endpoints/connected-agent.ts'
-import type { AgentEndpoint } from '../endpoints/endpoint.ts'
+import type {
+  AgentEndpoint,
+  AgentIdentity,
+  ConnectedAgent,
+  SessionEnd,
+} from '../endpoints/endpoint.ts'
 import type { EndpointAddress } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
 

@@ -1,8 +1,12 @@
 import type { Clock } from '../../base/clock.ts'
 import { SlidingLog } from '../../base/limit/sliding-log.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
-import { countsSince, type OutcomeCounts } from '../endpoints/visitor-outcomes.ts'
-import { judgeVisitors, type VisitorState } from '../endpoints/visitor-state.ts'
+import {
+  countsSince,
+  judgeVisitors,
+  type OutcomeCounts,
+  type VisitorState,
+} from '../endpoints/visitor-outcomes.ts'
 import type { ServicePressure } from '../streams/service-connections.ts'
 
 /** Between two looks; what happens meanwhile is one piece of news. */

@@ -3,8 +3,8 @@ import type { Logger } from '../../base/logger.ts'
 import type { Database } from '../../store/database.ts'
 import type { EventStore, EventType } from '../records/event-store.ts'
 import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
-import type { CertificateStatus } from './certificate-status.ts'
 import { ownCertificateProblem } from './own-certificate.ts'
+import type { CertificateStatus } from './server-certificate.ts'
 
 const LOOK_MS = 60_000
 

@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { PrivateKeyType } from '../records/private-key.ts'
+import type { ReservedDomain } from '../records/reserved-domain-store.ts'
 import {
   type CertificateSource,
   type IssuedCertificate,
@@ -13,6 +14,42 @@ import {
   saveCertificate,
   served,
 } from './certificate-file.ts'
+
+/** One certificate that an authority issues, kept good from `start()` to `stop()`. */
+export interface ManagedCertificate {
+  readonly served: ServedCertificate | undefined
+  readonly status: CertificateStatus
+  /** Serves what is there and sees to the rest. */
+  start(): void
+  /** Tries again now when the last try failed, unless that was asked for too often. */
+  retry(): void
+  stop(): void
+}
+
+export interface ManagedCertificateOptions {
+  readonly domain: ReservedDomain
+  /** Where it outlives the process. */
+  readonly path: string
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** Where the certificate of a reserved domain stands. Times are milliseconds since the epoch. */
+export interface CertificateStatus {
+  readonly renewsAt: number | undefined
+  readonly endsAt?: number | undefined
+  /** The issue that is under way, or that failed last. */
+  readonly job: CertificateJob | undefined
+}
+
+export interface CertificateJob {
+  readonly startedAt: number
+  /** What went wrong, for people; undefined while it is under way. */
+  readonly error: string | undefined
+  readonly retriesAt: number | undefined
+  /** Since when one issue after the other has failed, where all gateways of a site know that. */
+  readonly failingSince?: number | undefined
+}
 
 /** A certificate is replaced when a third of its life is left. */
 const RENEW_AT_SHARE = 1 / 3

@@ -3,13 +3,13 @@ import type { Clock } from '../../base/clock.ts'
 import { Semaphore } from '../../base/limit/semaphore.ts'
 import type { Logger } from '../../base/logger.ts'
 import { ACCOUNT_KEY } from '../certificates/acme/acme-authority.ts'
-import type { ZoneView } from '../certificates/acme/challenge-zone.ts'
 import type {
   CertificateId,
   CertificateRecord,
   Claimed,
   OrderBook,
   SiteOrder,
+  ZoneView,
 } from '../certificates/acme/order-book.ts'
 import { CertificateRecords } from './certificate-records.ts'
 import { FreshReader } from './fresh-reader.ts'

@@ -1,15 +1,110 @@
+import type { Clock } from '../../base/clock.ts'
+import { networkOf } from '../../base/limit/network.ts'
 import { TokenBuckets } from '../../base/limit/token-buckets.ts'
-import type { ConnectedAgent, SessionEnd } from '../endpoints/connected-agent.ts'
+import type { ConnectedAgent, SessionEnd } from '../endpoints/endpoint.ts'
 import type { Device, DeviceFacts, GoneReason } from '../records/device-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import type { PageRequest } from '../records/resource-table.ts'
-import { DeviceJournal, type DeviceJournalOptions } from './device-journal.ts'
-import { duplicateEvent, presenceEvent, type RefusedSignIn } from './device-reports.ts'
-import { factsOf, identityKey, keyOf, rowFor, urlsOf } from './device-rows.ts'
-import { givenOf } from './device-turns.ts'
-import { Orphans, type SiteNodes } from './orphans.ts'
-import { RefusedSignIns } from './refused-sign-ins.ts'
+import {
+  DeviceJournal,
+  type DeviceJournalOptions,
+  factsOf,
+  identityKey,
+  keyOf,
+  rowFor,
+  urlsOf,
+} from './device-journal.ts'
+import {
+  duplicateEvent,
+  givenOf,
+  presenceEvent,
+  type RefusedSignIn,
+  refusedEvent,
+} from './device-reports.ts'
 import { TrafficHistory, type TrafficSeries } from './traffic-history.ts'
+
+/** The gateways of a site; each tells of the devices that are connected to it. */
+interface SiteNodes {
+  /** This gateway. */
+  readonly self: string
+  isThere(node: string): boolean
+  /** Whether this one tells of devices whose gateway is gone. */
+  isOnDuty(): boolean
+}
+
+/** Devices whose gateway is gone: most are back at another one soon. */
+class Orphans {
+  readonly #nodes: SiteNodes
+  readonly #returnMs: number
+  /** By id; since when it is known, monotonic. */
+  #since = new Map<string, number>()
+
+  constructor(nodes: SiteNodes, returnMs: number) {
+    this.#nodes = nodes
+    this.#returnMs = returnMs
+  }
+
+  /** Whether the gateway is gone that tells of the device. */
+  has({ facts: { node } }: Device): boolean {
+    return node !== undefined && node !== this.#nodes.self && !this.#nodes.isThere(node)
+  }
+
+  /**
+   * Those that have had the time to come back, of all that are told to be online, who are asked for by the
+   * gateway on duty alone: with thousands that is megabytes. `now` is monotonic.
+   */
+  due(online: () => readonly Device[], now: number): Device[] {
+    const before = this.#since
+    this.#since = new Map()
+    if (!this.#nodes.isOnDuty()) return []
+    const due: Device[] = []
+    for (const device of online()) {
+      if (!this.has(device)) continue
+      const since = before.get(device.id) ?? now
+      this.#since.set(device.id, since)
+      if (now - since >= this.#returnMs) due.push(device)
+    }
+    return due
+  }
+}
+
+/** Of one device, authtoken or address. */
+const ONE_AN_HOUR = { capacity: 1, refillPerS: 1 / 3_600, maxKeys: 10_000 }
+/** Of all together, since strangers can be refused, too … */
+const REFUSALS = { capacity: 30, refillPerS: 1 / 10, maxKeys: 1 }
+/** … and of one address, so that a single stranger does not use it up. */
+const REFUSALS_OF_ADDRESS = { capacity: 10, refillPerS: 1 / 60, maxKeys: 1_000 }
+
+/** Tells of who wanted to sign in and was refused, as seldom as people want to hear of it. */
+class RefusedSignIns {
+  readonly #journal: DeviceJournal
+  readonly #clock: Clock
+  readonly #seldom: TokenBuckets
+  readonly #all: TokenBuckets
+  readonly #ofAddress: TokenBuckets
+
+  constructor(journal: DeviceJournal, clock: Clock) {
+    this.#journal = journal
+    this.#clock = clock
+    this.#seldom = new TokenBuckets({ ...ONE_AN_HOUR, clock })
+    this.#all = new TokenBuckets({ ...REFUSALS, clock })
+    this.#ofAddress = new TokenBuckets({ ...REFUSALS_OF_ADDRESS, clock })
+  }
+
+  /** Whether another process with the identity of a device is to be told of again. */
+  isNewDuplicate(identityKey: string): boolean {
+    return this.#seldom.take(`duplicate ${identityKey}`) === 0
+  }
+
+  tell(signIn: RefusedSignIn): void {
+    const { ownerId, deviceId, ip } = signIn
+    if (this.#seldom.take(`refused ${deviceId ?? ip}`) > 0) return
+    if (this.#ofAddress.take(networkOf(ip)) > 0 || this.#all.take('all') > 0) return
+    const device =
+      deviceId === undefined ? undefined : this.#journal.findByDevice(ownerId, deviceId)
+    this.#journal.tell(refusedEvent(signIn, device, this.#clock.now()))
+  }
+}
 
 /** A device whose connection broke is online for so long: most are back within a second. */
 const AWAY_MS = 5_000

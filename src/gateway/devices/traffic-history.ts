@@ -1,6 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import type { ConnectedAgent } from '../endpoints/connected-agent.ts'
-import type { EndpointTraffic } from '../endpoints/endpoint.ts'
+import type { ConnectedAgent, EndpointTraffic } from '../endpoints/endpoint.ts'
 
 const STEP_MS = 60_000
 const STEPS = 60

@@ -16,10 +16,9 @@ import type { IdSource } from '../records/resource-id.ts'
 import type { ItemChange } from '../records/resource-table.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
 import { type CloudEndpoint, EndpointTraffic } from './endpoint.ts'
-import { checkAddressFree, checkBindings } from './endpoint-host.ts'
+import { checkAddressFree, checkBindings, type EndpointUrls } from './endpoint-host.ts'
 import { type EndpointPolicies, type PolicyPlace, problemsText } from './endpoint-policies.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
-import type { EndpointUrls } from './endpoint-urls.ts'
 import type { TcpAddresses } from './tcp-addresses.ts'
 
 const MAX_DESCRIPTION = 255

@@ -1,7 +1,10 @@
+import type { Duplex } from 'node:stream'
+import { type AddressRanges, parseCidr } from '../../base/cidr.ts'
 import { KnownDocuments } from '../../policy/document/known-documents.ts'
 import { PolicyError, ProblemList } from '../../policy/document/problem.ts'
 import { Lane } from '../../policy/limit/lane.ts'
-import type { PolicyReach } from '../../policy/outbound/policy-reach.ts'
+import { type AllowEntry, mayDial, mayRead } from '../../policy/outbound/outbound-allow.ts'
+import type { Asker, PolicyReach } from '../../policy/outbound/policy-reach.ts'
 import {
   type CompiledPolicy,
   compilePolicy,
@@ -9,8 +12,85 @@ import {
   type PolicyOptions,
 } from '../../policy/policy.ts'
 import { BodyRewriter } from '../../policy/rewriting/body-rewriter.ts'
+import type { AccountSecrets } from '../access/account-secrets.ts'
 import { isInternal } from '../records/domain-name.ts'
 import { carriesRequests, type EndpointAddress, entranceOf } from '../records/endpoint-protocol.ts'
+import type { IpPolicyRule, IpPolicyRuleStore, IpPolicyStore } from '../records/ip-policy-store.ts'
+import type { EndpointRegistry } from './endpoint-registry.ts'
+
+interface IpPolicyRangesOptions {
+  readonly ipPolicies: IpPolicyStore
+  readonly ipPolicyRules: IpPolicyRuleStore
+}
+
+/** IP policies as restrict-ips reads them with every request: kept until one of them changes. */
+export class IpPolicyRanges {
+  readonly #policies: IpPolicyStore
+  readonly #rules: IpPolicyRuleStore
+  readonly #kept = new Map<string, AddressRanges>()
+  #versions = ''
+
+  constructor({ ipPolicies, ipPolicyRules }: IpPolicyRangesOptions) {
+    this.#policies = ipPolicies
+    this.#rules = ipPolicyRules
+  }
+
+  /** Undefined when there is no such policy. */
+  of(id: string): AddressRanges | undefined {
+    const versions = `${this.#policies.version} ${this.#rules.version}`
+    if (versions !== this.#versions) this.#kept.clear()
+    this.#versions = versions
+    const kept = this.#kept.get(id)
+    if (kept || !this.#policies.get(id)) return kept
+    const rules = this.#rules.ofPolicy(id)
+    const ranges = { allow: rangesOf(rules, 'allow'), deny: rangesOf(rules, 'deny') }
+    this.#kept.set(id, ranges)
+    return ranges
+  }
+}
+
+function rangesOf(rules: readonly IpPolicyRule[], action: IpPolicyRule['action']) {
+  return rules.flatMap((rule) => (rule.action === action ? (parseCidr(rule.cidr) ?? []) : []))
+}
+
+/** Where requests of policies come in like those of visitors. */
+interface InternalEntry {
+  /** See `PolicyReach`; the endpoint is one that policies of this account find. */
+  connectInternal(url: URL, ownerId: string | null, asker: Asker | undefined): Duplex | undefined
+  /** See `PolicyReach`. */
+  sealDepth(depth: number): string
+}
+
+interface PolicyReachDeps extends IpPolicyRangesOptions, Pick<PolicyReach, 'hasTable'> {
+  /** Who has internal endpoints, at this node or another one. */
+  readonly registry: Pick<EndpointRegistry, 'hasInternal'>
+  readonly ingress: InternalEntry
+  readonly secrets: AccountSecrets
+  /** Where policies may connect to beside internal endpoints, and which files they may read. */
+  readonly outboundAllow: readonly AllowEntry[]
+}
+
+/** What the policies of an account reach: its internal endpoints, IP policies, what is listed. */
+export function policyReach({
+  registry,
+  ingress,
+  secrets,
+  outboundAllow,
+  hasTable,
+  ...stores
+}: PolicyReachDeps): (ownerId: string | null) => PolicyReach {
+  const ranges = new IpPolicyRanges(stores)
+  return (ownerId) => ({
+    hasTable,
+    ipPolicy: (id) => ranges.of(id),
+    mayDial: (target) => mayDial(outboundAllow, target),
+    mayRead: (path) => mayRead(outboundAllow, path),
+    secretFor: (purpose) => secrets.secretFor(ownerId, purpose),
+    hasInternal: (url) => registry.hasInternal(url, ownerId),
+    connectInternal: (url, asker) => ingress.connectInternal(url, ownerId, asker),
+    sealDepth: (depth) => ingress.sealDepth(depth),
+  })
+}
 
 /** Counters and the like of last policies that are remembered; 5 KB each, and the keys that they count. */
 const MAX_REMEMBERED = 4_096

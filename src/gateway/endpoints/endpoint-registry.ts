@@ -1,5 +1,5 @@
 import { type Clock, systemClock } from '../../base/clock.ts'
-import type { NameOwners } from '../access/name-owners.ts'
+import type { NameOwners } from '../access/name-rules.ts'
 import type { OnlineUsage } from '../records/account-quotas.ts'
 import { isInternal } from '../records/domain-name.ts'
 import {
@@ -7,20 +7,19 @@ import {
   type EndpointProtocol,
   internalAddressOf,
 } from '../records/endpoint-protocol.ts'
-import { AddressTable } from './address-table.ts'
 import {
   AwayName,
+  AwayNames,
   type DeviceMark,
   DeviceReturn,
   type HeldRequest,
   isSameDevice,
   type NameFacts,
 } from './away-name.ts'
-import { AwayNames } from './away-names.ts'
 import type { AgentEndpoint, Endpoint, EndpointTraffic } from './endpoint.ts'
 import { type EndpointPool, isPooled, type PoolAffinity } from './endpoint-pool.ts'
 import { HeldRequests, type HeldRequestsLimits } from './held-requests.ts'
-import type { NameHolder, NameState } from './host-table.ts'
+import { AddressTable, type NameHolder, type NameState } from './host-table.ts'
 import { TrafficTotals } from './traffic-totals.ts'
 
 /** How long requests wait for a device that has gone without a word. */

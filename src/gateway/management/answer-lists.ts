@@ -16,7 +16,6 @@ import { type ElsewherePage, ResourceLists } from './common/resource-lists.ts'
 import { answerDevices, type DeviceRoutesDeps } from './console/device-routes.ts'
 import { devices } from './resources/devices.ts'
 import { endpoints } from './resources/endpoints.ts'
-
 import { type ConnectedAgents, tunnelSessions, tunnels } from './resources/tunnel-sessions.ts'
 
 /** Of one page of one node: what is more comes with the next one. */

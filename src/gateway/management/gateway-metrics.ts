@@ -33,26 +33,34 @@ export interface GatewayMetricsDeps {
 
 /** What `/metrics` of the gateway says. Visitors are in no label. */
 export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
-  const { registry, devices, sessions, events, webhooks, database, version, node } = deps
-  const gauge = (
-    name: string,
-    help: string,
-    read: Metric['read'],
-    labels: readonly string[] = [],
-  ): Metric => ({ name: `device_gateway_${name}`, type: 'gauge', help, labels, read })
-  const counter = (...metric: Parameters<typeof gauge>): Metric => ({
-    ...gauge(...metric),
-    type: 'counter',
-  })
-  const byProtocol = (of: (total: TrafficTotal) => number) => (): Samples => {
-    const totals = registry.totals.byProtocol()
-    return PROTOCOLS.map((protocol) => {
-      const total = totals.get(protocol)
-      return [{ protocol }, total ? of(total) : 0] as const
-    })
-  }
-  const byEndpoint = (of: (endpoint: Endpoint) => number) => (): Samples =>
-    oldestEndpoints(registry).map((endpoint) => [{ endpoint: endpoint.url }, of(endpoint)] as const)
+  return [
+    ...presenceMetrics(deps),
+    ...trafficMetrics(deps),
+    ...recordMetrics(deps),
+    ...clusterMetrics(deps),
+    gauge('storage_writable', '1 while changes can be written.', () =>
+      Number(deps.database.fault === undefined),
+    ),
+    ...PROCESS_METRICS,
+  ]
+}
+
+function gauge(
+  name: string,
+  help: string,
+  read: Metric['read'],
+  labels: readonly string[] = [],
+): Metric {
+  return { name: `device_gateway_${name}`, type: 'gauge', help, labels, read }
+}
+
+function counter(...metric: Parameters<typeof gauge>): Metric {
+  return { ...gauge(...metric), type: 'counter' }
+}
+
+/** What is connected, and what waits for something that is not. */
+function presenceMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
+  const { registry, devices, sessions, version } = deps
   return [
     gauge(
       'build_info',
@@ -75,6 +83,20 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
     ),
     gauge('names_away', 'Names whose device is disconnected.', () => count(registry.allAway())),
     gauge('held_requests', 'Requests waiting for a disconnected device.', () => registry.held.size),
+  ]
+}
+
+function trafficMetrics({ registry }: GatewayMetricsDeps): readonly Metric[] {
+  const byProtocol = (of: (total: TrafficTotal) => number) => (): Samples => {
+    const totals = registry.totals.byProtocol()
+    return PROTOCOLS.map((protocol) => {
+      const total = totals.get(protocol)
+      return [{ protocol }, total ? of(total) : 0] as const
+    })
+  }
+  const byEndpoint = (of: (endpoint: Endpoint) => number) => (): Samples =>
+    oldestEndpoints(registry).map((endpoint) => [{ endpoint: endpoint.url }, of(endpoint)] as const)
+  return [
     counter(
       'requests_total',
       'Requests and connections of visitors, by endpoint protocol.',
@@ -129,6 +151,13 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
       byEndpoint(({ traffic }) => traffic.bytesIn + traffic.bytesOut),
       ['endpoint'],
     ),
+  ]
+}
+
+/** Of what is in the database. */
+function recordMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
+  const { events, webhooks } = deps
+  return [
     gauge(
       'certificates',
       'Certificates of domains by state: good, being issued, or failed.',
@@ -150,6 +179,12 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
         ...all.map((it) => newest - (webhooks.statusOf(it)?.position ?? it.delivered)),
       )
     }),
+  ]
+}
+
+function clusterMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
+  const { node } = deps
+  return [
     gauge(
       'lease_held',
       'Cluster only: 1 while this node holds its lease.',
@@ -178,10 +213,6 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
       () => linkSamples(deps, ({ latencyMs }) => latencyMs && latencyMs / 1_000),
       ['node'],
     ),
-    gauge('storage_writable', '1 while changes can be written.', () =>
-      Number(database.fault === undefined),
-    ),
-    ...PROCESS_METRICS,
   ]
 }
 

@@ -1,6 +1,24 @@
 import { domainToASCII, domainToUnicode } from 'node:url'
 import { ServiceError } from './service-error.ts'
 
+/** A domain with the random label of its CNAME targets. */
+type Labeled = { readonly dnsLabel: string }
+
+/** Where the CNAME record of a reserved domain has to lead. */
+export function cnameTarget({ dnsLabel }: Labeled, cnameBase: string): string {
+  return `${dnsLabel}.cname.${cnameBase}`
+}
+
+/** Where the CNAME record of its `_acme-challenge` name has to lead. */
+export function challengeTarget({ dnsLabel }: Labeled, cnameBase: string): string {
+  return `${dnsLabel}.${challengeZone(cnameBase)}`
+}
+
+/** The zone whose name server this gateway is when it answers ACME challenges. */
+export function challengeZone(cnameBase: string): string {
+  return `acme.${cnameBase}`
+}
+
 /** What can be wrong with a domain name; bind and management answer each with a code of its own. */
 export type DomainProblem =
   | 'character'

@@ -13,8 +13,12 @@ import { CONSOLE_SESSION_MIGRATIONS, ConsoleSessionStore } from './console-sessi
 import { CREDENTIAL_MIGRATIONS, CredentialStore } from './credential-store.ts'
 import { DEVICE_MIGRATIONS, DeviceStore } from './device-store.ts'
 import { EVENT_MIGRATIONS, EventStore } from './event-store.ts'
-import { IP_POLICY_RULE_MIGRATIONS, IpPolicyRuleStore } from './ip-policy-rule-store.ts'
-import { IP_POLICY_MIGRATIONS, IpPolicyStore } from './ip-policy-store.ts'
+import {
+  IP_POLICY_MIGRATIONS,
+  IP_POLICY_RULE_MIGRATIONS,
+  IpPolicyRuleStore,
+  IpPolicyStore,
+} from './ip-policy-store.ts'
 import { RESERVED_ADDR_MIGRATIONS, ReservedAddrStore } from './reserved-addr-store.ts'
 import { RESERVED_DOMAIN_MIGRATIONS, ReservedDomainStore } from './reserved-domain-store.ts'
 import { WEBHOOK_MIGRATIONS, WebhookStore } from './webhook-store.ts'

@@ -4,9 +4,9 @@ import type { IdSource } from '../records/resource-id.ts'
 import type { ItemChange, PageRequest } from '../records/resource-table.ts'
 import { present, ServiceError } from '../records/service-error.ts'
 import type { WebhookEndpoint } from '../records/webhook-store.ts'
-import { createWebhookSecret } from './webhook-message.ts'
 import {
   type Attempt,
+  createWebhookSecret,
   type SendingStatus,
   WebhookSender,
   type WebhookSenderDeps,

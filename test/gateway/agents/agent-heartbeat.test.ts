@@ -1,7 +1,7 @@
 import { expect, it, onTestFinished } from 'vitest'
 import { DEFAULT_AGENT_LIMITS } from '../../../src/gateway/agents/agent-deps.ts'
 import { AgentHeartbeat } from '../../../src/gateway/agents/agent-heartbeat.ts'
-import type { AgentIdentity } from '../../../src/gateway/endpoints/connected-agent.ts'
+import type { AgentIdentity } from '../../../src/gateway/endpoints/endpoint.ts'
 import { turns } from '../../helpers/frame-peer.ts'
 import { framedSession } from '../../helpers/framed-session.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { Binder, type Binding } from '../../../src/gateway/agents/binder.ts'
 import { parseBind } from '../../../src/gateway/agents/control-message.ts'
 import type { Endpoint } from '../../../src/gateway/endpoints/endpoint.ts'
-import { EndpointUrls } from '../../../src/gateway/endpoints/endpoint-urls.ts'
+import { EndpointUrls } from '../../../src/gateway/endpoints/endpoint-host.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { serviceCode } from '../../helpers/service-code.ts'
 

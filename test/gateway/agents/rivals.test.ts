@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { settleRivals } from '../../../src/gateway/agents/rivals.ts'
 import type { TableEntry } from '../../../src/gateway/agents/session-table.ts'
-import type { AgentIdentity } from '../../../src/gateway/endpoints/connected-agent.ts'
+import type { AgentIdentity } from '../../../src/gateway/endpoints/endpoint.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { serviceCode } from '../../helpers/service-code.ts'
 

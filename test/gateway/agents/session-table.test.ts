@@ -6,7 +6,7 @@ import {
   type SessionWatch,
   type TableEntry,
 } from '../../../src/gateway/agents/session-table.ts'
-import type { AgentIdentity } from '../../../src/gateway/endpoints/connected-agent.ts'
+import type { AgentIdentity } from '../../../src/gateway/endpoints/endpoint.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 import { serviceCode } from '../../helpers/service-code.ts'
 

@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { CertificateStatus } from '../../../src/gateway/certificates/certificate-status.ts'
 import { CertificateWatch } from '../../../src/gateway/certificates/certificate-watch.ts'
+import type { CertificateStatus } from '../../../src/gateway/certificates/server-certificate.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 
 const LOOK_MS = 60_000

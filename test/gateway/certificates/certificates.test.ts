@@ -4,8 +4,10 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { CertificateAuthority } from '../../../src/gateway/certificates/certificate-authority.ts'
 import type { CertificateSource } from '../../../src/gateway/certificates/certificate-file.ts'
-import { CERTIFICATE_CHECK_MS } from '../../../src/gateway/certificates/domain-certificate.ts'
-import { DomainCertificates } from '../../../src/gateway/certificates/domain-certificates.ts'
+import {
+  CERTIFICATE_CHECK_MS,
+  DomainCertificates,
+} from '../../../src/gateway/certificates/domain-certificates.ts'
 import { ServerCertificate } from '../../../src/gateway/certificates/server-certificate.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'

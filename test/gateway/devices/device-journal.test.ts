@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { DeviceJournal } from '../../../src/gateway/devices/device-journal.ts'
-import { newDevice } from '../../../src/gateway/devices/device-rows.ts'
+import { DeviceJournal, newDevice } from '../../../src/gateway/devices/device-journal.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 

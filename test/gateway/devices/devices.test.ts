@@ -1,8 +1,11 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { MOST_DEVICES, newDevice } from '../../../src/gateway/devices/device-rows.ts'
+import { MOST_DEVICES, newDevice } from '../../../src/gateway/devices/device-journal.ts'
 import { Devices } from '../../../src/gateway/devices/devices.ts'
-import type { ConnectedAgent, SessionEnd } from '../../../src/gateway/endpoints/connected-agent.ts'
-import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
+import {
+  type ConnectedAgent,
+  EndpointTraffic,
+  type SessionEnd,
+} from '../../../src/gateway/endpoints/endpoint.ts'
 import { agentWithEndpoint, connectedAgent } from '../../helpers/connected-agent.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'

@@ -1,6 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
+import type { Clock } from '../../../src/base/clock.ts'
 import { Devices } from '../../../src/gateway/devices/devices.ts'
-import type { ConnectedAgent } from '../../../src/gateway/endpoints/connected-agent.ts'
+import type { ConnectedAgent } from '../../../src/gateway/endpoints/endpoint.ts'
 import { agentWithEndpoint, connectedAgent } from '../../helpers/connected-agent.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 
@@ -17,7 +18,8 @@ function openSite() {
   const gone = new Set<string>()
   const onDuty = new Set<string>()
   let sessions = 0
-  const open = (self: string) => {
+  /** Its clock may be ahead of those of the others. */
+  const open = (self: string, aheadMs = 0) => {
     const storage = { isAway: false }
     const change: typeof database.change = async (work, options) => {
       if (storage.isAway) throw new Error('it is away')
@@ -28,7 +30,12 @@ function openSite() {
       isThere: (node: string) => !gone.has(node),
       isOnDuty: () => onDuty.has(self),
     }
-    const devices = new Devices({ ...stores, database: { change }, nodes, ids, clock, log })
+    const own: Clock = {
+      now: () => clock.now() + aheadMs,
+      monotonic: () => clock.monotonic(),
+      sleep: (ms, signal) => clock.sleep(ms, signal),
+    }
+    const devices = new Devices({ ...stores, database: { change }, nodes, ids, clock: own, log })
     devices.start()
     onTestFinished(() => devices.stop())
     const come = (deviceId = 'd1') => {
@@ -114,6 +121,18 @@ describe('a device that moves between gateways', () => {
     await clock.advance(MINUTE)
     expect(told()).toEqual([ONLINE])
     expect(row()).toMatchObject({ isOnline: true, facts: { node: 'a' } })
+  })
+
+  it('is where it came last, also where the clock of the gateway before is ahead', async () => {
+    const { open, told, row, clock } = openSite()
+    const [a, b] = [open('a', MINUTE), open('b')]
+    a.come()
+    await clock.advance(WRITTEN_MS)
+    expect(row()?.facts.node).toBe('a')
+    b.come()
+    await clock.advance(WRITTEN_MS)
+    expect(row()).toMatchObject({ isOnline: true, facts: { node: 'b' } })
+    expect(told()).toEqual([ONLINE])
   })
 
   it('is not told late to have come and gone where it was before', async () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { TrafficHistory } from '../../../src/gateway/devices/traffic-history.ts'
-import type { ConnectedAgent } from '../../../src/gateway/endpoints/connected-agent.ts'
+import type { ConnectedAgent } from '../../../src/gateway/endpoints/endpoint.ts'
 import { agentWithEndpoint } from '../../helpers/connected-agent.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { elapsedMs, type Moment, momentNow } from '../../../src/gateway/endpoints/elapsed.ts'
+import { elapsedMs, type Moment, momentNow } from '../../../src/gateway/endpoints/kept-limits.ts'
 
 const THEN: Moment = { at: 1_000_000, boot: 'a', upMs: 50_000 }
 

@@ -2,10 +2,13 @@ import { cpSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
-import type { Moment } from '../../../src/gateway/endpoints/elapsed.ts'
 import { EndpointPolicies } from '../../../src/gateway/endpoints/endpoint-policies.ts'
 import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts'
-import { KEEP_EVERY_MS, KeptLimits } from '../../../src/gateway/endpoints/kept-limits.ts'
+import {
+  KEEP_EVERY_MS,
+  KeptLimits,
+  type Moment,
+} from '../../../src/gateway/endpoints/kept-limits.ts'
 import { LimiterTables } from '../../../src/policy/limit/limiter-tables.ts'
 import type { CompiledPolicy } from '../../../src/policy/policy.ts'
 import { captureLog } from '../../helpers/captured-log.ts'

@@ -5,7 +5,7 @@ import {
   type Endpoint,
   EndpointTraffic,
 } from '../../../src/gateway/endpoints/endpoint.ts'
-import { policyReach } from '../../../src/gateway/endpoints/policy-reach.ts'
+import { policyReach } from '../../../src/gateway/endpoints/endpoint-policies.ts'
 import { compilePolicy } from '../../../src/policy/policy.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'

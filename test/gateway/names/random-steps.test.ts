@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { Binder } from '../../../src/gateway/agents/binder.ts'
+import { findPredecessor } from '../../../src/gateway/agents/bindings.ts'
 import { parseBind } from '../../../src/gateway/agents/control-message.ts'
-import { findPredecessor } from '../../../src/gateway/agents/predecessor.ts'
 import {
   DEFAULT_CREDENTIAL_LIMITS,
   SessionTable,
@@ -9,7 +9,7 @@ import {
 } from '../../../src/gateway/agents/session-table.ts'
 import type { AwayName } from '../../../src/gateway/endpoints/away-name.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
-import { ofSameAccount, type RouteAccount } from '../../../src/gateway/endpoints/routes/routes.ts'
+import { ofSameAccount, type RouteAccount } from '../../../src/gateway/endpoints/routes.ts'
 import type { EndpointProtocol } from '../../../src/gateway/records/endpoint-protocol.ts'
 import { ServiceError } from '../../../src/gateway/records/service-error.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'

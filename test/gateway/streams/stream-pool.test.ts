@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { createDeferred } from '../../../src/base/deferred.ts'
-import { encodeProxyHeader } from '../../../src/gateway/agents/proxy-header.ts'
+import { encodeProxyHeader } from '../../../src/gateway/agents/control-message.ts'
 import type { NoStreamReason, ProxyStream } from '../../../src/gateway/streams/proxy-stream.ts'
 import { StreamPool } from '../../../src/gateway/streams/stream-pool.ts'
 import { StreamSlots } from '../../../src/gateway/streams/stream-slots.ts'

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { encodeProxyHeader } from '../../../src/gateway/agents/proxy-header.ts'
+import { encodeProxyHeader } from '../../../src/gateway/agents/control-message.ts'
 import type {
   NoStreamReason,
   ProxyStream,

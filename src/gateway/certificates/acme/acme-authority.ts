@@ -1,17 +1,64 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import type { Clock } from '../../../base/clock.ts'
+import type { Closer } from '../../../base/closer.ts'
 import { writeFileDurably } from '../../../base/file.ts'
 import { Semaphore } from '../../../base/limit/semaphore.ts'
-import { challengeTarget } from '../../records/dns-target.ts'
+import type { ListenAddress } from '../../../base/listen-address.ts'
+import type { Logger } from '../../../base/logger.ts'
+import { challengeTarget, challengeZone } from '../../records/domain-name.ts'
 import { createPrivateKeyPem, isPrivateKey } from '../../records/private-key.ts'
 import type { ReservedDomain } from '../../records/reserved-domain-store.ts'
 import type { IssuedCertificate } from '../certificate-file.ts'
+import type { ManagedCertificate, ManagedCertificateOptions } from '../server-certificate.ts'
 import type { AcmeAccount, AcmeAccountOptions, AcmeOrder } from './acme-account.ts'
 import { AcmeCertificate } from './acme-certificate.ts'
-import type { ChallengeZone } from './challenge-zone.ts'
-import type { ManagedCertificate, ManagedCertificateOptions } from './managed-certificate.ts'
-import type { OrderBook, SiteOrder } from './order-book.ts'
+import { answerDns, answerDnsReading } from './dns-answer.ts'
+import { DnsListener } from './dns-listener.ts'
+import { ChallengeZone, type OrderBook, type SiteOrder } from './order-book.ts'
 import { SharedCertificate } from './shared-certificate.ts'
+
+interface AcmeOptions {
+  /** The gateway's data folder. */
+  readonly dataDir: string
+  /** Where certificates are ordered; unset: nowhere. */
+  readonly acme: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
+  /** Where the authority's questions about challenges come in. */
+  readonly dnsListen: ListenAddress | undefined
+  readonly cnameBase: string
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+interface OpenAcme {
+  readonly authority: AcmeAuthority | undefined
+  readonly dns: DnsListener | undefined
+  readonly dnsAddress: ListenAddress | undefined
+}
+
+/** The authority of the settings, and who answers its challenges: before the first order is placed. */
+export async function openAcme(
+  { acme, dnsListen, cnameBase, dataDir: folder, clock, log }: AcmeOptions,
+  book: OrderBook | undefined,
+  closer: Closer,
+): Promise<OpenAcme> {
+  const zone = new ChallengeZone(challengeZone(cnameBase))
+  const { name } = zone
+  const dns =
+    dnsListen &&
+    new DnsListener({
+      listen: dnsListen,
+      answer: (message, transport) =>
+        book
+          ? answerDnsReading(message, { name, read: () => book.zone(name) }, transport)
+          : answerDns(message, zone, transport),
+      ...{ clock, log },
+    })
+  if (dns) closer.own('dns listener', dns, (it) => it.stop())
+  const dnsAddress = await dns?.start()
+  const authority = acme && new AcmeAuthority({ ...acme, folder, zone, cnameBase, book })
+  return { authority, dns, dnsAddress }
+}
 
 /** The file of the account's key. */
 export const ACCOUNT_KEY = 'acme-account.key'

@@ -4,10 +4,23 @@ import type { Clock } from '../../../base/clock.ts'
 import { SlidingLog } from '../../../base/limit/sliding-log.ts'
 import type { Logger } from '../../../base/logger.ts'
 import type { ServedCertificate } from '../certificate-file.ts'
-import type { CertificateJob, CertificateStatus } from '../certificate-status.ts'
-import { ServerCertificate, type ServerCertificateOptions } from '../server-certificate.ts'
-import { issueErrorText } from './issue-error-text.ts'
-import type { ManagedCertificate } from './managed-certificate.ts'
+import {
+  type CertificateJob,
+  type CertificateStatus,
+  type ManagedCertificate,
+  ServerCertificate,
+  type ServerCertificateOptions,
+} from '../server-certificate.ts'
+
+const MAX_MESSAGE = 1_000
+
+/** Why an authority did not issue, for people: one line, whatever bytes it answered with. */
+export function issueErrorText(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error)
+  // PostgreSQL takes no NUL, and no terminal has to obey an authority.
+  const line = message.replace(/\p{Cc}+/gu, ' ')
+  return `The authority did not issue the certificate: ${line.slice(0, MAX_MESSAGE)}`
+}
 
 /** Authorities count failed orders: five an hour for a name are common. */
 const RETRY_BASE_MS = 300_000

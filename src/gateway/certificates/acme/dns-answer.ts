@@ -8,7 +8,7 @@ import {
   RECURSION_DESIRED,
   TRUNCATED_RESPONSE,
 } from 'dns-packet'
-import { isInZone, type ZoneView } from './challenge-zone.ts'
+import { isInZone, type ZoneView } from './order-book.ts'
 
 /** RFC 1035 section 4.1.1. */
 const HEADER_BYTES = 12

@@ -1,9 +1,12 @@
 import { AutoResetEvent } from '../../../base/auto-reset-event.ts'
 import { type IssuedCertificate, pemOf, type ServedCertificate } from '../certificate-file.ts'
-import type { CertificateStatus } from '../certificate-status.ts'
-import { ServerCertificate } from '../server-certificate.ts'
-import { issueErrorText } from './issue-error-text.ts'
-import type { ManagedCertificate, ManagedCertificateOptions } from './managed-certificate.ts'
+import {
+  type CertificateStatus,
+  type ManagedCertificate,
+  type ManagedCertificateOptions,
+  ServerCertificate,
+} from '../server-certificate.ts'
+import { issueErrorText } from './acme-certificate.ts'
 import type { CertificateId, CertificateRecord, OrderBook, SiteOrder } from './order-book.ts'
 
 const CHECK_MS = 600_000

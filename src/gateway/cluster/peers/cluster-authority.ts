@@ -2,7 +2,12 @@ import { createHash, createPrivateKey, type webcrypto, X509Certificate } from 'n
 // The X.509 library expects it to be there first.
 import 'reflect-metadata'
 import * as x509 from '@peculiar/x509'
-import { ALGORITHM, readSigningKeys, toPem, validity } from '../../certificates/x509-parts.ts'
+import {
+  ALGORITHM,
+  readSigningKeys,
+  toPem,
+  validity,
+} from '../../certificates/certificate-authority.ts'
 import { createPrivateKeyPem } from '../../records/private-key.ts'
 import { nodeName } from './node-name.ts'
 

@@ -1,5 +1,5 @@
 import type { AwayName, HeldRequest } from '../../endpoints/away-name.ts'
-import type { RemoteHome } from '../../endpoints/routes/remote-home.ts'
+import type { RemoteHome } from '../../endpoints/routes.ts'
 import type { StreamPool } from '../../streams/stream-pool.ts'
 import type { StreamSlots } from '../../streams/stream-slots.ts'
 import type { DeviceRequest } from '../common/device-request.ts'

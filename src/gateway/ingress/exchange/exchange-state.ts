@@ -1,6 +1,6 @@
 import type { AwayName, HeldRequest } from '../../endpoints/away-name.ts'
 import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
-import type { RemoteHome } from '../../endpoints/routes/remote-home.ts'
+import type { RemoteHome } from '../../endpoints/routes.ts'
 import type { BodyPipe } from '../common/body-pipe.ts'
 import type { Forward } from '../device/forward.ts'
 import type { GrowingBuffer } from '../syntax/growing-buffer.ts'

@@ -1,11 +1,11 @@
 import type { AgentEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
-import type { RemoteHome } from '../../endpoints/routes/remote-home.ts'
 import {
   ofSameAccount,
+  type RemoteHome,
   type Route,
   type RouteAccount,
   type Routes,
-} from '../../endpoints/routes/routes.ts'
+} from '../../endpoints/routes.ts'
 import { type DeviceRequest, sizeOf } from '../common/device-request.ts'
 import { admit, redirectToHttps } from '../common/ingress-listener.ts'
 import { FAILURE_CODES, type Forward, type ForwardFailure } from '../device/forward.ts'

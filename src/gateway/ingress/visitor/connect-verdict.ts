@@ -2,8 +2,7 @@ import type { MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
 import { type Connection, PolicyExchange } from '../../../policy/exchange/policy-exchange.ts'
 import type { EndTls } from '../../../policy/exchange/tls-terms.ts'
 import type { Account } from '../../../policy/expression/cost/account.ts'
-import type { Endpoint } from '../../endpoints/endpoint.ts'
-import { endpointFacts } from '../../endpoints/endpoint-facts.ts'
+import { type Endpoint, endpointFacts } from '../../endpoints/endpoint.ts'
 
 /** How a connection has come to an endpoint. */
 export interface ConnectOptions {

@@ -4,8 +4,7 @@ import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { MuxadoError } from '../../../muxado/error-code.ts'
 import { DEAF } from '../../../muxado/stream.ts'
 import type { HeldRequest } from '../../endpoints/away-name.ts'
-import type { RemoteHome } from '../../endpoints/routes/remote-home.ts'
-import { ofSameAccount, type Route } from '../../endpoints/routes/routes.ts'
+import { ofSameAccount, type RemoteHome, type Route } from '../../endpoints/routes.ts'
 import type {
   NoStreamReason,
   Pace,
@@ -13,8 +12,7 @@ import type {
   StreamClient,
   StreamWaiter,
 } from '../../streams/proxy-stream.ts'
-import type { VisitorEntry } from '../../streams/visitor-facts.ts'
-import { HopReset } from '../../streams/visitor-facts.ts'
+import { HopReset, type VisitorEntry } from '../../streams/visitor-facts.ts'
 import type { TransportSocket } from '../common/client-socket.ts'
 import { ConnectionFacts } from '../common/connection-facts.ts'
 import { ExchangeTraffic } from '../common/exchange-traffic.ts'

@@ -95,68 +95,68 @@ export function resourceRoutes<Item extends { readonly id: string }>(
   resource: Resource<Item>,
   lists: ResourceLists,
 ): Router {
-  const { path, actions = {}, actionsWithBody = [], removals = {} } = resource
+  const { path, create, update, remove } = resource
   const router = Router()
   router.get(`/${path}`, noBody, async (request, response) => {
     response.json(await lists.answer(resource, request, callerOf(response)))
   })
-  if (resource.create) {
+  router.get(`/${path}/:id`, noBody, async (request, response) => {
+    response.json(await viewOf(resource, request, response))
+  })
+  if (create) {
     router.post(`/${path}`, requiredBody, async (request, response) => {
       refuseQuery(request)
-      const caller = callerOf(response)
+      const baseUrl = baseUrlOf(request)
       const made = await changeOf(response).run(
-        async () => (await resource.create?.(request.body, baseUrlOf(request), caller)) ?? {},
+        async () => create(request.body, baseUrl, callerOf(response)),
         (view) => changedBetween({}, view),
         {},
-        (id) => madeAs(resource, id, baseUrlOf(request)),
+        (id) => madeAs(resource, id, baseUrl),
       )
       response.status(201).json(made)
     })
   }
-  router.get(`/${path}/:id`, noBody, async (request, response) => {
-    response.json(await viewOf(resource, request, response))
-  })
-  if (resource.update) {
+  if (update) {
     router.patch(`/${path}/:id`, requiredBody, async (request, response) => {
       const item = await findItem(resource, request, response)
-      const caller = callerOf(response)
-      const before = resource.view(item, baseUrlOf(request))
+      const baseUrl = baseUrlOf(request)
+      const before = resource.view(item, baseUrl)
+      const change = withoutId(request)
       const view = await changeOf(response).run(
-        async () => {
-          const updated = (await resource.update?.(item, withoutId(request), caller)) ?? item
-          return resource.view(updated, baseUrlOf(request))
-        },
+        async () => resource.view(await update(item, change, callerOf(response)), baseUrl),
         (after) => changedBetween(before, after),
         named(before),
-        (id) => changedBetween(before, keptView(resource, id, baseUrlOf(request)) ?? before),
+        (id) => changedBetween(before, keptView(resource, id, baseUrl) ?? before),
       )
       response.json(view)
     })
   }
-  if (resource.remove) {
+  if (remove) {
     router.delete(`/${path}/:id`, noBody, async (request, response) => {
       const item = await findItem(resource, request, response)
-      const caller = callerOf(response)
       const before = resource.view(item, baseUrlOf(request))
-      await changeOf(response).run(
-        () => resource.remove?.(item, caller),
-        () => changedBetween(before, {}),
-        named(before),
-        () => changedBetween(before, {}),
-      )
+      const deleted = () => changedBetween(before, {})
+      const run = () => remove(item, callerOf(response))
+      await changeOf(response).run(run, deleted, named(before), deleted)
       response.status(204).end()
     })
   }
+  addActions(router, resource)
+  return router
+}
+
+/** The routes of what is done to one item beside the usual verbs. */
+function addActions<Item extends { readonly id: string }>(
+  router: Router,
+  resource: Resource<Item>,
+): void {
+  const { path, actions = {}, actionsWithBody = [], removals = {} } = resource
   for (const [name, remove] of Object.entries(removals)) {
     router.delete(`/${path}/:id/${name}`, noBody, async (request, response) => {
       const item = await findItem(resource, request, response)
       const about = named(resource.view(item, baseUrlOf(request)))
-      await changeOf(response).run(
-        () => remove(item),
-        undefined,
-        about,
-        () => about,
-      )
+      const run = () => remove(item)
+      await changeOf(response).run(run, undefined, about, () => about)
       response.status(204).end()
     })
   }
@@ -170,7 +170,6 @@ export function resourceRoutes<Item extends { readonly id: string }>(
       else response.status(204).end()
     })
   }
-  return router
 }
 
 /** What the audit trail says of what was just made, in the transaction that makes it. */

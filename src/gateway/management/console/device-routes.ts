@@ -1,6 +1,6 @@
 import { Router } from 'express'
 import * as z from 'zod'
-import type { ConnectedAgent } from '../../endpoints/connected-agent.ts'
+import type { ConnectedAgent } from '../../endpoints/endpoint.ts'
 import type { BotUserStore } from '../../records/bot-user-store.ts'
 import type { CredentialStore } from '../../records/credential-store.ts'
 import type { Device } from '../../records/device-store.ts'

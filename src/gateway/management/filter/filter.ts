@@ -7,7 +7,6 @@ import { BOOL } from '../../../policy/expression/expression-type.ts'
 import { FUNCTION_PRICES } from '../../../policy/vocabulary/function-prices.ts'
 import { TEXT_FUNCTIONS } from '../../../policy/vocabulary/text.ts'
 import { FIELD_FUNCTIONS, type Fields } from './fields.ts'
-
 import { FilterReader } from './filter-reader.ts'
 
 /** Enough for those who page through a list: each page has the filter again. */

@@ -2,8 +2,12 @@ import ipaddr from 'ipaddr.js'
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
 import type { Database } from '../../../store/database.ts'
-import type { IpPolicyRule, IpPolicyRuleStore } from '../../records/ip-policy-rule-store.ts'
-import type { IpPolicy, IpPolicyStore } from '../../records/ip-policy-store.ts'
+import type {
+  IpPolicy,
+  IpPolicyRule,
+  IpPolicyRuleStore,
+  IpPolicyStore,
+} from '../../records/ip-policy-store.ts'
 import type { IdSource } from '../../records/resource-id.ts'
 import { checkLength, present, ServiceError } from '../../records/service-error.ts'
 import { ownedByGateway, refuseForeign } from '../common/caller.ts'

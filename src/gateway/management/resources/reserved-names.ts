@@ -1,10 +1,10 @@
 import { Resolver } from 'node:dns/promises'
 import * as z from 'zod'
 import type { Authority } from '../../access/authority.ts'
-import type { CertificateStatus } from '../../certificates/certificate-status.ts'
+import type { CertificateStatus } from '../../certificates/server-certificate.ts'
 import type { AddrRegistrar } from '../../endpoints/addr-registrar.ts'
 import type { DomainRegistrar, DomainSettings } from '../../endpoints/domain-registrar.ts'
-import { challengeTarget, cnameTarget } from '../../records/dns-target.ts'
+import { challengeTarget, cnameTarget } from '../../records/domain-name.ts'
 import { PRIVATE_KEY_TYPES } from '../../records/private-key.ts'
 import type { ReservedAddr, ReservedAddrStore } from '../../records/reserved-addr-store.ts'
 import {

@@ -2,10 +2,11 @@ import * as z from 'zod'
 import type { ClusterNode } from '../../cluster/cluster-node.ts'
 import type {
   AgentCommand,
+  AgentEndpoint,
   ConnectedAgent,
+  Endpoint,
   RefusedEndpoint,
-} from '../../endpoints/connected-agent.ts'
-import type { AgentEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
+} from '../../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import { renamedId } from '../../records/resource-id.ts'
 import { elsewhere } from '../common/elsewhere.ts'

@@ -2,14 +2,14 @@ import { type Answer, decode, encode, type Packet, type RecordType } from 'dns-p
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import {
-  ChallengeZone,
-  type ZoneView,
-} from '../../../../src/gateway/certificates/acme/challenge-zone.ts'
-import {
   answerDns,
   answerDnsReading,
   type DnsTransport,
 } from '../../../../src/gateway/certificates/acme/dns-answer.ts'
+import {
+  ChallengeZone,
+  type ZoneView,
+} from '../../../../src/gateway/certificates/acme/order-book.ts'
 
 const NAME = 'a1.acme.gateway.test'
 const VALUE = 'x'.repeat(43)

@@ -3,7 +3,7 @@ import { systemClock } from '../../../../src/base/clock.ts'
 import { served } from '../../../../src/gateway/certificates/certificate-file.ts'
 import { EndpointTraffic } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { EndpointRegistry } from '../../../../src/gateway/endpoints/endpoint-registry.ts'
-import type { Homes, RemoteHome } from '../../../../src/gateway/endpoints/routes/remote-home.ts'
+import type { Homes, RemoteHome } from '../../../../src/gateway/endpoints/routes.ts'
 import {
   encodeFacts,
   type HttpEntry,

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import type { ConnectedAgent } from '../../../../src/gateway/endpoints/connected-agent.ts'
 import {
   type AgentEndpoint,
+  type ConnectedAgent,
   type Endpoint,
   EndpointTraffic,
 } from '../../../../src/gateway/endpoints/endpoint.ts'

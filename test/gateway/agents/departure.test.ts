@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { IdleEnd } from '../../../src/gateway/agents/idle-end.ts'
+import { IdleEnd } from '../../../src/gateway/agents/departure.ts'
 import { startSlots } from '../../helpers/slots-rig.ts'
 
 /** Something with work under way that never ends, which is to end within 10 s. */

@@ -1,12 +1,13 @@
 import { describe, expect, it } from 'vitest'
-import type { AgentEndpoint } from '../../../../src/gateway/endpoints/endpoint.ts'
-import { EndpointTraffic } from '../../../../src/gateway/endpoints/endpoint.ts'
-import { EndpointRegistry } from '../../../../src/gateway/endpoints/endpoint-registry.ts'
-import type { RemoteHome } from '../../../../src/gateway/endpoints/routes/remote-home.ts'
-import { ClusterRoutes } from '../../../../src/gateway/endpoints/routes/routes.ts'
-import type { Tenure } from '../../../../src/gateway/endpoints/routes/tenure.ts'
-import { UnreachedHomes } from '../../../../src/gateway/endpoints/routes/unreached-homes.ts'
-import { ManualClock } from '../../../helpers/manual-clock.ts'
+import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
+import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts'
+import {
+  ClusterRoutes,
+  type RemoteHome,
+  type Tenure,
+  UnreachedHomes,
+} from '../../../src/gateway/endpoints/routes.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 
 const home = (host: string, more: Partial<RemoteHome> = {}): RemoteHome => ({
   type: 'remote',

@@ -1,18 +1,132 @@
-import type { Clock } from '../../../base/clock.ts'
-import type { NameOwners } from '../../access/name-owners.ts'
-import { isInternal } from '../../records/domain-name.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { NameOwners } from '../access/name-rules.ts'
+import { isInternal } from '../records/domain-name.ts'
 import {
+  type EndpointAddress,
   type EndpointProtocol,
+  type Entrance,
   entranceOf,
   internalAddressOf,
-} from '../../records/endpoint-protocol.ts'
-import type { AwayName, HeldRequest } from '../away-name.ts'
-import type { Endpoint } from '../endpoint.ts'
-import { type EndpointRegistry, isNearer } from '../endpoint-registry.ts'
-import type { NameState } from '../host-table.ts'
-import type { Homes, RemoteHome } from './remote-home.ts'
-import type { Tenures } from './tenure.ts'
-import { UnreachedHomes } from './unreached-homes.ts'
+} from '../records/endpoint-protocol.ts'
+import { AwayName, type HeldRequest } from './away-name.ts'
+import type { Endpoint } from './endpoint.ts'
+import { type EndpointRegistry, isNearer } from './endpoint-registry.ts'
+import { HeldRequests } from './held-requests.ts'
+import type { NameState } from './host-table.ts'
+
+/** How long nobody waits again for a home that was waited for in vain, unless something changes. */
+const REST_MS = 5_000
+const CAPACITY = 10_000
+
+/**
+ * Homes at other nodes that cannot be reached, or have said that they are none: who wants to go there
+ * waits, as for a device that is away, until its node can be reached, the name has another home, or
+ * the time is up.
+ */
+export class UnreachedHomes {
+  readonly #holdMs: number
+  readonly #held = new HeldRequests()
+  /** Oldest first. */
+  readonly #names = new Map<string, { readonly home: RemoteHome; readonly away: AwayName }>()
+  readonly #aways = new Set<AwayName>()
+
+  constructor(holdMs: number) {
+    this.#holdMs = holdMs
+  }
+
+  get size(): number {
+    return this.#names.size
+  }
+
+  /** Requests that wait. */
+  get waiting(): number {
+    return this.#held.size
+  }
+
+  has(name: AwayName): boolean {
+    return this.#aways.has(name)
+  }
+
+  /** The name to wait for, in place of its home; `now` is monotonic. */
+  hold(home: RemoteHome, now: number): AwayName {
+    const key = keyOf(home)
+    const known = this.#names.get(key)
+    if (known && known.home.nodeId === home.nodeId && now < known.away.forgottenAt)
+      return known.away
+    if (known) this.#forget(key)
+    const [oldest] = this.#names.size >= CAPACITY ? this.#names.keys() : []
+    if (oldest !== undefined) this.#forget(oldest)
+    const until = now + this.#holdMs
+    const { protocol, host, url, ownerId } = home
+    const facts = { protocol, host, url, ownerId, isShared: false, credentialId: '' }
+    const away = new AwayName(facts, until, until + REST_MS)
+    this.#names.set(key, { home, away })
+    this.#aways.add(away)
+    return away
+  }
+
+  /** False when the time is up, or there is no place. */
+  wait(name: AwayName, request: HeldRequest, now: number): boolean {
+    return name.isHeld(now) && this.#held.add(name, request)
+  }
+
+  cancel(name: AwayName, request: HeldRequest): void {
+    this.#held.remove(name, request)
+  }
+
+  /** Lets all go that may have somewhere to go now. */
+  release(isChanged: (home: RemoteHome) => boolean): void {
+    for (const [key, { home }] of [...this.#names]) if (isChanged(home)) this.#forget(key)
+  }
+
+  #forget(key: string): void {
+    const known = this.#names.get(key)
+    if (!known) return
+    this.#names.delete(key)
+    this.#aways.delete(known.away)
+    this.#held.release(known.away)
+  }
+}
+
+function keyOf({ protocol, host, ownerId }: RemoteHome): string {
+  return `${protocol} ${host} ${ownerId ?? ''}`
+}
+
+/** A name whose endpoint is at home at another node. */
+export interface RemoteHome extends EndpointAddress {
+  readonly type: 'remote'
+  readonly nodeId: string
+  /** As its owner was told. */
+  readonly url: string
+  readonly ownerId: string | null
+  /** TLS of its visitors ends at its home, because its policy says how. */
+  readonly endsTls: boolean
+}
+
+/** Where in a cluster the endpoints are, as far as this node knows. It never waits for anybody. */
+export interface Homes {
+  /**
+   * Who serves visitors of a host at an entrance, by the exact name, else by the longest wildcard
+   * above it. Undefined: this node, or nobody.
+   */
+  find(entrance: Entrance, host: string): RemoteHome | undefined
+  /** A name that this node is about to open: whoever comes sooner waits for that. */
+  coming?(entrance: Entrance, host: string, ownerId: string | null): RemoteHome | undefined
+  /** The same as `find` for policies of an account: an internal name of its own, else one that is shared. */
+  findInternal(entrance: Entrance, host: string, ownerId: string | null): RemoteHome | undefined
+}
+
+/**
+ * Whether a node may serve an endpoint that it has. `unsure`: nobody knows yet, and whoever comes waits;
+ * `none`: it is for another node.
+ */
+export type Tenure = 'firm' | 'unsure' | 'none'
+
+/** What a node may serve, at this moment; asked for each visitor, and never waits. */
+interface Tenures {
+  readonly nodeId: string
+  of(endpoint: Endpoint): Tenure
+}
 
 const HOLD_MS = 10_000
 

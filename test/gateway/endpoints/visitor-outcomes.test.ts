@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { VisitorOutcomes } from '../../../src/gateway/endpoints/visitor-outcomes.ts'
-import { judgeVisitors } from '../../../src/gateway/endpoints/visitor-state.ts'
+import { judgeVisitors, VisitorOutcomes } from '../../../src/gateway/endpoints/visitor-outcomes.ts'
 
 const NONE = { answered: 0, garbage: 0, unreachable: 0, late: 0, abandoned: 0, gaveUp: 0 }
 const judge = (counts: Partial<typeof NONE>, oldestWaitMs = 0, longestMs = 0) =>

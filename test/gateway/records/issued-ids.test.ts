@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
-import { IssuedIds } from '../../../src/gateway/agents/issued-ids.ts'
-import { isResourceId } from '../../../src/gateway/records/resource-id.ts'
+import { IssuedIds, isResourceId } from '../../../src/gateway/records/resource-id.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
 describe('IssuedIds', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { IpPolicyRanges } from '../../../src/gateway/access/ip-policy-ranges.ts'
+import { IpPolicyRanges } from '../../../src/gateway/endpoints/endpoint-policies.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 
 const rule = (id: string, cidr: string, action: 'allow' | 'deny') => ({
