@@ -39,7 +39,7 @@ export function callerOfSession(
   const id = pageCookie.read(request)
   const session = sessions.find(id, { isUse: request.get(BACKGROUND_HEADER) === undefined })
   const caller = session && callerOfHolder(session.holder, tokens)
-  if (session && !caller) sessions.close(id)
+  if (session && !caller) void sessions.close(id)
   return caller
 }
 

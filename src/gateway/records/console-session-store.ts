@@ -1,3 +1,4 @@
+import type { BrowserSession } from '../../http/pages/browser-sessions.ts'
 import type { Database, Statement } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
 
@@ -13,24 +14,16 @@ export const CONSOLE_SESSION_MIGRATIONS: readonly Migration[] = [
   },
 ]
 
-/** Somebody who is signed in to the console, at all gateways of a site. */
-export interface ConsoleSession {
-  /** Of the id, which browsers alone know. */
-  readonly hash: string
-  /** With what they signed in, and what speaks for them. */
-  readonly apiKeyId: string
-  /** Milliseconds since the epoch. */
-  readonly openedAt: number
-  readonly usedAt: number
-}
+const COLUMNS = 'hash, api_key_id AS holder, opened_at AS openedAt, used_at AS usedAt'
 
-const COLUMNS = 'hash, api_key_id AS apiKeyId, opened_at AS openedAt, used_at AS usedAt'
-
-/** To be changed within `Database.change()`. */
+/**
+ * Who is signed in to the console, at all gateways of a site; the holder of a session is an API key. To be
+ * changed within `Database.change()`.
+ */
 export class ConsoleSessionStore {
   readonly #database: Database
-  readonly #find: Statement<[string], ConsoleSession>
-  readonly #all: Statement<[], ConsoleSession>
+  readonly #find: Statement<[string], BrowserSession>
+  readonly #all: Statement<[], BrowserSession>
   readonly #insert: Statement<[string, string, number, number]>
   readonly #noteUse: Statement<[number, string]>
   readonly #delete: Statement<[string]>
@@ -44,17 +37,17 @@ export class ConsoleSessionStore {
     this.#delete = database.prepare('DELETE FROM console_sessions WHERE hash = ?')
   }
 
-  find(hash: string): ConsoleSession | undefined {
+  find(hash: string): BrowserSession | undefined {
     return this.#find.get(hash)
   }
 
   /** The one used longest ago first. */
-  all(): ConsoleSession[] {
+  all(): BrowserSession[] {
     return this.#all.all()
   }
 
-  insert({ hash, apiKeyId, openedAt, usedAt }: ConsoleSession): void {
-    this.#database.join(() => this.#insert.run(hash, apiKeyId, openedAt, usedAt))
+  insert({ hash, holder, openedAt, usedAt }: BrowserSession): void {
+    this.#database.join(() => this.#insert.run(hash, holder, openedAt, usedAt))
   }
 
   noteUse(hash: string, at: number): void {

@@ -5,6 +5,7 @@ import {
   LIFETIME_MS,
   MAX_PER_HOLDER,
   MAX_SESSIONS,
+  MemoryRows,
 } from '../../../src/http/pages/browser-sessions.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
@@ -13,30 +14,31 @@ const look = { isUse: false }
 
 function start() {
   const clock = new ManualClock()
-  return { clock, sessions: new BrowserSessions(clock) }
+  const rows = new MemoryRows(clock)
+  return { clock, rows, sessions: new BrowserSessions(clock, rows) }
 }
 
 describe('BrowserSessions', () => {
-  it('finds a session by its id and by nothing else', () => {
+  it('finds a session by its id and by nothing else', async () => {
     const { sessions } = start()
-    const id = sessions.open('ak_1').reveal()
+    const id = (await sessions.open('ak_1')).reveal()
     expect(sessions.find(id, use)?.holder).toBe('ak_1')
     expect(sessions.find(`${id}x`, use)).toBeUndefined()
     expect(sessions.find('', use)).toBeUndefined()
-    expect(sessions.find(sessions.open('ak_2').reveal(), use)?.holder).toBe('ak_2')
+    expect(sessions.find((await sessions.open('ak_2')).reveal(), use)?.holder).toBe('ak_2')
   })
 
-  it('ends a session that is closed', () => {
-    const { sessions } = start()
-    const id = sessions.open('ak_1').reveal()
-    sessions.close(id)
+  it('ends a session that is closed', async () => {
+    const { sessions, rows } = start()
+    const id = (await sessions.open('ak_1')).reveal()
+    await sessions.close(id)
     expect(sessions.find(id, use)).toBeUndefined()
-    expect(sessions.size).toBe(0)
+    expect(rows.all()).toHaveLength(0)
   })
 
   it('ends a session that nobody uses, whatever asks in the background', async () => {
     const { sessions, clock } = start()
-    const id = sessions.open('ak_1').reveal()
+    const id = (await sessions.open('ak_1')).reveal()
     await clock.advance(IDLE_MS - 1)
     expect(sessions.find(id, use)).toBeDefined()
     await clock.advance(IDLE_MS - 1)
@@ -47,7 +49,7 @@ describe('BrowserSessions', () => {
 
   it('ends a session that is used all the time', async () => {
     const { sessions, clock } = start()
-    const id = sessions.open('ak_1').reveal()
+    const id = (await sessions.open('ak_1')).reveal()
     const step = IDLE_MS - 1
     for (let passed = step; passed < LIFETIME_MS; passed += step) {
       await clock.advance(step)
@@ -59,10 +61,11 @@ describe('BrowserSessions', () => {
 
   it('makes room within one holder, and leaves those of others alone', async () => {
     const { sessions } = start()
-    const other = sessions.open('ak_2').reveal()
-    const ids = Array.from({ length: MAX_PER_HOLDER }, () => sessions.open('ak_1').reveal())
+    const other = (await sessions.open('ak_2')).reveal()
+    const ids: string[] = []
+    while (ids.length < MAX_PER_HOLDER) ids.push((await sessions.open('ak_1')).reveal())
     sessions.find(ids[0] ?? '', use)
-    ids.push(sessions.open('ak_1').reveal())
+    ids.push((await sessions.open('ak_1')).reveal())
     expect(ids.map((id) => sessions.find(id, look) !== undefined)).toEqual(
       ids.map((_id, at) => at !== 1),
     )
@@ -70,13 +73,13 @@ describe('BrowserSessions', () => {
   })
 
   it('holds a bounded number, and forgets first what is over', async () => {
-    const { sessions, clock } = start()
-    const first = sessions.open('ak_first').reveal()
-    for (let n = 1; n <= MAX_SESSIONS; n += 1) sessions.open(`ak_${n}`)
-    expect(sessions.size).toBe(MAX_SESSIONS)
+    const { sessions, rows, clock } = start()
+    const first = (await sessions.open('ak_first')).reveal()
+    for (let n = 1; n <= MAX_SESSIONS; n += 1) await sessions.open(`ak_${n}`)
+    expect(rows.all()).toHaveLength(MAX_SESSIONS)
     expect(sessions.find(first, look)).toBeUndefined()
     await clock.advance(IDLE_MS)
-    sessions.open('ak_late')
-    expect(sessions.size).toBe(1)
+    await sessions.open('ak_late')
+    expect(rows.all()).toHaveLength(1)
   })
 })

@@ -1,17 +1,19 @@
 import { type RequestHandler, Router } from 'express'
 import * as z from 'zod'
+import type { Clock } from '../../../base/clock.ts'
 import { jsonBody } from '../../../http/json-body.ts'
-import { BrowserSessions } from '../../../http/pages/browser-sessions.ts'
+import { BrowserSessions, type SessionRows } from '../../../http/pages/browser-sessions.ts'
 import { ownPagesOnly } from '../../../http/pages/own-pages-only.ts'
 import { pageAssets } from '../../../http/pages/page-assets.ts'
+import type { Database } from '../../../store/database.ts'
 import type { CloudEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
+import type { ConsoleSessionStore } from '../../records/console-session-store.ts'
 import { keyScopeGuard, versionHeader } from '../common/caller.ts'
 import { noSuchRoute } from '../common/error-response.ts'
 import { parseBody } from '../common/request.ts'
 import { type Resource, resourceRoutes } from '../common/resource.ts'
 import { livePage, type ResourceLists } from '../common/resource-lists.ts'
 import { type EndpointsDeps, EndpointView, endpoints } from '../resources/endpoints.ts'
-import { SiteSessions, type SiteSessionsOptions } from './console-sessions.ts'
 import { type DeviceRoutesDeps, deviceRoutes } from './device-routes.ts'
 import { type SessionRoutesDeps, sessionAuth, sessionRoutes } from './session-routes.ts'
 
@@ -60,11 +62,45 @@ export const LIVE_PATHS: ReadonlySet<string> = new Set([
 
 export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
   DeviceRoutesDeps & {
-    readonly database: SiteSessionsOptions['database']
-    readonly consoleSessionStore: SiteSessionsOptions['store']
+    readonly database: Pick<Database, 'change'>
+    readonly consoleSessionStore: ConsoleSessionStore
     readonly lists: ResourceLists
     readonly noteChange: RequestHandler
   }
+
+/** How old the time of the last use may become that all gateways know. */
+const USE_STEP_MS = 60_000
+const NOT_ENDED =
+  'The session has ended at this gateway. The other gateways are told as soon as ' +
+  'PostgreSQL accepts changes again, unless this gateway stops before.'
+
+export interface SiteSessionsOptions {
+  readonly database: Pick<Database, 'change'>
+  readonly store: Pick<ConsoleSessionStore, 'find' | 'all' | 'insert' | 'noteUse' | 'delete'>
+  /** Aborted when nothing is tried again. */
+  readonly signal: AbortSignal
+  readonly clock: Clock
+}
+
+/** Sessions that are good at all gateways of a site: rows that all have in common. */
+export function siteSessions({
+  database,
+  store,
+  signal,
+  clock,
+}: SiteSessionsOptions): BrowserSessions {
+  const rows: SessionRows = {
+    useStepMs: USE_STEP_MS,
+    now: () => clock.now(),
+    find: (hash) => store.find(hash),
+    all: () => store.all(),
+    insert: (session) => store.insert(session),
+    noteUse: (hash, at) => store.noteUse(hash, at),
+    delete: (hash) => store.delete(hash),
+    change: (work) => database.change(work, { withoutBackup: true }),
+  }
+  return new BrowserSessions(clock, rows, { signal, notEnded: NOT_ENDED })
+}
 
 /**
  * The web console under `/console`: its pages, `/console/session` for signing in, and below
@@ -74,7 +110,7 @@ export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
 export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHandler[]): Router {
   const { node, database, consoleSessionStore: store, clock } = deps
   const consoleSessions = node
-    ? new SiteSessions({ database, store, signal: node.stopping, clock })
+    ? siteSessions({ database, store, signal: node.stopping, clock })
     : new BrowserSessions(clock)
   const withSessions = { ...deps, consoleSessions }
   // The version header makes a cross-origin request one that browsers ask about first.

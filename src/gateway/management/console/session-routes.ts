@@ -7,6 +7,7 @@ import { SlidingLog } from '../../../base/limit/sliding-log.ts'
 import type { Logger } from '../../../base/logger.ts'
 import { peerAddress } from '../../../http/client-address.ts'
 import { jsonBody } from '../../../http/json-body.ts'
+import type { BrowserSessions } from '../../../http/pages/browser-sessions.ts'
 import { SessionCookie } from '../../../http/pages/session-cookie.ts'
 import { type AuditTrail, OK } from '../../../store/audit-trail.ts'
 import type { Authority } from '../../access/authority.ts'
@@ -15,7 +16,6 @@ import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { actorFrom, setCaller } from '../common/caller.ts'
 import { parseBody } from '../common/request.ts'
-import type { ConsoleSessions } from './console-sessions.ts'
 
 /** A page that shows live figures asks all the time, so a session may do more than a program. */
 const REQUESTS_PER_MINUTE = 600
@@ -26,7 +26,7 @@ const BACKGROUND_HEADER = 'x-background'
 const sessionCookie = new SessionCookie({ name: 'console_session', path: '/console' })
 
 interface SessionAuthDeps {
-  readonly consoleSessions: ConsoleSessions
+  readonly consoleSessions: BrowserSessions
   readonly authority: Authority
   readonly clock: Clock
 }
@@ -50,7 +50,7 @@ function keyOfSession(
   } catch (error) {
     if (!(error instanceof ServiceError || error instanceof AppError)) throw error
     // The key is good nowhere, so nobody has to be told.
-    void Promise.resolve(consoleSessions.close(id)).catch(() => {})
+    consoleSessions.close(id).catch(() => {})
     return undefined
   }
 }
@@ -110,7 +110,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     const apiKey = authenticate(token.trim(), request)
     authority.noteUse(apiKey)
     // What could not be closed everywhere ends by itself; this browser has it no more.
-    await Promise.resolve(consoleSessions.close(sessionCookie.read(request))).catch(refusalOnly)
+    await consoleSessions.close(sessionCookie.read(request)).catch(refusalOnly)
     sessionCookie.set(request, response, await consoleSessions.open(apiKey.id))
     log.info({ client: peerAddress(request), api_key: apiKey.id }, 'console session opened')
     await note('session.create', apiKey, request)

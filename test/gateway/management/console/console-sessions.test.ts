@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { AppError } from '../../../../src/base/app-error.ts'
 import {
-  SiteSessions,
   type SiteSessionsOptions,
-} from '../../../../src/gateway/management/console/console-sessions.ts'
+  siteSessions,
+} from '../../../../src/gateway/management/console/console.ts'
 import {
   IDLE_MS,
   LIFETIME_MS,
@@ -139,7 +139,7 @@ function storeOf(store: Store): Store {
   }
 }
 
-describe('SiteSessions', () => {
+describe('siteSessions', () => {
   /** Two gateways on the same rows, which cannot be changed while `isAway`. */
   async function open() {
     const { clock, database, consoleSessionStore: store, issuer } = openGatewayStores()
@@ -153,7 +153,7 @@ describe('SiteSessions', () => {
     onTestFinished(() => stopping.abort())
     const { signal } = stopping
     const gateway = (of: Store = store) =>
-      new SiteSessions({ database: { change }, store: of, signal, clock })
+      siteSessions({ database: { change }, store: of, signal, clock })
     const made = { one: gateway(), two: gateway(), gateway }
     return { clock, state, store, stopping, holder: apiKey.id, ...made }
   }
