@@ -3,11 +3,13 @@ import { createServer as createHttpServer } from 'node:http'
 import { createServer as createHttpsServer } from 'node:https'
 import { createServer, type Server } from 'node:net'
 import { dirname, join } from 'node:path'
+import { PassThrough } from 'node:stream'
 import { parse } from 'dotenv'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { examineDevice } from '../../src/cli/doctor/examination.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { GatewayProgram, startRun } from '../helpers/gateway-program.ts'
-import { type Ended, MAIN, Program, runProgram } from '../helpers/program.ts'
+import { type Ended, FREE_PORTS, MAIN, Program, runProgram } from '../helpers/program.ts'
 import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 import { createTlsFixture } from '../helpers/tls-fixture.ts'
@@ -35,15 +37,35 @@ const findingsOf = ({ stdout }: Ended): Finding[] =>
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line))
 
-/** The doctor in a folder with a good data folder, and nothing that runs. */
-async function examine(inject: (folder: string) => Settings | Promise<Settings> = () => ({})) {
+/** A folder with a good data folder. */
+function folderWithData(): string {
   const folder = temporaryFolder()
   mkdirSync(join(folder, 'data'), { mode: 0o700 })
-  const env = { ...(await wellSettings()), ...(await inject(folder)) }
-  const ended = await runProgram({ args: ['doctor', '--json'], cwd: folder, env })
-  const findings = findingsOf(ended)
-  const first = findings.find(({ outcome }) => outcome === 'bad')
-  return { ended, findings, first }
+  return folder
+}
+
+/** The first cause that the doctor finds in this process: each start of the program takes half a second. */
+async function firstCause(inject: (folder: string) => Settings | Promise<Settings>) {
+  const folder = folderWithData()
+  const environment = {
+    ...FREE_PORTS,
+    AGENT_DATA_DIR: join(folder, 'data'),
+    ...(await wellSettings()),
+    ...(await inject(folder)),
+  }
+  const { signal } = new AbortController()
+  const context = {
+    environment,
+    stdout: new PassThrough(),
+    stderr: new PassThrough(),
+    stop: signal,
+  }
+  const { findings } = await examineDevice(context, undefined)
+  for await (const some of findings) {
+    const first = some.find(({ outcome }) => outcome === 'bad')
+    if (first) return first
+  }
+  return undefined
 }
 
 /** What is well but for the agent, which does not run. */
@@ -66,8 +88,13 @@ describe('device-agent doctor without an agent', () => {
   })
 
   it('finds nothing but that no agent runs, where all else is well', async () => {
-    const { ended, findings, first } = await examine()
-    expect(first).toMatchObject({
+    const ended = await runProgram({
+      args: ['doctor', '--json'],
+      cwd: folderWithData(),
+      env: await wellSettings(),
+    })
+    const findings = findingsOf(ended)
+    expect(findings.find(({ outcome }) => outcome === 'bad')).toMatchObject({
       check: 'agent',
       detail: expect.stringContaining('No agent is running'),
     })
@@ -226,14 +253,13 @@ describe('device-agent doctor without an agent', () => {
   }
 
   it.each(faults)('names the cause: %s', async (_, inject, expected) => {
-    const { ended, first } = await examine(inject)
+    const first = await firstCause(inject)
     for (const [field, pattern] of Object.entries(expected)) {
       const value = first?.[field as keyof Finding]
       if (pattern instanceof RegExp) expect(value).toMatch(pattern)
       else expect(value).toBe(pattern)
     }
     expect(first?.remedy).toMatch(/\S{3}/)
-    expect(ended.code).toBe(1)
   })
 })
 
