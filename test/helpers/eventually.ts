@@ -1,12 +1,16 @@
-/** Runs `check` until it stops throwing, and fails with its last error after `withinMs`. */
+/**
+ * Runs `check` until it stops throwing, and fails with its last error after `withinMs`. It asks less often the
+ * longer it takes: many tests wait for seconds, side by side.
+ */
 export async function eventually<T>(check: () => T | Promise<T>, withinMs = 60_000): Promise<T> {
-  const until = performance.now() + withinMs
+  const startedAt = performance.now()
   for (;;) {
     try {
       return await check()
     } catch (error) {
-      if (performance.now() > until) throw error
-      await new Promise((resolve) => setTimeout(resolve, 10))
+      const waitedMs = performance.now() - startedAt
+      if (waitedMs > withinMs) throw error
+      await new Promise((resolve) => setTimeout(resolve, Math.min(10 + waitedMs / 50, 50)))
     }
   }
 }

@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http'
+import { setTimeout as pause } from 'node:timers/promises'
 import type { Session } from '@ngrok/ngrok'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Gateway } from '../../../src/gateway/gateway.ts'
@@ -45,6 +46,7 @@ function keepVisiting(gateways: readonly RunningGateway[], host = HOST) {
         const { status, text } = await visit(at, host)
         outcomes.add(`${status} ${text}`)
         served += 1
+        await pause(5)
       }
     }),
   )
