@@ -12,9 +12,9 @@ import { encodeProxyHeader, StreamType } from '../src/gateway/agents/control-mes
 
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../src/muxado/heartbeat.ts'
 import { answer, readMessage } from '../src/muxado/rpc.ts'
-import { Session } from '../src/muxado/session.ts'
+import { acceptTyped, openTyped, Session } from '../src/muxado/session.ts'
 import type { Stream } from '../src/muxado/stream.ts'
-import { acceptTyped, openTyped } from '../src/muxado/typed-session.ts'
+
 import { createTlsFixture } from '../test/helpers/tls-fixture.ts'
 
 const RPC_LIMITS = { maxBytes: 65_536, deadlineMs: 10_000, clock: systemClock }

@@ -5,9 +5,8 @@ import type { ListenAddress } from '../src/base/listen-address.ts'
 import { ErrorCode } from '../src/muxado/error-code.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE, Heartbeat } from '../src/muxado/heartbeat.ts'
 import { call } from '../src/muxado/rpc.ts'
-import { Session } from '../src/muxado/session.ts'
+import { acceptTyped, Session } from '../src/muxado/session.ts'
 import type { Stream } from '../src/muxado/stream.ts'
-import { acceptTyped } from '../src/muxado/typed-session.ts'
 
 const AUTH = 0
 const BIND = 1

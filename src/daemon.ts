@@ -22,17 +22,16 @@ import { StartError } from './base/app-error.ts'
 import type { Clock } from './base/clock.ts'
 import type { Closer } from './base/closer.ts'
 import { createDeferred } from './base/deferred.ts'
-import { FailureLimiter } from './base/limit/failure-limiter.ts'
+import { FailureLimiter } from './base/limiter.ts'
 import type { ListenAddress } from './base/listen-address.ts'
-import type { LogTail } from './base/log/log-tail.ts'
-import type { Logger } from './base/logger.ts'
+import type { Logger, LogTail } from './base/logger.ts'
+
 import type { Secret } from './base/secret.ts'
 import type { Config } from './config.ts'
 import { HttpServer, MAX_SOCKET_PATH_BYTES } from './http/http-server.ts'
 import { AuditTrail } from './store/audit-trail.ts'
-import { isWritable } from './store/data-folder.ts'
+import { isWritable, lockFolder } from './store/data-folder.ts'
 import type { Database } from './store/database.ts'
-import { lockFolder } from './store/folder-lock.ts'
 
 /** Beside the drain. */
 const STOP_WITHIN_MS = 5_000

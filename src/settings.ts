@@ -7,7 +7,6 @@ import {
   TIMEOUT_RANGE,
 } from './agent/upstreams/upstream-options.ts'
 import { StartError } from './base/app-error.ts'
-import { type Cidr, parseCidr } from './base/cidr.ts'
 import {
   IPV6_SERVER,
   isIPv6Address,
@@ -18,6 +17,7 @@ import {
   parsePortRange,
 } from './base/listen-address.ts'
 import { nearest } from './base/nearest.ts'
+import { type Cidr, parseCidr } from './base/net/network.ts'
 import { Secret } from './base/secret.ts'
 import { type ClientVersion, parseClientVersion } from './gateway/agents/client-versions.ts'
 import { DatabaseUrlSchema } from './gateway/cluster/postgres/database-url.ts'

@@ -111,8 +111,8 @@ describe('the house', () => {
     expect(wrongWays(withImport(house, 'base/clock.ts', 'http/parse.ts'), FLOORS)).toEqual([
       'base/clock.ts -> http/parse.ts',
     ])
-    expect(wrongWays(withImport(house, 'muxado/frame.ts', 'store/heal.ts'), FLOORS)).toEqual([
-      'muxado/frame.ts -> store/heal.ts',
+    expect(wrongWays(withImport(house, 'muxado/frame-codec.ts', 'store/heal.ts'), FLOORS)).toEqual([
+      'muxado/frame-codec.ts -> store/heal.ts',
     ])
     const [from, to] = ['gateway/agents/binder.ts', 'gateway/ingress/syntax/host.ts']
     expect(wrongWays(withImport(house, from, to), FLOORS)).toEqual([`${from} -> ${to}`])

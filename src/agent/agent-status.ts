@@ -1,4 +1,4 @@
-import { formatDuration } from '../base/duration.ts'
+import { formatDuration } from '../base/clock.ts'
 import type { Resources } from './device/resources.ts'
 import { hasSession, type LinkState } from './link-state.ts'
 import type { Reachable } from './probes/reach.ts'

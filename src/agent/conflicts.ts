@@ -1,5 +1,5 @@
-import type { AutoResetEvent } from '../base/auto-reset-event.ts'
 import type { Clock } from '../base/clock.ts'
+import type { AutoResetEvent } from '../base/deferred.ts'
 import type { TunnelTimings } from './timings.ts'
 
 /** The tries of all tunnels together are this far apart. */

@@ -1,5 +1,5 @@
-import { AutoResetEvent } from '../base/auto-reset-event.ts'
 import type { Clock } from '../base/clock.ts'
+import { AutoResetEvent } from '../base/deferred.ts'
 import type { Logger } from '../base/logger.ts'
 import type { LinkStatus } from './agent-status.ts'
 import { PoisonedError, type ServiceCommand, type Session } from './connector.ts'

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import { AppError, type FieldError } from '../base/app-error.ts'
-import { Semaphore } from '../base/limit/semaphore.ts'
+import { Semaphore } from '../base/semaphore.ts'
 import { newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'
 import type { StoredTunnel } from './tunnel-store.ts'
 

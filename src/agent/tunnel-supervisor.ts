@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util'
-import { AutoResetEvent } from '../base/auto-reset-event.ts'
 import { Backoff } from '../base/backoff.ts'
 import type { Clock } from '../base/clock.ts'
-import { createDeferred, type Deferred } from '../base/deferred.ts'
+import { AutoResetEvent, createDeferred, type Deferred } from '../base/deferred.ts'
+
 import type { Logger } from '../base/logger.ts'
 import type { Conflicts } from './conflicts.ts'
 import type { EndpointRequest, Listener, Session } from './connector.ts'

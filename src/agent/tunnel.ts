@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { isIP } from 'node:net'
 import * as z from 'zod'
-import { isDeeper } from '../base/json-depth.ts'
+import { isDeeper } from '../base/json.ts'
 import { parseListenAddress } from '../base/listen-address.ts'
 import { readPolicyText } from './policy-text.ts'
 import type { Reachable } from './probes/reach.ts'

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { AppError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
-import { KeyedLock } from '../base/keyed-lock.ts'
+import { KeyedLock } from '../base/semaphore.ts'
 import type { Session } from './connector.ts'
 import type { Inspections } from './inspection/inspections.ts'
 import type { PolicyCheck } from './policies/policy-check.ts'

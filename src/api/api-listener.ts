@@ -1,7 +1,7 @@
 import { isIP } from 'node:net'
 import type { Request } from 'express'
+import { forwardedAddress, peerAddress } from '../http/access-log.ts'
 import type { Caller } from '../http/caller.ts'
-import { forwardedAddress, peerAddress } from '../http/client-address.ts'
 
 /** Where the API is listening: which host names belong to it, and how a caller's address is told. */
 export interface ApiListener {

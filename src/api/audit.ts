@@ -1,7 +1,7 @@
 import { Router } from 'express'
 import * as z from 'zod'
 import { ACTOR_KINDS } from '../base/audit.ts'
-import { methodNotAllowed } from '../http/no-route.ts'
+import { methodNotAllowed } from '../http/error-response.ts'
 import { parse } from '../http/parse.ts'
 import type { AuditEntry, AuditQuery } from '../store/audit-trail.ts'
 import { IsoTime, isoTime } from './iso-time.ts'

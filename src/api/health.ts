@@ -1,7 +1,7 @@
 import { Router } from 'express'
 import * as z from 'zod'
 import type { Agent } from '../agent/agent.ts'
-import { methodNotAllowed } from '../http/no-route.ts'
+import { methodNotAllowed } from '../http/error-response.ts'
 import type { Database } from '../store/database.ts'
 
 export const HealthView = z.strictObject({ status: z.literal('ok') })

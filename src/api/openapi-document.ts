@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { TunnelBody } from '../agent/tunnel.ts'
+import { PROBLEM_TYPE, ProblemDetails } from '../http/error-response.ts'
 import { type ApiDescription, type OpenApiDocument, openApiDocument } from '../http/openapi.ts'
-import { PROBLEM_TYPE, ProblemDetails } from '../http/problem-details.ts'
 import { StorageView } from '../store/storage-view.ts'
 import { AuditPage } from './audit.ts'
 import { ExaminationView } from './diagnosis/doctor.ts'

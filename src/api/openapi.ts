@@ -1,5 +1,5 @@
 import { Router } from 'express'
-import { methodNotAllowed } from '../http/no-route.ts'
+import { methodNotAllowed } from '../http/error-response.ts'
 
 /** `/openapi.json`. Loaded and written when somebody asks: a device rarely hears that question. */
 export function openApiRoutes(): Router {

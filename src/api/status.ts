@@ -1,6 +1,6 @@
 import { Router } from 'express'
 import type { Agent } from '../agent/agent.ts'
-import { methodNotAllowed } from '../http/no-route.ts'
+import { methodNotAllowed } from '../http/error-response.ts'
 import type { Database } from '../store/database.ts'
 import { statusView } from './status-view.ts'
 import type { OwnUpdate } from './update/update-view.ts'

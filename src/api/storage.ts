@@ -1,6 +1,6 @@
 import { Router } from 'express'
 import { changeOf } from '../http/change-audit.ts'
-import { methodNotAllowed } from '../http/no-route.ts'
+import { methodNotAllowed } from '../http/error-response.ts'
 import type { Database } from '../store/database.ts'
 import { storageView } from '../store/storage-view.ts'
 

@@ -1,8 +1,8 @@
 import { type RequestHandler, Router } from 'express'
 import * as z from 'zod'
 import { changeOf } from '../http/change-audit.ts'
+import { methodNotAllowed } from '../http/error-response.ts'
 import { jsonBody } from '../http/json-body.ts'
-import { methodNotAllowed } from '../http/no-route.ts'
 import { parse } from '../http/parse.ts'
 import type { ApiTokens } from './api-tokens.ts'
 import {

@@ -5,10 +5,10 @@ import { type Tunnel, type TunnelSpec, TunnelSpecSchema } from '../agent/tunnel.
 import type { SetStep } from '../agent/tunnel-set.ts'
 import { AppError } from '../base/app-error.ts'
 import { changeOf } from '../http/change-audit.ts'
-import { readConditions } from '../http/conditions.ts'
+import { methodNotAllowed } from '../http/error-response.ts'
 import { jsonBody, largeJsonBody } from '../http/json-body.ts'
-import { methodNotAllowed } from '../http/no-route.ts'
-import { parse, parseAsync } from '../http/parse.ts'
+import { parse, parseAsync, readConditions } from '../http/parse.ts'
+
 import { tunnelSpecView, tunnelStatusView, tunnelView } from './tunnel-view.ts'
 import { about } from './tunnels/tunnel-audit.ts'
 import { setEtag, tunnelEtag } from './tunnels/tunnel-etag.ts'

@@ -29,3 +29,29 @@ export const systemClock: Clock = {
       signal?.addEventListener('abort', onAbort, { once: true })
     }),
 }
+
+const UNIT_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 } as const
+const PART = /(\d+(?:\.\d+)?)(ms|s|m|h)/y
+
+/** Milliseconds of a duration such as `90s`, `10m` or `1h30m`; undefined when it is none. */
+export function parseDuration(text: string): number | undefined {
+  let totalMs = 0
+  PART.lastIndex = 0
+  while (PART.lastIndex < text.length) {
+    const part = PART.exec(text)
+    if (!part) return undefined
+    totalMs += Number(part[1]) * UNIT_MS[part[2] as keyof typeof UNIT_MS]
+  }
+  return text === '' ? undefined : totalMs
+}
+
+/** A duration for people: `3 min`, `2 h 5 min`, `40 s`. */
+export function formatDuration(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1_000))
+  if (seconds < 60) return `${seconds} s`
+  const minutes = Math.round(seconds / 60)
+  if (minutes < 60) return `${minutes} min`
+  const hours = Math.floor(minutes / 60)
+  if (hours >= 48) return `${Math.floor(hours / 24)} days`
+  return minutes % 60 === 0 ? `${hours} h` : `${hours} h ${minutes % 60} min`
+}

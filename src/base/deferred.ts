@@ -1,3 +1,5 @@
+import type { Clock } from './clock.ts'
+
 /** A promise with its resolve and reject in hand (Node 20 has no `Promise.withResolvers`). */
 export interface Deferred<T> {
   readonly promise: Promise<T>
@@ -13,4 +15,37 @@ export function createDeferred<T = void>(): Deferred<T> {
     reject = onReject
   })
   return { promise, resolve, reject }
+}
+
+/** Wakes one loop that waits for changes. A ring while nobody waits is kept for the next wait. */
+export class AutoResetEvent {
+  #hasRung = false
+  #wake: (() => void) | undefined
+
+  set(): void {
+    this.#hasRung = true
+    this.#wake?.()
+  }
+
+  /** Resolves at the next ring, or after `ms` when that is given. */
+  async wait(clock?: Clock, ms?: number): Promise<void> {
+    if (!this.#hasRung) await (clock && ms !== undefined ? this.#sleep(clock, ms) : this.#listen())
+    this.#hasRung = false
+  }
+
+  async #sleep(clock: Clock, ms: number): Promise<void> {
+    const woken = new AbortController()
+    await Promise.race([this.#listen(), clock.sleep(ms, woken.signal).catch(() => {})])
+    // A reason of our own: the default one costs a stack trace.
+    woken.abort('woken')
+  }
+
+  #listen(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wake = () => {
+        this.#wake = undefined
+        resolve()
+      }
+    })
+  }
 }

@@ -12,7 +12,8 @@ import {
   statSync,
   writeSync,
 } from 'node:fs'
-import { dirname, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
+import { StartError } from './app-error.ts'
 
 /**
  * Replaces a file so that a power cut leaves the old or the new content, never half of it:
@@ -102,5 +103,20 @@ function syncWhereReadable(path: string): void {
     syncFolder(path)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error
+  }
+}
+
+/**
+ * The folder of this package: the sources and the bundle lie at different depths below it. Throws a
+ * StartError where somebody has copied a part of it.
+ */
+export function packageRoot(from: string = import.meta.dirname): string {
+  for (let folder = from; ; folder = dirname(folder)) {
+    if (existsSync(join(folder, 'package.json'))) return folder
+    if (folder === dirname(folder)) {
+      throw new StartError(
+        'The installation is incomplete: package.json is missing. Install device-agent again.',
+      )
+    }
   }
 }

@@ -1,4 +1,4 @@
-import type { InheritedSockets } from '../base/net/inherited-sockets.ts'
+import type { InheritedSockets } from '../base/listen-address.ts'
 import type { Predecessor } from './reload/predecessor.ts'
 
 /** What a subcommand may touch of its process. */

@@ -1,5 +1,5 @@
 import { Command, InvalidArgumentError } from 'commander'
-import { parseDuration } from '../base/duration.ts'
+import { parseDuration } from '../base/clock.ts'
 import type { CommandContext } from './command-context.ts'
 import type { FleetOptions } from './fleet/fleet-commands.ts'
 

@@ -1,8 +1,8 @@
 import { join } from 'node:path'
 import { Command } from 'commander'
-import { isIPv6Address, parseListenAddress } from '../base/listen-address.ts'
+import { InheritedSockets, isIPv6Address, parseListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
-import { InheritedSockets } from '../base/net/inherited-sockets.ts'
+
 import { type Config, parseConfig } from '../config.ts'
 import { apiKeyPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'

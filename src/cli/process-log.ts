@@ -2,16 +2,33 @@ import { fstatSync } from 'node:fs'
 import { Socket } from 'node:net'
 import { pino } from 'pino'
 import {
+  createLogger,
   type FlushableDestination,
   journalDestination,
+  type Logger,
+  type LogLevel,
+  type LogTail,
   leadsToJournal,
-} from '../base/log/journal.ts'
-import { fromLevel } from '../base/log/level-filter.ts'
-import type { LogTail } from '../base/log/log-tail.ts'
-import { createLogger, type Logger, type LogLevel } from '../base/logger.ts'
+} from '../base/logger.ts'
 import type { CommandContext } from './command-context.ts'
 import { readableLines } from './local/log-text.ts'
 import { isTerminal, paintFor } from './local/terminal-text.ts'
+
+/** How `createLogger` begins a line; the journal has a priority before it. */
+const BEGINNING = /^(?:<\d>)?\{"level":"(\w+)"/
+
+/** A destination that gets what is as grave as `least` or graver, of a log that is kept elsewhere, too. */
+export function fromLevel(least: LogLevel, inner: FlushableDestination): FlushableDestination {
+  const { values } = pino.levels
+  const rank = values[least] ?? Number.POSITIVE_INFINITY
+  return {
+    write: (line) => {
+      const level = BEGINNING.exec(line)?.[1]
+      if (level === undefined || (values[level] ?? rank) >= rank) inner.write(line)
+    },
+    flush: (done) => (inner.flush ? inner.flush(done) : done?.()),
+  }
+}
 
 const STDERR = 2
 /** What may wait for a reader that does not read; lines on top of it are dropped. */

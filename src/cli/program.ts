@@ -1,6 +1,6 @@
 import { Command, CommanderError } from 'commander'
 import { StartError } from '../base/app-error.ts'
-import { asJournalError } from '../base/log/journal.ts'
+import { asJournalError } from '../base/logger.ts'
 import type { CommandContext } from './command-context.ts'
 import { doctorCommand } from './doctor/doctor.ts'
 import { fleetCommand } from './fleet.ts'

@@ -1,6 +1,6 @@
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { MAX_OVERLAP_S } from '../api/token-form.ts'
-import { parseDuration } from '../base/duration.ts'
+import { parseDuration } from '../base/clock.ts'
 import type { CommandContext } from './command-context.ts'
 import type { CreateOptions, RotateOptions, TokenOptions } from './token/token-commands.ts'
 

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { packageRoot } from '../base/package-root.ts'
+import { packageRoot } from '../base/file.ts'
 
 /** The version of the installed package. */
 export function readVersion(): string {

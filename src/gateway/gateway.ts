@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { Closer } from '../base/closer.ts'
 import { Handover } from '../base/handover.ts'
-import { FailureLimiter } from '../base/limit/failure-limiter.ts'
+import { FailureLimiter } from '../base/limiter.ts'
 import type { ListenAddress, PortRange } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import type { ProxyConfig } from '../base/net/trusted-proxies.ts'

@@ -1,5 +1,8 @@
-import type { Response } from 'express'
+import type { Request, RequestHandler, Response } from 'express'
+import { AppError } from '../base/app-error.ts'
 import type { Actor } from '../base/audit.ts'
+import type { Limiter } from '../base/limiter.ts'
+import type { Logger } from '../base/logger.ts'
 
 /** What a token or a key lets its holder do. */
 export type Scope = 'read' | 'write'
@@ -33,4 +36,86 @@ export function callerOf<Who extends Caller = Caller>(response: Response): Who {
 /** Asks again whether the caller may do what it wants to: its request may have taken its time. */
 export function recheckCaller(response: Response): void {
   response.locals.recheckCaller()
+}
+
+/** RFC 6750 section 2.1. */
+const BEARER = /^Bearer +([\w.~+/-]+=*) *$/i
+const HAS_ENDED = 'The token has expired.'
+
+interface BearerAuthOptions {
+  readonly realm: string
+  /** Who has the token; `ended` when it was good once. Compares in constant time. */
+  readonly authenticate: (token: string) => Caller | 'ended' | undefined
+  /** Of wrong tokens, by client. */
+  readonly failures: Limiter
+  readonly clientOf: (request: Request) => string
+  readonly log: Logger
+}
+
+/**
+ * Lets requests with a valid bearer token pass, and keeps their caller. Throws AppError
+ * `unauthenticated`, or `too-many-requests` to a client that keeps trying wrong ones.
+ */
+export function bearerAuth({
+  realm,
+  authenticate,
+  failures,
+  clientOf,
+  log,
+}: BearerAuthOptions): RequestHandler {
+  return (request, response, next) => {
+    const token = BEARER.exec(request.get('authorization') ?? '')?.[1]
+    const found = token === undefined ? undefined : authenticate(token)
+    if (token !== undefined && found !== undefined && found !== 'ended') {
+      keepCaller(response, found, () => {
+        if (typeof authenticate(token) !== 'object') throw refused(response, HAS_ENDED)
+      })
+      next()
+      return
+    }
+    if (request.get('authorization') === undefined) {
+      response.setHeader('www-authenticate', `Bearer realm="${realm}"`)
+      throw new AppError('unauthenticated', 'Send the header authorization: Bearer <token>.')
+    }
+    const client = clientOf(request)
+    const waitMs = failures.take(client)
+    if (waitMs > 0) {
+      const retryAfterS = waitMs / 1_000
+      throw new AppError('too-many-requests', 'Too many wrong tokens.', { retryAfterS })
+    }
+    log.warn({ client }, found === 'ended' ? 'expired token' : 'wrong token')
+    throw refused(response, found === 'ended' ? HAS_ENDED : 'The token is not valid here.')
+  }
+
+  function refused(response: Response, detail: string): AppError {
+    response.setHeader('www-authenticate', `Bearer realm="${realm}", error="invalid_token"`)
+    return new AppError('unauthenticated', detail)
+  }
+}
+
+const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
+
+interface ScopeGuardOptions {
+  /** What a caller has: `token` or `API key`. */
+  readonly noun: string
+  readonly serviceCode?: string
+}
+
+/**
+ * Lets changes pass whose caller has the scope `write`. Throws AppError `insufficient-scope`, as in
+ * RFC 6750 section 3.1.
+ */
+export function scopeGuard({ noun, serviceCode }: ScopeGuardOptions): RequestHandler {
+  return (request, response, next) => {
+    const { actor, scope } = callerOf(response)
+    if (!SAFE_METHODS.has(request.method) && scope !== 'write') {
+      response.setHeader('www-authenticate', 'Bearer error="insufficient_scope", scope="write"')
+      throw new AppError(
+        'insufficient-scope',
+        `The ${noun} "${actor.name}" lacks the scope "write".`,
+        { ...(serviceCode && { serviceCode }) },
+      )
+    }
+    next()
+  }
 }

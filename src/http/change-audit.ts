@@ -2,10 +2,9 @@ import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'exp
 import { AppError } from '../base/app-error.ts'
 import type { AuditedChange, Concluded } from '../base/audit.ts'
 import type { Clock } from '../base/clock.ts'
-import type { Limiter } from '../base/limit/limiter.ts'
-import { TokenBuckets } from '../base/limit/token-buckets.ts'
+import { type Limiter, TokenBuckets } from '../base/limiter.ts'
+import { requestIdOf } from './access-log.ts'
 import { callerOf, recheckCaller } from './caller.ts'
-import { requestIdOf } from './request-id.ts'
 
 const VERBS: Readonly<Record<string, string>> = {
   POST: 'create',

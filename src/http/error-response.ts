@@ -1,8 +1,74 @@
-import type { ErrorRequestHandler } from 'express'
+import type { Duplex } from 'node:stream'
+import type { ErrorRequestHandler, RequestHandler } from 'express'
+import * as z from 'zod'
 import { AppError } from '../base/app-error.ts'
 import type { Logger } from '../base/logger.ts'
-import { PROBLEM_TYPE, problemDetails } from './problem-details.ts'
-import { requestIdOf } from './request-id.ts'
+import { requestIdOf } from './access-log.ts'
+
+export const PROBLEM_TYPE = 'application/problem+json'
+
+/** RFC 9457 problem details, with our members behind its own. */
+export const ProblemDetails = z.strictObject({
+  type: z.string(),
+  title: z.string(),
+  status: z.int().min(400).max(599),
+  detail: z.string(),
+  code: z.string().describe('stable error code'),
+  request_id: z.string().optional(),
+  errors: z
+    .array(
+      z.strictObject({
+        pointer: z.string().describe('JSON pointer (RFC 6901)'),
+        detail: z.string(),
+        code: z.string().optional(),
+      }),
+    )
+    .readonly()
+    .optional(),
+  service_code: z.string().optional().describe('error code of the gateway or hosted service'),
+})
+export type ProblemDetails = z.infer<typeof ProblemDetails>
+
+function problemDetails(error: AppError, requestId?: string): ProblemDetails {
+  const { code, title, status, message: detail, errors, serviceCode } = error
+  return {
+    type: `urn:device-agent:problem:${code}`,
+    title,
+    status,
+    detail,
+    code,
+    ...(requestId === undefined ? {} : { request_id: requestId }),
+    ...(errors.length === 0 ? {} : { errors }),
+    ...(serviceCode === undefined ? {} : { service_code: serviceCode }),
+  }
+}
+
+const CODES = {
+  HPE_HEADER_OVERFLOW: ['headers-too-large', 'The request line and headers exceed 16 KiB.'],
+  ERR_HTTP_REQUEST_TIMEOUT: ['request-timeout', 'The request was not received in time.'],
+} as const
+
+/** Answers what Node's parser refused, as problem details like every other error, and hangs up. */
+export function answerMalformedRequest(error: NodeJS.ErrnoException, socket: Duplex): void {
+  if (!socket.writable || error.code === 'ECONNRESET') {
+    socket.destroy()
+    return
+  }
+  const [code, detail] = CODES[error.code as keyof typeof CODES] ?? [
+    'malformed-request',
+    'The request is not valid HTTP/1.1.',
+  ]
+  const refusal = new AppError(code, detail)
+  const body = JSON.stringify(problemDetails(refusal))
+  const head = [
+    `HTTP/1.1 ${refusal.status} ${refusal.title}`,
+    `content-type: ${PROBLEM_TYPE}`,
+    `content-length: ${Buffer.byteLength(body)}`,
+    'cache-control: no-store',
+    'connection: close',
+  ]
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`)
+}
 
 /**
  * The one place where errors become answers: `application/problem+json`, RFC 9457.
@@ -34,4 +100,20 @@ export function toAppError(thrown: unknown): AppError {
     return new AppError('malformed-request', 'The path contains an invalid percent escape.')
   }
   return new AppError('internal', 'Internal error. See `device-agent logs`.')
+}
+
+/** The end of the line for paths that nothing serves: AppError `not-found`. */
+export const noRoute: RequestHandler = (request) => {
+  throw new AppError('not-found', `The path ${request.path} does not exist.`)
+}
+
+/** The end of a route for the methods it lacks, RFC 9110 section 15.5.6. */
+export function methodNotAllowed(...allowed: readonly string[]): RequestHandler {
+  return (request, response) => {
+    response.setHeader('allow', allowed.join(', '))
+    throw new AppError(
+      'method-not-allowed',
+      `${request.method} is not supported at ${request.path}.`,
+    )
+  }
 }

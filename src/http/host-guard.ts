@@ -1,6 +1,19 @@
 import type { Request, RequestHandler } from 'express'
 import { AppError } from '../base/app-error.ts'
 
+const HEADERS: Readonly<Record<string, string>> = {
+  'cache-control': 'no-store',
+  'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+}
+
+/** Answers of an API are data: never cached, sniffed, framed or run. */
+export const securityHeaders: RequestHandler = (_request, response, next) => {
+  for (const [name, value] of Object.entries(HEADERS)) response.setHeader(name, value)
+  next()
+}
+
 const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
 const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/
 

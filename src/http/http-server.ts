@@ -6,14 +6,67 @@ import { basename, dirname, join } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { StartError } from '../base/app-error.ts'
 import { DeadlineError, withDeadline } from '../base/deadline.ts'
-import { ConnectionShares } from '../base/limit/connection-shares.ts'
-import { formatListenAddress, type ListenAddress, listenProblem } from '../base/listen-address.ts'
+import {
+  formatListenAddress,
+  type ListenAddress,
+  listenOn,
+  listenProblem,
+} from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
-import { listenOn } from '../base/net/listen-on.ts'
+import {
+  ConnectionShares,
+  type ConnectionStage,
+  type SharedConnection,
+} from '../base/net/connection-shares.ts'
 import { createServer } from '../base/net/node-http.ts'
-import { DueResponses } from './due-responses.ts'
-import { HttpConnection } from './http-connection.ts'
-import { answerMalformedRequest } from './malformed-request.ts'
+import { answerMalformedRequest } from './error-response.ts'
+import { DueResponses } from './request-gate.ts'
+
+/** A client's connection to an API, as its listener counts it. */
+export class HttpConnection implements SharedConnection {
+  readonly #socket: Socket
+  /** With the time since which each is due. */
+  readonly #due = new Map<ServerResponse, number>()
+  #idleSince = performance.now()
+
+  constructor(socket: Socket) {
+    this.#socket = socket
+  }
+
+  /** Whoever has sent a request as a whole is worked for, until all of the answer is written. */
+  get stage(): ConnectionStage {
+    if (this.#due.size === 0) return 'idle'
+    const isBusy = [...this.#due.keys()].some(
+      ({ req, writableEnded }) => req.complete && !writableEnded,
+    )
+    return isBusy ? 'busy' : 'awaited'
+  }
+
+  get idleSince(): number {
+    return this.#idleSince
+  }
+
+  /** Counts a request as under way until its response is closed. */
+  track(response: ServerResponse): void {
+    this.#due.set(response, performance.now())
+    response.once('close', () => {
+      this.#due.delete(response)
+      this.#idleSince = performance.now()
+    })
+  }
+
+  /** It waits for an answer that has not begun, for no longer than `ms`. */
+  isPatient(ms: number): boolean {
+    const since = performance.now() - ms
+    return [...this.#due].some(
+      ([{ req, headersSent }, at]) => req.complete && !headersSent && at > since,
+    )
+  }
+
+  yieldPlace(): void {
+    this.#socket.destroy()
+  }
+}
 
 /** Deadlines of a client, in milliseconds. */
 const TIMEOUTS = {
@@ -36,7 +89,7 @@ const LEFT_MS = 4_500
 export const MAX_SOCKET_PATH_BYTES = 107
 
 /** The path of a unix socket; unless its `mode` says so, for this user alone. */
-export interface SocketTarget {
+interface SocketTarget {
   readonly socketPath: string
   readonly mode?: number
 }

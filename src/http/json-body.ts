@@ -1,11 +1,79 @@
 import { isUtf8 } from 'node:buffer'
-import type { NextFunction, Request, RequestHandler, Response } from 'express'
+import type { Express, NextFunction, Request, RequestHandler, Response } from 'express'
 import { AppError } from '../base/app-error.ts'
-import { isDeeper } from '../base/json-depth.ts'
-import { jsonErrorPosition } from '../base/json-error-position.ts'
-import { FairSemaphore } from '../base/limit/fair-semaphore.ts'
-import { peerNetwork } from '../base/limit/peer-network.ts'
+import { isDeeper, jsonErrorPosition } from '../base/json.ts'
+import { peerNetwork } from '../base/net/network.ts'
 import { callerOf } from './caller.ts'
+
+interface FairSemaphoreOptions {
+  /** Pieces of work at once. */
+  readonly limit: number
+  /** Of one key at once. */
+  readonly perKey: number
+}
+
+interface Waiting {
+  readonly key: string
+  readonly begin: () => void
+}
+
+/** Runs a limited number of pieces of work at once, of each key fewer; the others wait in line. */
+export class FairSemaphore {
+  readonly #options: FairSemaphoreOptions
+  readonly #line: Waiting[] = []
+  readonly #running = new Map<string, number>()
+  #total = 0
+
+  constructor(options: FairSemaphoreOptions) {
+    this.#options = options
+  }
+
+  /** True when work of some key waits only because all places are taken. */
+  get isShort(): boolean {
+    return this.#line.some(({ key }) => this.#hasShare(key))
+  }
+
+  /** Settles like `work`, which starts when it is its turn. */
+  async run<T>(key: string, work: () => Promise<T>): Promise<T> {
+    if (this.#total < this.#options.limit && this.#hasShare(key)) this.#take(key)
+    else await new Promise<void>((begin) => this.#line.push({ key, begin }))
+    try {
+      return await work()
+    } finally {
+      this.#leave(key)
+    }
+  }
+
+  /** The place goes to the key that has the fewest, and of these to the first in line. */
+  #leave(key: string): void {
+    this.#total -= 1
+    const left = this.#heldBy(key) - 1
+    if (left > 0) this.#running.set(key, left)
+    else this.#running.delete(key)
+    let next: Waiting | undefined
+    for (const waiting of this.#line) {
+      if (!this.#hasShare(waiting.key)) continue
+      if (!next || this.#heldBy(waiting.key) < this.#heldBy(next.key)) next = waiting
+    }
+    if (!next) return
+    this.#line.splice(this.#line.indexOf(next), 1)
+    this.#take(next.key)
+    next.begin()
+  }
+
+  #take(key: string): void {
+    this.#total += 1
+    this.#running.set(key, this.#heldBy(key) + 1)
+  }
+
+  #hasShare(key: string): boolean {
+    return this.#heldBy(key) < this.#options.perKey
+  }
+
+  #heldBy(key: string): number {
+    return this.#running.get(key) ?? 0
+  }
+}
 
 /** The largest body that is read unless a path takes more, and the deepest nesting in it. */
 const MAX_BYTES = 64 * 1024
@@ -158,4 +226,12 @@ function bodyTooLarge(request: Request, maxBytes: number): AppError {
 
 function invalidJson(detail: string, cause?: unknown): AppError {
   return new AppError('invalid-json', detail, { cause })
+}
+
+/** Ends each JSON answer of an app with a newline: on a terminal the prompt stands below it. */
+export function endJsonWithNewline(app: Express): void {
+  app.response.json = function json(this: Response, body: unknown) {
+    if (this.get('content-type') === undefined) this.type('json')
+    return this.send(`${JSON.stringify(body)}\n`)
+  }
 }

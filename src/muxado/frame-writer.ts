@@ -4,16 +4,45 @@ import {
   GO_AWAY_BYTES,
   HEADER_BYTES,
   MAX_GO_AWAY_MESSAGE_BYTES,
+  putData,
+  putGoAway,
+  putReset,
+  putWindowIncrement,
   WORD_BYTES,
-} from './frame.ts'
-import { putData, putGoAway, putReset, putWindowIncrement } from './frame-codec.ts'
-import { SLAB_BYTES, type SlabPool } from './slab-pool.ts'
+} from './frame-codec.ts'
+
+/** Four of the largest frames. */
+const SLAB_BYTES = 65_536
+/** Slabs that nobody uses and that are kept: 8 MB. */
+const MOST_SPARE = 128
+
+/**
+ * Memory in which frames are collected. Sessions that have one pool together take a slab each while they
+ * write, and idle ones have none; the one that was used last is used next.
+ */
+export class SlabPool {
+  readonly #spare: Buffer[] = []
+
+  /** Slabs that are kept for whoever writes next. */
+  get spare(): number {
+    return this.#spare.length
+  }
+
+  take(): Buffer {
+    return this.#spare.pop() ?? Buffer.allocUnsafeSlow(SLAB_BYTES)
+  }
+
+  /** Nobody may read or write it any more. */
+  give(slab: Buffer): void {
+    if (this.#spare.length < MOST_SPARE) this.#spare.push(slab)
+  }
+}
 
 /** Slabs given to the transport until it counts as full, and until there is room again. */
 const FULL_SLABS = 4
 const ROOMY_SLABS = 2
 
-export interface FrameWriterOptions {
+interface FrameWriterOptions {
   readonly transport: Writable
   readonly slabs: SlabPool
   /** Bytes with the transport that end in `onOverflow`. */

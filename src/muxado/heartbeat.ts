@@ -2,9 +2,8 @@ import { randomBytes } from 'node:crypto'
 import type { Clock } from '../base/clock.ts'
 import { createDeferred } from '../base/deferred.ts'
 import { ErrorCode } from './error-code.ts'
-import type { Session } from './session.ts'
+import { openTyped, type Session } from './session.ts'
 import { DEAF, type Stream } from './stream.ts'
-import { openTyped } from './typed-session.ts'
 
 /** Type of the streams that carry heartbeats, both ways. */
 export const HEARTBEAT_STREAM_TYPE = 0xffff_ffff

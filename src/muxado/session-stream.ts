@@ -1,8 +1,102 @@
 import { ErrorCode, MuxadoError } from './error-code.ts'
-import { FIN, type FrameSink, MAX_DATA_BYTES, SYN } from './frame.ts'
-import type { SessionLimits } from './session-limits.ts'
+import {
+  FIN,
+  type FrameSink,
+  INITIAL_WINDOW_BYTES,
+  MAX_DATA_BYTES,
+  MAX_UINT31,
+  SYN,
+} from './frame-codec.ts'
 import { DEAF, type Stream, type StreamHandler } from './stream.ts'
-import { ReceiveWindow, SendWindow } from './window.ts'
+
+/** Sizes that a session keeps to. */
+export interface SessionLimits {
+  /** Streams of both directions up to which this side opens new ones. */
+  readonly openStreams: number
+  /** Streams of both directions that may live at once; the peer's next is refused. */
+  readonly streams: number
+  /** The last id this side gives to a stream; after it the session has to be replaced. */
+  readonly lastStreamId: number
+  /** Bytes waiting in one stream at which a further write ends it with 'send-queue-full'. */
+  readonly sendQueueBytes: number
+  /** Bytes with the transport, of all streams, that end the session with 'backlog-full'. */
+  readonly backlogBytes: number
+  /** A peer that sends this soon after a FIN sends without pause, so it meets an RST at once. */
+  readonly busyMs: number
+  /** How long the slot of a retired stream is kept whose peer, sending now and then, got an RST. */
+  readonly lingerMs: number
+}
+
+/**
+ * The SDK allows 512 streams, both directions together, and dies in silence at the 513th; the
+ * distance of 64 is for those that it has not let go yet.
+ */
+export const DEFAULT_LIMITS: SessionLimits = {
+  openStreams: 448,
+  streams: 512,
+  lastStreamId: MAX_UINT31,
+  sendQueueBytes: 1_048_576,
+  backlogBytes: 1_048_576,
+  busyMs: 1_000,
+  lingerMs: 60_000,
+}
+
+/** Credit goes back in steps of this size: larger ones stall the peer, smaller ones cost frames. */
+const CREDIT_STEP_BYTES = 32_768
+
+/** What this side may still send on a stream. */
+export class SendWindow {
+  #available = INITIAL_WINDOW_BYTES
+
+  get available(): number {
+    return this.#available
+  }
+
+  take(bytes: number): void {
+    this.#available -= bytes
+  }
+
+  /** False when the peer grants more than the protocol can count. */
+  grow(bytes: number): boolean {
+    this.#available += bytes
+    return this.#available <= MAX_UINT31
+  }
+}
+
+/**
+ * What the peer may still send on a stream. Each byte of the window is in one of three places:
+ * granted to the peer, with the stream's owner, or owed to the peer. So what an owner holds
+ * is never more than the window.
+ */
+export class ReceiveWindow {
+  #granted = INITIAL_WINDOW_BYTES
+  #owed = 0
+
+  /** Received bytes that the owner has not released. */
+  get unreleased(): number {
+    return INITIAL_WINDOW_BYTES - this.#granted - this.#owed
+  }
+
+  /** False when the peer sent more than it was granted. */
+  receive(bytes: number): boolean {
+    this.#granted -= bytes
+    return this.#granted >= 0
+  }
+
+  /** Takes bytes back from the owner; true when enough is owed for a step. */
+  release(bytes: number): boolean {
+    this.#owed += Math.min(bytes, this.unreleased)
+    return this.#owed >= CREDIT_STEP_BYTES
+  }
+
+  /** Grants what is owed and says how much that is. */
+  grant(): number {
+    const bytes = this.#owed
+    this.#owed = 0
+    this.#granted += bytes
+    return bytes
+  }
+}
 
 const EMPTY = Buffer.alloc(0)
 

@@ -3,15 +3,45 @@ import type { Duplex } from 'node:stream'
 import { createDeferred } from '../base/deferred.ts'
 import type { Logger } from '../base/logger.ts'
 import { ErrorCode, MuxadoError } from './error-code.ts'
-import { FIN, type FrameSink, MAX_UINT31, SYN } from './frame.ts'
-import { FrameDecoder } from './frame-codec.ts'
-import { FrameWriter } from './frame-writer.ts'
-import { DEFAULT_LIMITS, type SessionLimits } from './session-limits.ts'
-import { SessionStream, type StreamHost } from './session-stream.ts'
-import { SlabPool } from './slab-pool.ts'
-import type { Stream, StreamHandler } from './stream.ts'
+import { FIN, FrameDecoder, type FrameSink, MAX_UINT31, SYN } from './frame-codec.ts'
+import { FrameWriter, SlabPool } from './frame-writer.ts'
+import {
+  DEFAULT_LIMITS,
+  type SessionLimits,
+  SessionStream,
+  type StreamHost,
+} from './session-stream.ts'
+import { DEAF, type Stream, type StreamHandler } from './stream.ts'
 import { StreamTable } from './stream-table.ts'
-import { traced } from './trace.ts'
+
+/** A sink that says each frame in one line, such as `sent DATA 3 SYN 12 bytes`, and passes it on. */
+function traced(
+  sink: FrameSink,
+  direction: 'sent' | 'received',
+  trace: (line: string) => void,
+): FrameSink {
+  return {
+    data(streamId, body, flags) {
+      const names = (flags & SYN ? ' SYN' : '') + (flags & FIN ? ' FIN' : '')
+      trace(`${direction} DATA ${streamId}${names} ${body.length} bytes`)
+      sink.data(streamId, body, flags)
+    },
+    reset(streamId, code) {
+      trace(`${direction} RST ${streamId} code ${code}`)
+      sink.reset(streamId, code)
+    },
+    windowIncrement(streamId, bytes) {
+      trace(`${direction} WNDINC ${streamId} ${bytes} bytes`)
+      sink.windowIncrement(streamId, bytes)
+    },
+    goAway(lastStreamId, code, message) {
+      trace(
+        `${direction} GOAWAY last stream ${lastStreamId} code ${code} ${JSON.stringify(message)}`,
+      )
+      sink.goAway(lastStreamId, code, message)
+    },
+  }
+}
 
 /** A stream that no one opens; the SDK ignores credit for it. */
 const IDLE_STREAM_ID = MAX_UINT31
@@ -273,5 +303,45 @@ export class Session {
     this.#writer.close()
     for (const stream of this.#table.all()) stream.fail(error)
     this.#closed.resolve(error)
+  }
+}
+
+const TYPE_BYTES = 4
+
+/**
+ * Opens a stream whose first 4 bytes are its type. They ride in the SYN frame, `first` behind them.
+ * Throws like `Session.open`.
+ */
+export function openTyped(
+  session: Session,
+  type: number,
+  handler: StreamHandler,
+  first: Buffer = EMPTY,
+): Stream {
+  const head = Buffer.allocUnsafe(TYPE_BYTES + first.length)
+  first.copy(head, head.writeUInt32BE(type))
+  return session.open(handler, head)
+}
+
+/** An `accept` for a session: reads the type, then hands on the stream, whose handler is to be set. */
+export function acceptTyped(
+  accept: (type: number, stream: Stream) => void,
+): (stream: Stream) => void {
+  return (stream) => {
+    const head = Buffer.alloc(TYPE_BYTES)
+    let filled = 0
+    stream.handler = {
+      ...DEAF,
+      onData(chunk) {
+        const taken = chunk.copy(head, filled)
+        filled += taken
+        stream.release(taken)
+        if (filled < TYPE_BYTES) return
+        stream.handler = DEAF
+        accept(head.readUInt32BE(), stream)
+        if (taken < chunk.length) stream.handler.onData(chunk.subarray(taken))
+      },
+      onEnd: () => stream.retire(),
+    }
   }
 }

@@ -12,7 +12,7 @@ import {
   trailsOf,
 } from './migrations.ts'
 import type { Connection } from './sqlite.ts'
-import { faultOf, isHeld } from './storage-error.ts'
+import { faultOf, isHeld } from './storage-state.ts'
 
 /**
  * What is wrong with a database. `behind`: changes are missing that its journal has; `altered`: a row

@@ -3,28 +3,25 @@ import { StartError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { Backups } from './backup.ts'
-import { openMemory } from './connection.ts'
 import { isWritable, prepareDataFolder } from './data-folder.ts'
 import { journalOf } from './evidence.ts'
 import {
   FileDatabase,
+  ReserveFile,
   type StorageReport,
   type WriteListener,
   type WriteOptions,
 } from './file-database.ts'
-import { markInitialised, openSound, type SoundConnection } from './heal.ts'
+import { markInitialised, openMemoryCopy, openSound, type SoundConnection } from './heal.ts'
 import { type PreparedChange, RowJournal } from './journal/row-journal.ts'
-import { RowRecorder } from './journal/row-recorder.ts'
+import { RowFeed, type RowListener, RowRecorder } from './journal/row-recorder.ts'
 import { readState } from './journal/trail.ts'
 import { LossRecord } from './loss-record.ts'
-import { openMemoryCopy } from './memory-copy.ts'
 import { MemoryDatabase } from './memory-database.ts'
 import { JOURNAL_MIGRATION, type Migration, migrate, trailsOf } from './migrations.ts'
-import { ReserveFile } from './reserve-file.ts'
-import { RowFeed, type RowListener } from './row-feed.ts'
-import type { Connection, Statement } from './sqlite.ts'
-import { faultOf, isHeld } from './storage-error.ts'
-import { type StorageFault, StorageState } from './storage-state.ts'
+import { type Connection, openMemory, type Statement } from './sqlite.ts'
+
+import { faultOf, isHeld, type StorageFault, StorageState } from './storage-state.ts'
 
 export type { StorageReport, WriteOptions } from './file-database.ts'
 export type { Statement } from './sqlite.ts'

@@ -1,29 +1,131 @@
-import { mkdirSync, renameSync, rmSync, statSync } from 'node:fs'
+import { randomBytes } from 'node:crypto'
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeSync,
+} from 'node:fs'
 import { dirname } from 'node:path'
 import { AppError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
 import { syncFolder, writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 import { type Backups, listBackups } from './backup.ts'
-import { joinChange } from './connection.ts'
 import { journalOf } from './evidence.ts'
-import { isLarge, markOf, versionOf } from './file-version.ts'
 import { listPutAside } from './heal.ts'
-import { type Commit, Committer } from './journal/committer.ts'
-import { GroupCommit } from './journal/group-commit.ts'
+import { type Commit, Committer, GroupCommit } from './journal/committer.ts'
 import { readJournal } from './journal/journal-text.ts'
 import type { RowJournal } from './journal/row-journal.ts'
-import type { RowRecorder } from './journal/row-recorder.ts'
+import { RowFeed, type RowListener, type RowRecorder } from './journal/row-recorder.ts'
 import { readRows, sameRows } from './journal/rows.ts'
 import { readState, readSum } from './journal/trail.ts'
-import type { WriteListener, WriteOptions } from './journal/write-options.ts'
 import { describeLosses, type Loss, LossRecord } from './loss-record.ts'
 import type { Healing } from './recovery.ts'
-import type { ReserveFile } from './reserve-file.ts'
-import { RowFeed, type RowListener } from './row-feed.ts'
-import type { Connection, Statement } from './sqlite.ts'
-import { describeFault, faultOf, refusalOf, toStorageError } from './storage-error.ts'
-import { type StorageFault, StorageState } from './storage-state.ts'
+import { type Connection, joinChange, type Statement } from './sqlite.ts'
+
+import {
+  describeFault,
+  faultOf,
+  refusalOf,
+  type StorageFault,
+  StorageState,
+  toStorageError,
+} from './storage-state.ts'
+
+export interface WriteOptions {
+  /** For changes that free space: a full disk gives them the reserve, and runs `change` again. */
+  readonly mayUseReserve?: boolean
+  /** For what may be lost with the file, such as times of use: no backup is made for it. */
+  readonly withoutBackup?: boolean
+  /** The id of what was changed, where this is the last write of a change that somebody asked for. */
+  readonly concludes?: string
+}
+
+/**
+ * Called at the end of each transaction, inside of it, with what it concludes: what it throws undoes
+ * all. What it answers is called when the transaction is on stable storage.
+ */
+export type WriteListener = (concludes: string | undefined) => (() => void) | undefined
+
+const MOST_VERIFIED_BYTES = 1024 * 1024
+
+/** True for more than can be held against the rows without holding everything else up. */
+export function isLarge(path: string): boolean {
+  const stat = statSync(path, { throwIfNoEntry: false })
+  return stat !== undefined && stat.size > MOST_VERIFIED_BYTES
+}
+
+/** The file at `path` as it was last written. */
+export function versionOf(path: string): string | undefined {
+  const stat = statSync(path, { throwIfNoEntry: false })
+  return stat && `${markOf(path)}:${stat.mtimeMs}`
+}
+
+/** Which file lies at `path`; undefined when there is none. */
+export function markOf(path: string): string | undefined {
+  const stat = statSync(path, { throwIfNoEntry: false })
+  return stat && `${stat.dev}:${stat.ino}`
+}
+
+/** Room for the write-ahead log at its cap and for one checkpoint of it (sqlite.ts). */
+const SIZE_BYTES = 1024 * 1024
+
+/** Disk space put by, so that rows can be deleted on a full disk: SQLite needs room for that too. */
+export class ReserveFile {
+  readonly #path: string
+  readonly #sizeBytes: number
+
+  constructor(path: string, sizeBytes: number = SIZE_BYTES) {
+    this.#path = path
+    this.#sizeBytes = sizeBytes
+  }
+
+  /** Takes the space unless it is taken; false when the disk has none. */
+  make(): boolean {
+    if (existsSync(this.#path)) return true
+    try {
+      const file = openSync(this.#path, 'wx', 0o600)
+      try {
+        // Random bytes, because some file systems store zeros in no space at all.
+        const bytes = randomBytes(this.#sizeBytes)
+        for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at)
+        fsyncSync(file)
+      } finally {
+        closeSync(file)
+      }
+      return true
+    } catch {
+      this.drop()
+      return false
+    }
+  }
+
+  /** Gives the space back; false when there was none. */
+  drop(): boolean {
+    if (!existsSync(this.#path)) return false
+    rmSync(this.#path, { force: true })
+    return true
+  }
+
+  /**
+   * True when the disk has as much free space again as the reserve holds; on a small disk an eighth
+   * of it is enough, because there may never be more.
+   */
+  hasRoomBeside(): boolean {
+    try {
+      const { bavail, blocks, bsize } = statfsSync(dirname(this.#path))
+      return bavail * bsize >= Math.min(this.#sizeBytes, (blocks * bsize) / 8)
+    } catch {
+      return false
+    }
+  }
+}
 
 export interface FileDatabaseOptions {
   readonly connection: Connection
@@ -38,8 +140,6 @@ export interface FileDatabaseOptions {
   readonly log: Logger
   readonly clock: Clock
 }
-
-export type { WriteListener, WriteOptions } from './journal/write-options.ts'
 
 /** What people are shown about the storage. Times are milliseconds since the epoch. */
 export interface StorageReport {

@@ -3,7 +3,6 @@ import { basename, dirname, join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
 import { syncFolder, writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
-import { makeDurable, openFile } from './connection.ts'
 import {
   type Damage,
   type DamageCheck,
@@ -12,12 +11,92 @@ import {
   type Inspection,
   inspect,
 } from './damage.ts'
-import { checkOf, gather, journalOf, markerOf, type SoundOptions } from './evidence.ts'
+import { checkOf, gather, journalOf, markerOf, openImage, type SoundOptions } from './evidence.ts'
 import { adoptJournal, type RowJournal } from './journal/row-journal.ts'
+import { insertRow, listTables, quote, type Rows, takeTriggersAway } from './journal/rows.ts'
 import { LossRecord } from './loss-record.ts'
-import { type Rebuilt, rebuild } from './rebuild.ts'
+import { MIGRATIONS_TABLE, type Migration, openSchema, requireKnown } from './migrations.ts'
 import { decide, type Healing, isLossy } from './recovery.ts'
-import type { Connection } from './sqlite.ts'
+import { type Connection, makeDurable, openFile } from './sqlite.ts'
+
+interface RebuildOptions {
+  readonly rows: Rows
+  /** Number of the change after which the rows were so. */
+  readonly n: number
+  readonly migrations: readonly Migration[]
+  readonly applicationId: number
+}
+
+interface Rebuilt {
+  /** In memory. */
+  readonly connection: Connection
+  /** How many rows would not fit: of no use without others, or of no table that there is. */
+  readonly lost: number
+}
+
+/** Makes a database of rows, with the schema that is noted among them. */
+function rebuild({ rows, n, migrations, applicationId }: RebuildOptions): Rebuilt {
+  const noted = [...(rows.get(MIGRATIONS_TABLE)?.values() ?? [])].map(({ row }) => String(row.id))
+  requireKnown(noted, migrations)
+  const steps = noted.length === 0 ? migrations : migrations.filter(({ id }) => noted.includes(id))
+  const connection = openSchema(steps, applicationId)
+  connection.pragma('foreign_keys = OFF')
+  const putBack = takeTriggersAway(connection)
+  let lost = 0
+  for (const { name } of listTables(connection)) {
+    if (name !== MIGRATIONS_TABLE) connection.exec(`DELETE FROM ${quote(name)}`)
+  }
+  for (const [table, kept] of rows) {
+    if (table === MIGRATIONS_TABLE) continue
+    for (const { row } of kept.values()) {
+      try {
+        insertRow(connection, table, row)
+      } catch {
+        lost += 1
+      }
+    }
+  }
+  lost += dropOrphans(connection)
+  putBack()
+  connection.pragma('foreign_keys = ON')
+  connection.pragma(`user_version = ${n}`)
+  return { connection, lost }
+}
+
+interface Reference {
+  readonly id: number
+  readonly table: string
+  readonly from: string
+  readonly to: string | null
+}
+
+/** Takes away what refers to rows that are missing, and then what refers to that. */
+function dropOrphans(connection: Connection): number {
+  const deletes = listTables(connection).flatMap(({ name }) => orphansOf(connection, name))
+  let dropped = 0
+  for (let round = -1; round !== dropped; ) {
+    round = dropped
+    for (const sql of deletes) dropped += connection.prepare(sql).run().changes
+  }
+  return dropped
+}
+
+/** Statements that delete the rows of a table which refer to nothing, one for each foreign key. */
+function orphansOf(connection: Connection, child: string): string[] {
+  const references = connection.pragma(`foreign_key_list(${quote(child)})`) as Reference[]
+  return [...new Set(references.map(({ id }) => id))].map((id) => {
+    const columns = references.filter((reference) => reference.id === id)
+    const isSet = columns.map(({ from }) => `${quote(from)} IS NOT NULL`)
+    const isParent = columns.map(({ from, to }) => {
+      return `parent.${quote(to ?? from)} = ${quote(child)}.${quote(from)}`
+    })
+    const parent = quote(columns[0]?.table ?? '')
+    return (
+      `DELETE FROM ${quote(child)} WHERE ${isSet.join(' AND ')} AND NOT EXISTS ` +
+      `(SELECT 1 FROM ${parent} AS parent WHERE ${isParent.join(' AND ')})`
+    )
+  })
+}
 
 const PUT_ASIDE_KEPT = 3
 const PARTS = ['', '-wal', '-shm']
@@ -27,7 +106,7 @@ export interface SoundConnection {
   readonly healing: Healing | undefined
 }
 
-export interface HealOptions extends SoundOptions {
+interface HealOptions extends SoundOptions {
   /** Goes on where it is whole; else it is left for the caller to begin. */
   readonly journal: RowJournal
   readonly log: Logger
@@ -93,7 +172,7 @@ export function listPutAside(path: string): string[] {
 }
 
 /** What a rebuild lost beyond what its copy lacked. */
-export function withLost(healing: Healing, { lost }: Pick<Rebuilt, 'lost'>): Healing {
+function withLost(healing: Healing, { lost }: Pick<Rebuilt, 'lost'>): Healing {
   return { ...healing, missing: healing.missing + lost }
 }
 
@@ -173,3 +252,27 @@ function putDatabaseAside(path: string, clock: Clock, withJournal: boolean): str
 }
 
 const rebuiltOf = (path: string) => `${path}.rebuilt`
+
+/**
+ * The last state of a database that cannot be opened where it lies, as a copy in memory.
+ * Undefined when neither the file nor another copy of it is sound.
+ */
+export function openMemoryCopy(options: SoundOptions): SoundConnection | undefined {
+  const { path } = options
+  const check = { ...checkOf(options), wasInitialised: true }
+  const image = openImage(path)
+  const found = image ? inspect(image, check) : damageAt(path)
+  const recovery = decide(gather(options, found))
+  if (recovery.kind === 'use' && image) return { connection: image, healing: recovery.healing }
+  image?.close()
+  if (recovery.kind === 'use' || recovery.healing.copy === 'none') return undefined
+  const { connection, lost } = rebuild({ ...options, ...recovery })
+  const { healing } = recovery
+  return { connection, healing: { ...healing, missing: healing.missing + lost } }
+}
+
+function damageAt(path: string) {
+  const stat = statSync(path, { throwIfNoEntry: false })
+  if (!stat) return 'missing'
+  return stat.size === 0 ? 'empty' : 'corrupt'
+}

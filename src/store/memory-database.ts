@@ -1,13 +1,11 @@
-import { joinChange } from './connection.ts'
 import type { StorageReport, WriteListener, WriteOptions } from './file-database.ts'
-import type { RowRecorder } from './journal/row-recorder.ts'
+import type { RowFeed, RowListener, RowRecorder } from './journal/row-recorder.ts'
 import type { RowChange } from './journal/rows.ts'
 import { describeLosses, type Loss, type LossRecord } from './loss-record.ts'
 import { type Healing, isLossy } from './recovery.ts'
-import type { RowFeed, RowListener } from './row-feed.ts'
-import type { Connection, Statement } from './sqlite.ts'
-import { describeFault, refusalOf } from './storage-error.ts'
-import type { StorageFault } from './storage-state.ts'
+import { type Connection, joinChange, type Statement } from './sqlite.ts'
+
+import { describeFault, refusalOf, type StorageFault } from './storage-state.ts'
 
 /** Says of which database on disk this is the copy, and why only a copy is open. */
 export interface CopyOrigin {

@@ -1,7 +1,6 @@
 import { StartError } from '../base/app-error.ts'
-import { openMemory } from './connection.ts'
 import { listTables } from './journal/rows.ts'
-import type { Connection } from './sqlite.ts'
+import { type Connection, openMemory } from './sqlite.ts'
 
 /** One step of a schema. The id never changes once a release has carried it. */
 export interface Migration {

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { Conflicts } from '../../src/agent/conflicts.ts'
-import { AutoResetEvent } from '../../src/base/auto-reset-event.ts'
+import { AutoResetEvent } from '../../src/base/deferred.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 
 const RETRY_MS = 5_000

@@ -3,7 +3,7 @@ import { KeptValues } from '../../src/agent/kept-values.ts'
 import { ApiTokens } from '../../src/api/api-tokens.ts'
 import { adoptProvisionedToken } from '../../src/api/provisioned-token.ts'
 import { systemClock } from '../../src/base/clock.ts'
-import { createToken, hashToken } from '../../src/base/token.ts'
+import { createToken, hashToken } from '../../src/base/secret.ts'
 import { startApi } from './started-api.ts'
 
 const TOKEN = createToken('dagt_')

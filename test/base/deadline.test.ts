@@ -1,7 +1,9 @@
+import { getEventListeners } from 'node:events'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { describe, expect, it } from 'vitest'
-import { abortedAfter, DeadlineError, withDeadline } from '../../src/base/deadline.ts'
+import { abortable, abortedAfter, DeadlineError, withDeadline } from '../../src/base/deadline.ts'
+import { createDeferred } from '../../src/base/deferred.ts'
 
 describe('withDeadline', () => {
   it('rejects a promise that never settles, naming the work', async () => {
@@ -55,4 +57,25 @@ describe('abortedAfter', () => {
     stop.abort()
     expect(given?.aborted).toBe(false)
   })
+})
+
+it('settles like the promise and takes its listener off the signal', async () => {
+  const { signal } = new AbortController()
+  const work = createDeferred<string>()
+  const result = abortable(work.promise, signal)
+  expect(getEventListeners(signal, 'abort')).toHaveLength(1)
+  work.resolve('done')
+  await expect(result).resolves.toBe('done')
+  expect(getEventListeners(signal, 'abort')).toHaveLength(0)
+  await expect(abortable(Promise.reject(new Error('broken')), signal)).rejects.toThrow('broken')
+})
+
+it('rejects at once when the signal is aborted, and drops what comes late', async () => {
+  const controller = new AbortController()
+  const work = createDeferred<string>()
+  const result = abortable(work.promise, controller.signal)
+  controller.abort(new Error('stopped'))
+  await expect(result).rejects.toThrow('stopped')
+  await expect(abortable(work.promise, controller.signal)).rejects.toThrow('stopped')
+  work.reject(new Error('late'))
 })

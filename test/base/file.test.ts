@@ -1,5 +1,6 @@
 import fs, {
   chmodSync,
+  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -10,7 +11,8 @@ import fs, {
 import { syncBuiltinESMExports } from 'node:module'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { makeFolder, writeFileDurably } from '../../src/base/file.ts'
+import { StartError } from '../../src/base/app-error.ts'
+import { makeFolder, packageRoot, writeFileDurably } from '../../src/base/file.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 /** What is made, replaced and synced below `folder` while it runs, by its path from there. */
@@ -103,5 +105,16 @@ describe('makeFolder', () => {
     writeFileSync(path, '')
     expect(() => makeFolder(path)).toThrow('EEXIST')
     expect(() => makeFolder(join(path, 'below'))).toThrow('ENOTDIR')
+  })
+})
+
+describe('packageRoot', () => {
+  it('is the folder with what the package ships', () => {
+    const shipped = ['package.json', 'default-policy.json', 'systemd']
+    expect(shipped.filter((name) => !existsSync(join(packageRoot(), name)))).toEqual([])
+  })
+
+  it('is none where a part of the package was copied, and is not looked for without end', () => {
+    expect(() => packageRoot(temporaryFolder())).toThrow(StartError)
   })
 })

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest'
 import {
+  isSecretName,
   maskedAddresses,
   maskedBody,
   maskedValue,
   maskedWebhookUrl,
 } from '../../src/base/masked-text.ts'
-import { isSecretName } from '../../src/base/secret-name.ts'
 
 const HEX_KEY = '9f86d081884c7d659a2feaa0c55ad015'
 const BASE64_KEY = 'q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA='

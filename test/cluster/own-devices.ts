@@ -5,8 +5,8 @@
 import { readFileSync } from 'node:fs'
 import { systemClock } from '../../src/base/clock.ts'
 import { Closer } from '../../src/base/closer.ts'
-import { LogTail } from '../../src/base/log/log-tail.ts'
-import { createLogger } from '../../src/base/logger.ts'
+import { createLogger, LogTail } from '../../src/base/logger.ts'
+
 import { parseConfig } from '../../src/config.ts'
 import { startDaemon } from '../../src/daemon.ts'
 import type { OwnDevice } from './devices.ts'

@@ -5,7 +5,7 @@ import { ApiTokenStore } from '../../src/api/api-token-store.ts'
 import type { Clock } from '../../src/base/clock.ts'
 import type { Logger } from '../../src/base/logger.ts'
 import { openGatewayDatabase } from '../../src/gateway/records/gateway-database.ts'
-import { AuditTable } from '../../src/store/audit-table.ts'
+import { AuditTable } from '../../src/store/audit-trail.ts'
 import type { Database } from '../../src/store/database.ts'
 
 export interface OpenOptions {

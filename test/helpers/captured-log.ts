@@ -1,5 +1,4 @@
-import type { LogTail } from '../../src/base/log/log-tail.ts'
-import { createLogger, type Logger, type LogLevel } from '../../src/base/logger.ts'
+import { createLogger, type Logger, type LogLevel, type LogTail } from '../../src/base/logger.ts'
 
 /** A logger whose lines can be read; `text` is all of them, for canary searches. */
 export interface CapturedLog {

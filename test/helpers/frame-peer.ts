@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
-import type { FrameSink } from '../../src/muxado/frame.ts'
 import {
   FrameDecoder,
+  type FrameSink,
   putData,
   putGoAway,
   putReset,

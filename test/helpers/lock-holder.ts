@@ -5,7 +5,7 @@
  */
 import process from 'node:process'
 import { createLogger } from '../../src/base/logger.ts'
-import { tryLockFolder } from '../../src/store/folder-lock.ts'
+import { tryLockFolder } from '../../src/store/data-folder.ts'
 
 const [, , folder = '', again] = process.argv
 const options = { folder, owner: 'agent', log: createLogger('silent') }

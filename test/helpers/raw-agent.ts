@@ -6,9 +6,9 @@ import { systemClock } from '../../src/base/clock.ts'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../src/muxado/heartbeat.ts'
 import { call } from '../../src/muxado/rpc.ts'
-import { Session } from '../../src/muxado/session.ts'
+import { acceptTyped, Session } from '../../src/muxado/session.ts'
 import type { Stream } from '../../src/muxado/stream.ts'
-import { acceptTyped } from '../../src/muxado/typed-session.ts'
+
 import type { RunningGateway } from './running-gateway.ts'
 
 /** Any JSON that a gateway answers with. */

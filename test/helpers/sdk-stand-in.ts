@@ -1,8 +1,8 @@
 import { connect, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { Session } from '../../src/muxado/session.ts'
+import { acceptTyped, Session } from '../../src/muxado/session.ts'
 import type { Stream } from '../../src/muxado/stream.ts'
-import { acceptTyped } from '../../src/muxado/typed-session.ts'
+
 import { asDuplex } from './stream-duplex.ts'
 
 const LENGTH_BYTES = 8

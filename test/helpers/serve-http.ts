@@ -2,14 +2,13 @@ import { type RequestListener, request as send } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import express, { type Express } from 'express'
 import { onTestFinished } from 'vitest'
-import { errorResponse } from '../../src/http/error-response.ts'
+import { requestId } from '../../src/http/access-log.ts'
+import { errorResponse, noRoute } from '../../src/http/error-response.ts'
 import {
   HttpServer,
   type HttpServerOptions,
   type ListenTarget,
 } from '../../src/http/http-server.ts'
-import { noRoute } from '../../src/http/no-route.ts'
-import { requestId } from '../../src/http/request-id.ts'
 import { type CapturedLog, captureLog } from './captured-log.ts'
 
 export interface ServedHttp extends CapturedLog {

@@ -14,7 +14,7 @@ import {
   type StreamSlotsLimits,
 } from '../../src/gateway/streams/stream-slots.ts'
 import { Session } from '../../src/muxado/session.ts'
-import type { SessionLimits } from '../../src/muxado/session-limits.ts'
+import type { SessionLimits } from '../../src/muxado/session-stream.ts'
 import { DEAF, type Stream } from '../../src/muxado/stream.ts'
 import { pipePair } from './connected-pair.ts'
 import { ManualClock } from './manual-clock.ts'

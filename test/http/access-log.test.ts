@@ -1,6 +1,7 @@
+import type { Request } from 'express'
 import { describe, expect, it } from 'vitest'
-import { accessLog } from '../../src/http/access-log.ts'
-import { securityHeaders } from '../../src/http/security-headers.ts'
+import { accessLog, forwardedAddress, peerAddress } from '../../src/http/access-log.ts'
+import { securityHeaders } from '../../src/http/host-guard.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
@@ -61,5 +62,33 @@ describe('securityHeaders', () => {
       'x-content-type-options': 'nosniff',
       'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
     })
+  })
+})
+
+async function addressBy(clientOf: (request: Request) => string, forwarded?: string) {
+  const app = appWith((it) =>
+    it.get('/', (request, response) => void response.json(clientOf(request))),
+  )
+  const { at } = await serveHttp(app)
+  const headers = forwarded === undefined ? {} : { 'x-forwarded-for': forwarded }
+  return (await sendRequest(at, { headers: headers as Record<string, string> })).json
+}
+
+describe('forwardedAddress', () => {
+  it.each([
+    ['203.0.113.7', '203.0.113.7'],
+    ['10.0.0.1, 203.0.113.7', '203.0.113.7'],
+    ['2001:db8::1', '2001:db8::1'],
+    ['"}{"forged', 'unknown'],
+    ['', 'unknown'],
+    [undefined, 'unknown'],
+  ])('takes from %j the part that the service wrote: %s', async (header, address) => {
+    expect(await addressBy(forwardedAddress, header)).toBe(address)
+  })
+})
+
+describe('peerAddress', () => {
+  it('does not believe what a caller says of itself', async () => {
+    expect(await addressBy(peerAddress, '203.0.113.7')).toMatch(/127\.0\.0\.1$/)
   })
 })

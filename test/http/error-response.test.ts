@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { AppError } from '../../src/base/app-error.ts'
-import { methodNotAllowed } from '../../src/http/no-route.ts'
+import { methodNotAllowed } from '../../src/http/error-response.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
 

@@ -1,12 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { createRegistry } from '../../src/http/metric-registry.ts'
-import { MOST_SERIES, oneOf } from '../../src/http/metrics.ts'
+import { createRegistry, MOST_SERIES, oneOf } from '../../src/http/metrics.ts'
 
 describe('a registry of metrics', () => {
   it('reads them when it is asked, and forgets what is not there any more', async () => {
     let names = ['a', 'b']
     let total = 5
-    const registry = createRegistry([
+    const registry = await createRegistry([
       {
         name: 'x_up',
         type: 'gauge',
@@ -28,7 +27,7 @@ describe('a registry of metrics', () => {
   it('has no more series than a database of somebody else can take', async () => {
     const read = () =>
       Array.from({ length: MOST_SERIES + 5 }, (_, n) => [{ name: String(n) }, n] as const)
-    const registry = createRegistry([
+    const registry = await createRegistry([
       { name: 'x', type: 'gauge', help: 'X.', labels: ['name'], read },
     ])
     expect((await registry.metrics()).match(/^x\{/gm)).toHaveLength(MOST_SERIES)

@@ -1,14 +1,17 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { MuxadoError } from '../../src/muxado/error-code.ts'
-import { FIN, MAX_GO_AWAY_MESSAGE_BYTES, SYN } from '../../src/muxado/frame.ts'
 import {
+  FIN,
   FrameDecoder,
+  MAX_GO_AWAY_MESSAGE_BYTES,
   putData,
   putGoAway,
   putReset,
   putWindowIncrement,
+  SYN,
 } from '../../src/muxado/frame-codec.ts'
+
 import { type Frame, frameSink, fromHex } from '../helpers/frame-peer.ts'
 
 function encode(frame: Frame): Buffer {

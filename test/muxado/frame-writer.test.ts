@@ -1,8 +1,8 @@
 import { Writable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { FrameDecoder } from '../../src/muxado/frame-codec.ts'
-import { FrameWriter } from '../../src/muxado/frame-writer.ts'
-import { SlabPool } from '../../src/muxado/slab-pool.ts'
+import { FrameWriter, SlabPool } from '../../src/muxado/frame-writer.ts'
+
 import { type Frame, frameSink, turns } from '../helpers/frame-peer.ts'
 
 const FULL_FRAME = Buffer.alloc(16_376, 'f')

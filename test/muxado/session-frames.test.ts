@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
-import { FIN, SYN } from '../../src/muxado/frame.ts'
+import { FIN, SYN } from '../../src/muxado/frame-codec.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { turns } from '../helpers/frame-peer.ts'
 import { framedSession } from '../helpers/framed-session.ts'

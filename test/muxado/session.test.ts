@@ -2,7 +2,8 @@ import type { Socket } from 'node:net'
 import { buffer, text } from 'node:stream/consumers'
 import { describe, expect, it, vi } from 'vitest'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
-import { Session } from '../../src/muxado/session.ts'
+import { FIN, SYN } from '../../src/muxado/frame-codec.ts'
+import { acceptTyped, openTyped, Session } from '../../src/muxado/session.ts'
 import type { Stream } from '../../src/muxado/stream.ts'
 import {
   type ConnectedPair,
@@ -12,6 +13,8 @@ import {
   tlsPair,
 } from '../helpers/connected-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { turns } from '../helpers/frame-peer.ts'
+import { framedSession } from '../helpers/framed-session.ts'
 import { RecordingHandler } from '../helpers/recording-handler.ts'
 import { asDuplex } from '../helpers/stream-duplex.ts'
 
@@ -167,5 +170,96 @@ describe.each(TRANSPORTS)('a session over %s', (_name, connectPair) => {
     expect(['peer-eof', 'transport-failed']).toContain((await session.closed).reason)
     expect(handler.isClosed).toBe(true)
     expect(server.destroyed).toBe(true)
+  })
+})
+
+it('a trace says each frame in one line', async () => {
+  const lines: string[] = []
+  const { session, peer, accepted } = await framedSession({
+    acknowledges: true,
+    trace: (line) => lines.push(line),
+  })
+  peer.data(1, 'ask', SYN)
+  peer.data(3, '', SYN | FIN)
+  peer.windowIncrement(1, 7)
+  peer.reset(3, 6)
+  await turns()
+  accepted[0]?.stream.write(Buffer.from('answer'))
+  accepted[0]?.stream.end()
+  await session.goAway(ErrorCode.enhanceYourCalm, 'too\nfast')
+  expect(lines).toEqual([
+    'received DATA 1 SYN 3 bytes',
+    'received DATA 3 SYN FIN 0 bytes',
+    'received WNDINC 1 7 bytes',
+    'received RST 3 code 6',
+    'sent WNDINC 2147483647 1 bytes',
+    'sent DATA 1 6 bytes',
+    'sent DATA 1 FIN 0 bytes',
+    'sent GOAWAY last stream 3 code 10 "too\\nfast"',
+  ])
+})
+
+describe('openTyped', () => {
+  it('puts type and first bytes into the SYN frame', async () => {
+    const { session, peer } = await framedSession()
+    openTyped(session, 3, new RecordingHandler(), Buffer.from('head'))
+    openTyped(session, 0xffff_ffff, new RecordingHandler())
+    await turns()
+    expect(peer.frames).toEqual([
+      { type: 'data', streamId: 2, body: '\0\0\0\x03head', flags: SYN },
+      { type: 'data', streamId: 4, body: '\xff\xff\xff\xff', flags: SYN },
+    ])
+  })
+})
+
+describe('acceptTyped', () => {
+  async function typedSession() {
+    const accepted: { type: number; stream: Stream; handler: RecordingHandler }[] = []
+    const accept = acceptTyped((type, stream) => {
+      const handler = new RecordingHandler()
+      stream.handler = handler
+      accepted.push({ type, stream, handler })
+    })
+    return { ...(await framedSession({ acknowledges: true, accept })), typed: accepted }
+  }
+
+  it('hands on the type, and what follows it to the new handler', async () => {
+    const { peer, typed } = await typedSession()
+    peer.data(1, Buffer.from('ffffffff61626364', 'hex'), SYN)
+    await turns()
+    expect(typed).toMatchObject([{ type: 0xffff_ffff, handler: { events: ['data abcd'] } }])
+  })
+
+  it('puts a type together that comes in pieces', async () => {
+    const { peer, typed } = await typedSession()
+    peer.data(1, '', SYN)
+    for (const byte of ['00', '00', '01', '02', '61']) peer.data(1, Buffer.from(byte, 'hex'))
+    await turns()
+    expect(typed).toMatchObject([{ type: 0x102, handler: { events: ['data a'] } }])
+  })
+
+  it('gives credit back for the type', async () => {
+    const { peer } = await typedSession()
+    peer.data(1, '\0\0\0\0rest', SYN)
+    await turns()
+    expect(peer.frames).toEqual([{ type: 'windowIncrement', streamId: 1, bytes: 4 }])
+  })
+
+  it('hands on a stream once, even if nobody takes it over', async () => {
+    const types: number[] = []
+    const { peer } = await framedSession({ accept: acceptTyped((type) => types.push(type)) })
+    peer.data(1, '\0\0\0\x01\0\0\0\x02', SYN)
+    peer.data(1, '\0\0\0\x03')
+    await turns()
+    expect(types).toEqual([1])
+  })
+
+  it('retires a stream that ends before its type', async () => {
+    const { session, peer, typed } = await typedSession()
+    peer.data(1, '\0\0', SYN | FIN)
+    await turns()
+    expect(typed).toEqual([])
+    expect(peer.only('data')).toMatchObject([{ streamId: 1, flags: FIN }])
+    expect(session.freeSlots).toBe(448)
   })
 })

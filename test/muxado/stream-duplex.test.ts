@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { describe, expect, it } from 'vitest'
-import { FIN, INITIAL_WINDOW_BYTES } from '../../src/muxado/frame.ts'
+import { FIN, INITIAL_WINDOW_BYTES } from '../../src/muxado/frame-codec.ts'
 import { turns } from '../helpers/frame-peer.ts'
 import { framedSession } from '../helpers/framed-session.ts'
 import { RecordingHandler } from '../helpers/recording-handler.ts'

@@ -1,8 +1,8 @@
 import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { makeDurable, openFile } from '../../src/store/connection.ts'
-import { Sqlite, SqliteError } from '../../src/store/sqlite.ts'
+import { makeDurable, openFile, Sqlite, SqliteError } from '../../src/store/sqlite.ts'
+
 import { openNotes } from '../helpers/open-store.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 

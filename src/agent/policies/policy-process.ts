@@ -1,11 +1,10 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
-import { abortable } from '../../base/abortable.ts'
 import { AppError } from '../../base/app-error.ts'
-import { withDeadline } from '../../base/deadline.ts'
-import { Semaphore } from '../../base/limit/semaphore.ts'
-import { packageRoot } from '../../base/package-root.ts'
+import { abortable, withDeadline } from '../../base/deadline.ts'
+import { packageRoot } from '../../base/file.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import type { PlacedProblem, PolicyCheckOptions } from '../../policy/check.ts'
 
 const START_MS = 10_000

@@ -1,5 +1,5 @@
-import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
+import { AutoResetEvent } from '../../base/deferred.ts'
 import type { Connector, ConnectRequest, Session } from '../connector.ts'
 
 /** What comes back on one session. */

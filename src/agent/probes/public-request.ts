@@ -1,11 +1,10 @@
 import { request as requestHttps } from 'node:https'
 import type { LookupFunction } from 'node:net'
 import { createSecureContext, rootCertificates, type SecureContext, TLSSocket } from 'node:tls'
-import { abortable } from '../../base/abortable.ts'
-import { withDeadline } from '../../base/deadline.ts'
+import { abortable, withDeadline } from '../../base/deadline.ts'
+
 import type { ListenAddress } from '../../base/listen-address.ts'
-import { exchange } from '../../base/net/http-exchange.ts'
-import { request as requestHttp } from '../../base/net/node-http.ts'
+import { exchange, request as requestHttp } from '../../base/net/node-http.ts'
 
 /** More than an answer to the probe has. */
 const MAX_BODY_BYTES = 4_096

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
-import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
 import { DeadlineError } from '../../base/deadline.ts'
+import { AutoResetEvent } from '../../base/deferred.ts'
 import type { Logger } from '../../base/logger.ts'
 import { networkProblem, type Problem, saturatedProblem } from '../problem.ts'
 import type { ProbeTimings } from '../timings.ts'

@@ -1,5 +1,5 @@
-import { abortable } from '../../base/abortable.ts'
 import type { Clock } from '../../base/clock.ts'
+import { abortable } from '../../base/deadline.ts'
 import { Secret } from '../../base/secret.ts'
 import type { Connector } from '../connector.ts'
 import { type Problem, ProblemError } from '../problem.ts'

@@ -1,6 +1,6 @@
-import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import { Backoff } from '../../base/backoff.ts'
 import type { Clock } from '../../base/clock.ts'
+import { AutoResetEvent } from '../../base/deferred.ts'
 import type { Logger } from '../../base/logger.ts'
 import { PoisonedError } from '../connector.ts'
 import { type Problem, problemOf, type ShownProblem, shownProblem } from '../problem.ts'

@@ -4,10 +4,10 @@ import { networkInterfaces } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import ipaddr from 'ipaddr.js'
 import { AppError, StartError } from '../../base/app-error.ts'
-import { neverDialled, reachedAddress } from '../../base/cidr.ts'
 import { withDeadline } from '../../base/deadline.ts'
-import type { ListenAddress } from '../../base/listen-address.ts'
-import { LOCALHOST_ADDRESSES } from '../../base/net/localhost.ts'
+import { type ListenAddress, LOCALHOST_ADDRESSES } from '../../base/listen-address.ts'
+import { neverDialled, reachedAddress } from '../../base/net/network.ts'
+
 import {
   type ForwardTarget,
   formatForwardTarget,

@@ -1,6 +1,6 @@
 import { isIP, type LookupFunction } from 'node:net'
+import { hostsFileHasLocalhost } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
-import { hostsFileHasLocalhost } from '../../base/net/localhost.ts'
 import type { ForwardRules } from './forward-rules.ts'
 import { type ForwardTarget, formatForwardTarget, isSecure } from './forward-target.ts'
 import type { Carrier } from './tunnel-protocol.ts'

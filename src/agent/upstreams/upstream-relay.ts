@@ -1,19 +1,59 @@
 import { once } from 'node:events'
+import { readdirSync, readlinkSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import { type AddressInfo, createServer, type LookupFunction, type Socket } from 'node:net'
 import { abortedAfter } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
-import { isOfThisProcess } from '../../base/net/local-peer.ts'
 import { type ProxyProtocol, proxyHeaderLength } from '../../base/net/proxy-protocol.ts'
 import { type ForwardTarget, formatForwardTarget, isSecure } from './forward-target.ts'
 import type { Carrier } from './tunnel-protocol.ts'
 import { breakOff, connectUpstream, HandshakeError } from './upstream-connection.ts'
 import type { TlsMinVersion } from './upstream-options.ts'
 
+const CONNECTIONS = '/proc/self/net/tcp'
+const FILES = '/proc/self/fd'
+const LOOPBACK = '127.0.0.1'
+/** In the byte order of the machine. */
+const LOOPBACK_HEX = '(?:0100007F|7F000001)'
+
+/**
+ * Whether the other end of an accepted connection to 127.0.0.1 is a socket of this process, as the system
+ * has it; false where that cannot be read. Only Linux tells: true elsewhere.
+ */
+export async function isOfThisProcess(client: Socket): Promise<boolean> {
+  if (process.platform !== 'linux') return true
+  const { remoteAddress, remotePort, localPort } = client
+  if (remoteAddress !== LOOPBACK || remotePort === undefined || localPort === undefined)
+    return false
+  try {
+    const inode = inodeIn(await readFile(CONNECTIONS, 'latin1'), remotePort, localPort)
+    return inode !== undefined && readdirSync(FILES).some((file) => isSocket(file, inode))
+  } catch {
+    return false
+  }
+}
+
+/** A socket that nobody has any more has the inode 0. */
+function inodeIn(connections: string, from: number, to: number): string | undefined {
+  const [own, other] = [from, to].map((port) => port.toString(16).toUpperCase().padStart(4, '0'))
+  // sl, local and remote address, state, queues, timer, retransmits, uid, timeout, inode
+  const line = `: ${LOOPBACK_HEX}:${own} ${LOOPBACK_HEX}:${other} \\S+ \\S+ \\S+ \\S+ +\\d+ +\\d+ (\\d+) `
+  return new RegExp(line).exec(connections)?.[1]
+}
+
+function isSocket(file: string, inode: string): boolean {
+  try {
+    return readlinkSync(`${FILES}/${file}`) === `socket:[${inode}]`
+  } catch {
+    // Closed meanwhile.
+    return false
+  }
+}
+
 /** More than the streams of a session. */
 const MAX_CONNECTIONS = 512
 /** A machine that is switched off would hold visitors up for minutes. */
 const DIAL_MS = 10_000
-const LOOPBACK = '127.0.0.1'
 
 /** How a service is spoken to. */
 export interface WayToUpstream {
@@ -26,7 +66,7 @@ export interface WayToUpstream {
 }
 
 /** Of who sends no requests the refusal is without a word. */
-export interface UpstreamRelayOptions extends WayToUpstream {
+interface UpstreamRelayOptions extends WayToUpstream {
   readonly target: ForwardTarget
   /** Gives checked addresses only; unset for what is no name. */
   readonly lookup: LookupFunction | undefined

@@ -1,6 +1,6 @@
 import { Router } from 'express'
 import * as z from 'zod'
-import { methodNotAllowed } from '../../http/no-route.ts'
+import { methodNotAllowed } from '../../http/error-response.ts'
 import { IsoTime, isoTime } from '../iso-time.ts'
 
 /** What a check came to; `skipped` where something before it failed, or only the agent can know. */

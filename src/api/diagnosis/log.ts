@@ -1,7 +1,7 @@
 import { Router } from 'express'
 import * as z from 'zod'
-import type { LogTail } from '../../base/log/log-tail.ts'
-import { methodNotAllowed } from '../../http/no-route.ts'
+import type { LogTail } from '../../base/logger.ts'
+import { methodNotAllowed } from '../../http/error-response.ts'
 import { parse } from '../../http/parse.ts'
 
 const MAX_LIMIT = 1_000

@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { TokenBuckets } from '../../base/limit/token-buckets.ts'
+import { TokenBuckets } from '../../base/limiter.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Database, Statement } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'

@@ -1,7 +1,7 @@
 import { Router } from 'express'
 import * as z from 'zod'
 import { changeOf } from '../../http/change-audit.ts'
-import { methodNotAllowed } from '../../http/no-route.ts'
+import { methodNotAllowed } from '../../http/error-response.ts'
 import { IsoTime, isoTime } from '../iso-time.ts'
 import type { OneTimeCodes } from './one-time-codes.ts'
 

@@ -1,12 +1,12 @@
 import type { Request, RequestHandler } from 'express'
 import { AppError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
-import { peerNetwork } from '../../base/limit/peer-network.ts'
-import { SlidingLog } from '../../base/limit/sliding-log.ts'
+import { SlidingLog } from '../../base/limiter.ts'
+import { peerNetwork } from '../../base/net/network.ts'
+import { peerAddress } from '../../http/access-log.ts'
 import { type Caller, keepCaller } from '../../http/caller.ts'
-import { peerAddress } from '../../http/client-address.ts'
-import type { BrowserSessions } from '../../http/pages/browser-sessions.ts'
-import { SessionCookie } from '../../http/pages/session-cookie.ts'
+import { type BrowserSessions, SessionCookie } from '../../http/pages/browser-sessions.ts'
+
 import type { ApiTokens } from '../api-tokens.ts'
 
 /** A page that shows what changes asks all the time. */

@@ -1,6 +1,6 @@
-import { type Cidr, parseAddress } from '../cidr.ts'
 import type { Clock } from '../clock.ts'
 import type { Logger } from '../logger.ts'
+import { type Cidr, parseAddress } from './network.ts'
 
 /** The header by which a proxy names the client: `X-Forwarded-For`, or `Forwarded` of RFC 7239. */
 export type ForwardingHeader = 'x-forwarded-for' | 'forwarded'

@@ -1,6 +1,6 @@
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { isSecretName } from '../../base/secret-name.ts'
+import { isSecretName } from '../../base/masked-text.ts'
 import type { Config } from '../../config.ts'
 import { apiKeyPath } from '../api-key-file.ts'
 import type { Surroundings } from '../doctor/surroundings.ts'

@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { parse as parseDotenv } from 'dotenv'
-import { isSecretName } from '../../base/secret-name.ts'
+import { isSecretName } from '../../base/masked-text.ts'
 import type { Environment } from '../../settings.ts'
 import type { Surroundings } from '../doctor/surroundings.ts'
 import { settingRows } from '../usage/settings-table.ts'

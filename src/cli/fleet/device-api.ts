@@ -5,7 +5,7 @@ import * as z from 'zod'
 import { StartError } from '../../base/app-error.ts'
 import { abortedAfter } from '../../base/deadline.ts'
 import { formatListenAddress, type ListenAddress } from '../../base/listen-address.ts'
-import { exchange, type ReadAnswer } from '../../base/net/http-exchange.ts'
+import { exchange, type ReadAnswer } from '../../base/net/node-http.ts'
 import type { ListedDevice } from '../provision/device-list.ts'
 import type { WantedTunnel } from './wanted-tunnels.ts'
 

@@ -1,8 +1,8 @@
 import { resolve } from 'node:path'
 import process from 'node:process'
 import { StartError } from '../../base/app-error.ts'
-import { systemClock } from '../../base/clock.ts'
-import { formatDuration } from '../../base/duration.ts'
+import { formatDuration, systemClock } from '../../base/clock.ts'
+
 import { closeSecretFile } from '../../base/file.ts'
 import type { CommandContext } from '../command-context.ts'
 import { paintFor } from '../local/terminal-text.ts'

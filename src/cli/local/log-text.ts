@@ -1,5 +1,5 @@
-import type { FlushableDestination } from '../../base/log/journal.ts'
-import type { LogLine } from '../../base/log/log-tail.ts'
+import type { FlushableDestination, LogLine } from '../../base/logger.ts'
+
 import { type Colour, type Paint, plainLine } from './terminal-text.ts'
 
 const LEVEL_WIDTH = 5

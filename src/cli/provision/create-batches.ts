@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { Semaphore } from '../../base/limit/semaphore.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 
 /** As many as a gateway takes in one request. */
 const MOST = 100

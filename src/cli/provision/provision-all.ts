@@ -1,5 +1,5 @@
 import { StartError } from '../../base/app-error.ts'
-import { Semaphore } from '../../base/limit/semaphore.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import type { Account, ReservedDomain } from './account.ts'
 import type { DeviceList } from './device-list.ts'
 import {

@@ -1,7 +1,7 @@
 import { TOKEN_PREFIX } from '../../api/token-form.ts'
 import { StartError } from '../../base/app-error.ts'
-import { Secret } from '../../base/secret.ts'
-import { createToken, hashToken } from '../../base/token.ts'
+import { createToken, hashToken, Secret } from '../../base/secret.ts'
+
 import {
   type Account,
   aclRules,

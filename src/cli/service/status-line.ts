@@ -1,5 +1,5 @@
-import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
+import { AutoResetEvent } from '../../base/deferred.ts'
 
 /** After a change: a thousand tunnels that open are one piece of news. */
 const PAUSE_MS = 500

@@ -1,5 +1,5 @@
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { parseDuration } from '../../base/duration.ts'
+import { parseDuration } from '../../base/clock.ts'
 import type { CommandContext } from '../command-context.ts'
 import { managementOptions } from '../provision/management-access.ts'
 import type { DrainOptions } from './drain.ts'

@@ -5,7 +5,7 @@ import { pipeline } from 'node:stream/promises'
 import { StartError } from '../../base/app-error.ts'
 import { makeFolder } from '../../base/file.ts'
 import type { Logger } from '../../base/logger.ts'
-import { tryLockFolder } from '../../store/folder-lock.ts'
+import { tryLockFolder } from '../../store/data-folder.ts'
 import { MAX_ARCHIVE_BYTES } from './signed-archive.ts'
 import type { UpdateHome } from './update-home.ts'
 

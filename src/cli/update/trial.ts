@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import type { FolderLock } from '../../store/folder-lock.ts'
+import type { FolderLock } from '../../store/data-folder.ts'
 import type { DataCopy } from './data-copy.ts'
 import { isUnderWay, type StateOf, type UpdateState } from './trial-state.ts'
 import type { UpdateHome } from './update-home.ts'

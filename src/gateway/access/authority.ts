@@ -1,7 +1,7 @@
 import { AppError } from '../../base/app-error.ts'
 import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Clock } from '../../base/clock.ts'
-import { hashToken, matchesHash } from '../../base/token.ts'
+import { hashToken, matchesHash } from '../../base/secret.ts'
 import type { Database } from '../../store/database.ts'
 import type { ApiKey, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'

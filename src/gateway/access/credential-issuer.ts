@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
-import type { Secret } from '../../base/secret.ts'
-import { hashToken } from '../../base/token.ts'
+import { hashToken, type Secret } from '../../base/secret.ts'
+
 import type { Database } from '../../store/database.ts'
 import type { AccountQuotas, QuotaName } from '../records/account-quotas.ts'
 import type { ApiKey, ApiKeyScope, ApiKeyStore } from '../records/api-key-store.ts'

@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import type { Limiter } from '../../base/limit/limiter.ts'
+import type { Limiter } from '../../base/limiter.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Authority } from '../access/authority.ts'
 import type { NameClaims } from '../access/name-claims.ts'

@@ -3,17 +3,18 @@ import { createServer, type Server, type TLSSocket } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
 import { withDeadline } from '../../base/deadline.ts'
 import {
+  formatListenAddress,
+  type ListenAddress,
+  listenOn,
+  listenProblem,
+} from '../../base/listen-address.ts'
+import {
   ConnectionShares,
   type ConnectionStage,
   type SharedConnection,
-} from '../../base/limit/connection-shares.ts'
-import {
-  formatListenAddress,
-  type ListenAddress,
-  listenProblem,
-} from '../../base/listen-address.ts'
-import { listenOn } from '../../base/net/listen-on.ts'
-import { SlabPool } from '../../muxado/slab-pool.ts'
+} from '../../base/net/connection-shares.ts'
+
+import { SlabPool } from '../../muxado/frame-writer.ts'
 import type { KeptCertificate } from '../certificates/certificate-file.ts'
 import { AgentConnection } from './agent-connection.ts'
 import type { AgentDeps } from './agent-deps.ts'

@@ -1,4 +1,4 @@
-import { KeyedLock } from '../../base/keyed-lock.ts'
+import { KeyedLock } from '../../base/semaphore.ts'
 import { ErrorCode } from '../../muxado/error-code.ts'
 import { call, notify } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'

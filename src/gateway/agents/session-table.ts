@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { SlidingLog } from '../../base/limit/sliding-log.ts'
+import { SlidingLog } from '../../base/limiter.ts'
 import { claimClientId } from '../access/name-claims.ts'
 import type { NameFacts } from '../endpoints/away-name.ts'
 import type {

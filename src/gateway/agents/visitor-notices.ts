@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { SlidingLog } from '../../base/limit/sliding-log.ts'
+import { SlidingLog } from '../../base/limiter.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import {
   countsSince,

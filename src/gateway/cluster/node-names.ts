@@ -1,5 +1,5 @@
-import { KeyedLock } from '../../base/keyed-lock.ts'
 import type { Logger } from '../../base/logger.ts'
+import { KeyedLock } from '../../base/semaphore.ts'
 import {
   claimClientId,
   HeldByLegError,

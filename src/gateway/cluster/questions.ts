@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
-import { Semaphore } from '../../base/limit/semaphore.ts'
 import type { Logger } from '../../base/logger.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import { call } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
 import { ServiceError } from '../records/service-error.ts'

@@ -1,7 +1,7 @@
 import { Backoff } from '../../base/backoff.ts'
 import type { Clock } from '../../base/clock.ts'
-import { Semaphore } from '../../base/limit/semaphore.ts'
 import type { Logger } from '../../base/logger.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import { ACCOUNT_KEY } from '../certificates/acme/acme-authority.ts'
 import type {
   CertificateId,

@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
-import { networkOf } from '../../base/limit/network.ts'
-import { TokenBuckets } from '../../base/limit/token-buckets.ts'
+import { TokenBuckets } from '../../base/limiter.ts'
+import { networkOf } from '../../base/net/network.ts'
 import type { ConnectedAgent, SessionEnd } from '../endpoints/endpoint.ts'
 import type { Device, DeviceFacts, GoneReason } from '../records/device-store.ts'
 import type { IdSource } from '../records/resource-id.ts'

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { Clock } from '../../base/clock.ts'
-import { KeyedLock } from '../../base/keyed-lock.ts'
 import type { Logger } from '../../base/logger.ts'
+import { KeyedLock } from '../../base/semaphore.ts'
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
 import type { Database } from '../../store/database.ts'

@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream'
-import { type AddressRanges, parseCidr } from '../../base/cidr.ts'
+import { type AddressRanges, parseCidr } from '../../base/net/network.ts'
 import { KnownDocuments } from '../../policy/document/known-documents.ts'
 import { PolicyError, ProblemList } from '../../policy/document/problem.ts'
 import { Lane } from '../../policy/limit/lane.ts'

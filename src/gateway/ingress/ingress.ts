@@ -2,15 +2,16 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import type { Duplex } from 'node:stream'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
-import { ConnectionShares } from '../../base/limit/connection-shares.ts'
 import {
   formatListenAddress,
   isLoopback,
   type ListenAddress,
+  listenOn,
   listenProblem,
 } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
-import { listenOn } from '../../base/net/listen-on.ts'
+import { ConnectionShares } from '../../base/net/connection-shares.ts'
+
 import type { TrustedProxies } from '../../base/net/trusted-proxies.ts'
 import type { Stream } from '../../muxado/stream.ts'
 import type { AddressTables } from '../../policy/exchange/address-tables.ts'

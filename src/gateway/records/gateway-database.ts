@@ -1,8 +1,8 @@
 import { join } from 'node:path'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
-import { auditMigrations } from '../../store/audit-table.ts'
-import { AuditTrail } from '../../store/audit-trail.ts'
+import { AuditTrail, auditMigrations } from '../../store/audit-trail.ts'
+
 import { type Database, openDatabase } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
 import { AccountQuotas, QUOTA_MIGRATIONS } from './account-quotas.ts'

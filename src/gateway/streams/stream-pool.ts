@@ -1,5 +1,5 @@
 import { encodeProxyProtocol, type ProxyProtocol } from '../../base/net/proxy-protocol.ts'
-import { openTyped } from '../../muxado/typed-session.ts'
+import { openTyped } from '../../muxado/session.ts'
 import type { BufferAccount } from './buffer-account.ts'
 import {
   ProxyStream,

@@ -5,7 +5,7 @@ import {
   type Cidr,
   parseAddress,
   parseCidr,
-} from '../../base/cidr.ts'
+} from '../../base/net/network.ts'
 import { CLOSE, CONTINUE, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'

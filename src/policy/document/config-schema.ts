@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { parseDuration } from '../../base/duration.ts'
+import { parseDuration } from '../../base/clock.ts'
 import type { ProblemKind } from './problem.ts'
 
 /** Marks what is wrong in a way that zod carries along. */

@@ -1,6 +1,6 @@
 import { BoundedCache } from '../../base/bounded-cache.ts'
-import { type Cidr, parseCidr } from '../../base/cidr.ts'
 import type { Clock } from '../../base/clock.ts'
+import { type Cidr, parseCidr } from '../../base/net/network.ts'
 import { Account } from './cost/account.ts'
 import type { Price } from './cost/price.ts'
 import { EvaluationError } from './evaluation-error.ts'

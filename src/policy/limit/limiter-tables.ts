@@ -1,7 +1,7 @@
 import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Clock } from '../../base/clock.ts'
-import { countedAddress, IPV6_PREFIX } from '../../base/limit/network.ts'
 import type { Logger } from '../../base/logger.ts'
+import { countedAddress, IPV6_PREFIX } from '../../base/net/network.ts'
 import { type CountedLimiter, DEFAULT_MAX_BUCKETS, type LimiterMemory } from './rate-limiter.ts'
 
 export interface LimiterTablesOptions {

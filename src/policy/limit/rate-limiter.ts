@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { networkOf } from '../../base/limit/network.ts'
+import { networkOf } from '../../base/net/network.ts'
 import { KeyHash } from './key-hash.ts'
 import { DumpWriter, putBucket, readDump } from './limiter-dump.ts'
 import { OwnerCounts } from './owner-counts.ts'

@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
-import { networkOf } from '../../base/limit/network.ts'
-import { Semaphore } from '../../base/limit/semaphore.ts'
+import { networkOf } from '../../base/net/network.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import type { ClientCredentials, IdentityProvider, SignedIn } from './identity-provider.ts'
 import { LoginError } from './login-error.ts'
 import type { LoginSession } from './session.ts'

@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import ipaddr from 'ipaddr.js'
-import { type Address, neverDialled, parseAddress, reachedAddress } from '../../base/cidr.ts'
+import { type Address, neverDialled, parseAddress, reachedAddress } from '../../base/net/network.ts'
 
 type Range = readonly [Address, number]
 

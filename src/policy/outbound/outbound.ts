@@ -2,7 +2,7 @@ import { lookup as dnsLookup } from 'node:dns'
 import type { ClientRequest, IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import type { LookupFunction } from 'node:net'
-import { parseAddress } from '../../base/cidr.ts'
+import { parseAddress } from '../../base/net/network.ts'
 import { request as httpRequest } from '../../base/net/node-http.ts'
 import type { Asker, PolicyReach } from './policy-reach.ts'
 

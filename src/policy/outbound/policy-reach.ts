@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream'
-import type { AddressRanges } from '../../base/cidr.ts'
+import type { AddressRanges } from '../../base/net/network.ts'
 import type { AddressTable } from '../exchange/address-tables.ts'
 import type { Connection } from '../exchange/policy-exchange.ts'
 import type { Account } from '../expression/cost/account.ts'

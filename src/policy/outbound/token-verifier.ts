@@ -2,8 +2,8 @@ import { decodeJwt, decodeProtectedHeader, errors, type JWTVerifyGetKey, jwtVeri
 import type { Clock } from '../../base/clock.ts'
 import type { ResultError } from '../exchange/result-error.ts'
 import { jsonSteps } from '../expression/cost/json-steps.ts'
-import type { ValueInput } from '../expression/value.ts'
-import { valueOfJson } from '../expression/value.ts'
+import { type ValueInput, valueOfJson } from '../expression/value.ts'
+
 import type { KeySource } from './key-source.ts'
 
 /** Characters of a token: one that is longer does not pass through most servers either. */

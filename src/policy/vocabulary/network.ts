@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto'
-import { parseAddress } from '../../base/cidr.ts'
+import { parseAddress } from '../../base/net/network.ts'
 import type { Evaluation } from '../expression/evaluation.ts'
 import { EvaluationError } from '../expression/evaluation-error.ts'
 import {

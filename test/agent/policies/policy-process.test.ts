@@ -9,7 +9,7 @@ import {
   type PolicyProcessOptions,
   UncheckableError,
 } from '../../../src/agent/policies/policy-process.ts'
-import { packageRoot } from '../../../src/base/package-root.ts'
+import { packageRoot } from '../../../src/base/file.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'

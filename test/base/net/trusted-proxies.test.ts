@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { parseCidr } from '../../../src/base/cidr.ts'
+import { parseCidr } from '../../../src/base/net/network.ts'
 import { type ForwardingHeader, TrustedProxies } from '../../../src/base/net/trusted-proxies.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'

@@ -14,7 +14,7 @@ import {
 import { dirname, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { DataCopy } from '../../../src/cli/update/data-copy.ts'
-import { lockFolder } from '../../../src/store/folder-lock.ts'
+import { lockFolder } from '../../../src/store/data-folder.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { lockElsewhere } from '../../helpers/lock-elsewhere.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'

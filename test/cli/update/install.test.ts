@@ -4,7 +4,7 @@ import { PassThrough } from 'node:stream'
 import { expect, it } from 'vitest'
 import { createLogger } from '../../../src/base/logger.ts'
 import { unusedData } from '../../../src/cli/update/install.ts'
-import { tryLockFolder } from '../../../src/store/folder-lock.ts'
+import { tryLockFolder } from '../../../src/store/data-folder.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 it('copies no data that a command changes, and makes no lock there', () => {

@@ -4,7 +4,7 @@ import { createLogger } from '../../../src/base/logger.ts'
 import { DataCopy } from '../../../src/cli/update/data-copy.ts'
 import { Trial } from '../../../src/cli/update/trial.ts'
 import { UpdateHome } from '../../../src/cli/update/update-home.ts'
-import { tryLockFolder } from '../../../src/store/folder-lock.ts'
+import { tryLockFolder } from '../../../src/store/data-folder.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 /** A home with version 1.1.0 beside the package's 1.0.0, and data. */

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { type ClientRequest, request } from 'node:http'
 import { expect, it, onTestFinished } from 'vitest'
-import { parseCidr } from '../../../src/base/cidr.ts'
+import { parseCidr } from '../../../src/base/net/network.ts'
 import { forward, startDeviceService } from '../../helpers/device-sdk.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { connectSdk, startGateway } from '../../helpers/running-gateway.ts'

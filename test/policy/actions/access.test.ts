@@ -1,7 +1,7 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import { createHmac } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
-import { type AddressRanges, parseCidr } from '../../../src/base/cidr.ts'
+import { type AddressRanges, parseCidr } from '../../../src/base/net/network.ts'
 import { checkPolicy } from '../../../src/policy/check.ts'
 import { onRequest, onResponse, PolicyBench, replyOf } from '../../helpers/policy-exchange.ts'
 

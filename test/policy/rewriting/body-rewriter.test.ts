@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { packageRoot } from '../../../src/base/package-root.ts'
+import { packageRoot } from '../../../src/base/file.ts'
 import { Lane, LaneMember } from '../../../src/policy/limit/lane.ts'
 import { BodyRewriter } from '../../../src/policy/rewriting/body-rewriter.ts'
 import { eventually } from '../../helpers/eventually.ts'

@@ -1,7 +1,7 @@
-import { AutoResetEvent } from '../../../base/auto-reset-event.ts'
 import { Backoff } from '../../../base/backoff.ts'
 import type { Clock } from '../../../base/clock.ts'
-import { SlidingLog } from '../../../base/limit/sliding-log.ts'
+import { AutoResetEvent } from '../../../base/deferred.ts'
+import { SlidingLog } from '../../../base/limiter.ts'
 import type { Logger } from '../../../base/logger.ts'
 import type { ServedCertificate } from '../certificate-file.ts'
 import {

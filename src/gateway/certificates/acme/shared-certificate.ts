@@ -1,4 +1,4 @@
-import { AutoResetEvent } from '../../../base/auto-reset-event.ts'
+import { AutoResetEvent } from '../../../base/deferred.ts'
 import { type IssuedCertificate, pemOf, type ServedCertificate } from '../certificate-file.ts'
 import {
   type CertificateStatus,

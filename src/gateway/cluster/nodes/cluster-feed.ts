@@ -1,7 +1,7 @@
 import * as z from 'zod'
-import { AutoResetEvent } from '../../../base/auto-reset-event.ts'
 import type { Clock } from '../../../base/clock.ts'
-import { createDeferred, type Deferred } from '../../../base/deferred.ts'
+import { AutoResetEvent, createDeferred, type Deferred } from '../../../base/deferred.ts'
+
 import type { Logger } from '../../../base/logger.ts'
 import { DatabaseError } from '../postgres/database-error.ts'
 import type { PostgresConnection } from '../postgres/postgres-connection.ts'

@@ -1,6 +1,6 @@
 import { StartError } from '../../../base/app-error.ts'
-import { AutoResetEvent } from '../../../base/auto-reset-event.ts'
 import type { Clock } from '../../../base/clock.ts'
+import { AutoResetEvent } from '../../../base/deferred.ts'
 import type { Logger } from '../../../base/logger.ts'
 import type { PostgresConnection } from '../postgres/postgres-connection.ts'
 import { JOIN_LOCK } from './cluster-schema.ts'

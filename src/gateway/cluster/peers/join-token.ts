@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { Secret } from '../../../base/secret.ts'
-import { createToken, hashToken, matchesHash } from '../../../base/token.ts'
+import { createToken, hashToken, matchesHash, Secret } from '../../../base/secret.ts'
 
 const FORM = /^join_([0-9a-f]{16})_([0-9A-Za-z_-]{43})_([0-9a-f]{64})$/
 

@@ -2,14 +2,15 @@ import type { Socket } from 'node:net'
 import { createServer, type Server, type TLSSocket } from 'node:tls'
 import { StartError } from '../../../base/app-error.ts'
 import type { Clock } from '../../../base/clock.ts'
-import { ConnectionShares, type ConnectionStage } from '../../../base/limit/connection-shares.ts'
 import {
   formatListenAddress,
   type ListenAddress,
+  listenOn,
   listenProblem,
 } from '../../../base/listen-address.ts'
 import type { Logger } from '../../../base/logger.ts'
-import { listenOn } from '../../../base/net/listen-on.ts'
+import { ConnectionShares, type ConnectionStage } from '../../../base/net/connection-shares.ts'
+
 import type { Stream } from '../../../muxado/stream.ts'
 import { PEER_PROTOCOL, type PeerIdentity, peerOf, tlsOptions } from './peer-identity.ts'
 import { PeerSession } from './peer-session.ts'

@@ -1,4 +1,4 @@
-import type { SessionLimits } from '../../../muxado/session-limits.ts'
+import type { SessionLimits } from '../../../muxado/session-stream.ts'
 import type { StreamSlotsLimits } from '../../streams/stream-slots.ts'
 
 /** The types of the streams on a link; heartbeats have their own. */

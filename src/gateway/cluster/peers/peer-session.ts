@@ -4,9 +4,9 @@ import type { Logger } from '../../../base/logger.ts'
 import { ErrorCode } from '../../../muxado/error-code.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../../muxado/heartbeat.ts'
 import { answer, readMessage } from '../../../muxado/rpc.ts'
-import { Session } from '../../../muxado/session.ts'
+import { acceptTyped, Session } from '../../../muxado/session.ts'
 import type { Stream } from '../../../muxado/stream.ts'
-import { acceptTyped } from '../../../muxado/typed-session.ts'
+
 import { VISITOR_STREAM_TYPE } from '../../streams/visitor-facts.ts'
 import { agree, GreetingSchema, SPOKEN } from './greeting.ts'
 import {

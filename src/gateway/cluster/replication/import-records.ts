@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
-import { openFile } from '../../../store/connection.ts'
 import { readRows } from '../../../store/journal/rows.ts'
 import type { Migration } from '../../../store/migrations.ts'
+import { openFile } from '../../../store/sqlite.ts'
 import type { Statements } from '../postgres/postgres-session.ts'
 import { isShared, type RowState } from './entry.ts'
 import { appendUpgrade, keepRecords, readHead } from './record-log.ts'

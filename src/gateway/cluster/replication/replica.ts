@@ -1,10 +1,10 @@
 import { rmSync } from 'node:fs'
 import type { Logger } from '../../../base/logger.ts'
-import { openFile } from '../../../store/connection.ts'
 import { RowRecorder } from '../../../store/journal/row-recorder.ts'
 import { quote, type RowChange, readRows } from '../../../store/journal/rows.ts'
 import { type Migration, migrate, openSchema } from '../../../store/migrations.ts'
-import type { Connection, Statement } from '../../../store/sqlite.ts'
+import { type Connection, openFile, type Statement } from '../../../store/sqlite.ts'
+
 import {
   type Entry,
   isShared,

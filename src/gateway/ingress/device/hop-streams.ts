@@ -1,4 +1,4 @@
-import { openTyped } from '../../../muxado/typed-session.ts'
+import { openTyped } from '../../../muxado/session.ts'
 import { ProxyStream, type StreamClient, type StreamWaiter } from '../../streams/proxy-stream.ts'
 import { StreamPool } from '../../streams/stream-pool.ts'
 import type { StreamSlots } from '../../streams/stream-slots.ts'

@@ -1,4 +1,4 @@
-import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
+import type { ConnectionStage } from '../../../base/net/connection-shares.ts'
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'

@@ -6,7 +6,7 @@ import {
   type ServerHttp2Stream,
 } from 'node:http2'
 import type { TLSSocket } from 'node:tls'
-import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
+import type { ConnectionStage } from '../../../base/net/connection-shares.ts'
 import { ConnectionFacts } from '../common/connection-facts.ts'
 import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../common/edge-error.ts'
 import type { IngressContext } from '../common/ingress-context.ts'

@@ -1,4 +1,4 @@
-import type { SharedConnection } from '../../../base/limit/connection-shares.ts'
+import type { SharedConnection } from '../../../base/net/connection-shares.ts'
 
 /** A visitor's connection, as the ingress keeps it. */
 export interface IngressConnection extends SharedConnection {

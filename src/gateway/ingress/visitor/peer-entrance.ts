@@ -1,4 +1,4 @@
-import { networkOf } from '../../../base/limit/network.ts'
+import { networkOf } from '../../../base/net/network.ts'
 import { ErrorCode } from '../../../muxado/error-code.ts'
 import { DEAF, type Stream } from '../../../muxado/stream.ts'
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'

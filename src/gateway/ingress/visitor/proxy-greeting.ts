@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net'
-import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
+import type { ConnectionStage } from '../../../base/net/connection-shares.ts'
 import {
   type ConnectionEnds,
   decodeProxyProtocol,

@@ -1,6 +1,6 @@
-import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
-import { networkOf } from '../../../base/limit/network.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
+import type { ConnectionStage } from '../../../base/net/connection-shares.ts'
+import { networkOf } from '../../../base/net/network.ts'
 import type { MuxadoError } from '../../../muxado/error-code.ts'
 import { DEAF } from '../../../muxado/stream.ts'
 import type { HeldRequest } from '../../endpoints/away-name.ts'

@@ -1,5 +1,5 @@
-import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
-import { networkOf } from '../../../base/limit/network.ts'
+import type { ConnectionStage } from '../../../base/net/connection-shares.ts'
+import { networkOf } from '../../../base/net/network.ts'
 import type { MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
 import type { EndTls, TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'

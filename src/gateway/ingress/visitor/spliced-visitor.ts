@@ -1,5 +1,5 @@
 import type { TLSSocket } from 'node:tls'
-import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
+import type { ConnectionStage } from '../../../base/net/connection-shares.ts'
 import { BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
 import type { Pace, ProxyStream } from '../../streams/proxy-stream.ts'
 import type { TransportSocket } from '../common/client-socket.ts'

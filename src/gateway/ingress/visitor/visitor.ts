@@ -1,5 +1,5 @@
-import { networkOf } from '../../../base/limit/network.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
+import { networkOf } from '../../../base/net/network.ts'
 import type { TrustedProxies } from '../../../base/net/trusted-proxies.ts'
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'

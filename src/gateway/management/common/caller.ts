@@ -2,16 +2,17 @@ import type { Request, RequestHandler, Response } from 'express'
 import { AppError } from '../../../base/app-error.ts'
 import type { Actor } from '../../../base/audit.ts'
 import type { Clock } from '../../../base/clock.ts'
-import { FailureLimiter } from '../../../base/limit/failure-limiter.ts'
-import { TokenBuckets } from '../../../base/limit/token-buckets.ts'
+import { FailureLimiter, TokenBuckets } from '../../../base/limiter.ts'
+
 import type { Logger } from '../../../base/logger.ts'
+import { peerAddress } from '../../../http/access-log.ts'
 import {
   callerOf as anyCallerOf,
   type Caller as HttpCaller,
   keepCaller,
+  scopeGuard,
 } from '../../../http/caller.ts'
-import { peerAddress } from '../../../http/client-address.ts'
-import { scopeGuard } from '../../../http/scope-guard.ts'
+
 import type { Authority } from '../../access/authority.ts'
 import type { ClusterNode } from '../../cluster/cluster-node.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'

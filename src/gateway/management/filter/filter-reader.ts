@@ -1,4 +1,4 @@
-import { parseDuration } from '../../../base/duration.ts'
+import { parseDuration } from '../../../base/clock.ts'
 import { refuseOversizeTree } from '../../../policy/expression/expression-limits.ts'
 import { ExpressionProblem } from '../../../policy/expression/expression-problem.ts'
 import {

@@ -14,9 +14,9 @@ import {
 import { VISITOR_STREAM_TYPE } from '../../../../src/gateway/streams/visitor-facts.ts'
 import { MuxadoError } from '../../../../src/muxado/error-code.ts'
 import { HEARTBEAT_STREAM_TYPE } from '../../../../src/muxado/heartbeat.ts'
-import { Session } from '../../../../src/muxado/session.ts'
+import { openTyped, Session } from '../../../../src/muxado/session.ts'
 import { DEAF, type Stream } from '../../../../src/muxado/stream.ts'
-import { openTyped } from '../../../../src/muxado/typed-session.ts'
+
 import { ChaosProxy } from '../../../helpers/chaos-proxy.ts'
 import {
   createCluster,

@@ -4,9 +4,9 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { requestFor } from '../../../../src/gateway/cluster/peers/cluster-authority.ts'
 import { tlsOptions } from '../../../../src/gateway/cluster/peers/peer-identity.ts'
 import { GREETING_STREAM_TYPE } from '../../../../src/gateway/cluster/peers/peer-protocol.ts'
-import { Session } from '../../../../src/muxado/session.ts'
+import { openTyped, Session } from '../../../../src/muxado/session.ts'
 import { DEAF } from '../../../../src/muxado/stream.ts'
-import { openTyped } from '../../../../src/muxado/typed-session.ts'
+
 import {
   createCluster,
   openLinks,

@@ -5,8 +5,8 @@ import {
   QUESTION_STREAM_TYPE,
   QUESTIONS_AT_ONCE,
 } from '../../../../src/gateway/cluster/peers/peer-protocol.ts'
+import { openTyped } from '../../../../src/muxado/session.ts'
 import { DEAF } from '../../../../src/muxado/stream.ts'
-import { openTyped } from '../../../../src/muxado/typed-session.ts'
 import { createCluster, openLinks, startListener } from '../../../helpers/cluster.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import { ManualClock } from '../../../helpers/manual-clock.ts'

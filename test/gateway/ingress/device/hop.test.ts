@@ -9,8 +9,8 @@ import {
   type HttpEntry,
   VISITOR_STREAM_TYPE,
 } from '../../../../src/gateway/streams/visitor-facts.ts'
+import { openTyped } from '../../../../src/muxado/session.ts'
 import { DEAF } from '../../../../src/muxado/stream.ts'
-import { openTyped } from '../../../../src/muxado/typed-session.ts'
 import { CONTINUE } from '../../../../src/policy/exchange/outcome.ts'
 import type { PolicyExchange } from '../../../../src/policy/exchange/policy-exchange.ts'
 import type { CompiledPolicy } from '../../../../src/policy/policy.ts'

@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
-import { parseCidr } from '../../../../src/base/cidr.ts'
+import { parseCidr } from '../../../../src/base/net/network.ts'
 import { encodeProxyProtocol } from '../../../../src/base/net/proxy-protocol.ts'
 import {
   BROKEN_STREAM_PIECES,
