@@ -51,21 +51,7 @@ export interface ApiKey {
   readonly createdAt: number
 }
 
-interface ApiKeyRow {
-  id: string
-  owner_id: string | null
-  name: string
-  description: string
-  metadata: string
-  scope: ApiKeyScope
-  owner_only: number
-  expires_at: number | null
-  last_used_at: number | null
-  token_hash: string
-  created_at: number
-}
-
-export class ApiKeyStore extends ResourceTable<ApiKey, ApiKeyRow> {
+export class ApiKeyStore extends ResourceTable<ApiKey> {
   readonly #database: Database
   readonly #idsDescribed: Statement<[string], string>
   readonly #noteUse: Statement<[number, string]>
@@ -74,45 +60,19 @@ export class ApiKeyStore extends ResourceTable<ApiKey, ApiKeyRow> {
     super({
       database,
       name: 'api_keys',
-      columns: [
-        'id',
-        'owner_id',
-        'name',
-        'description',
-        'metadata',
-        'scope',
-        'owner_only',
-        'expires_at',
-        'last_used_at',
-        'token_hash',
-        'created_at',
-      ],
-      toRow: ({ ownerId, isOwnerOnly, expiresAt, lastUsedAt, tokenHash, createdAt, ...row }) => ({
-        ...row,
-        owner_id: ownerId,
-        owner_only: Number(isOwnerOnly),
-        expires_at: expiresAt,
-        last_used_at: lastUsedAt,
-        token_hash: tokenHash,
-        created_at: createdAt,
-      }),
-      toItem: ({
-        owner_id,
-        owner_only,
-        expires_at,
-        last_used_at,
-        token_hash,
-        created_at,
-        ...item
-      }) => ({
-        ...item,
-        ownerId: owner_id,
-        isOwnerOnly: owner_only === 1,
-        expiresAt: expires_at,
-        lastUsedAt: last_used_at,
-        tokenHash: token_hash,
-        createdAt: created_at,
-      }),
+      columns: {
+        id: 'plain',
+        ownerId: 'plain',
+        name: 'plain',
+        description: 'plain',
+        metadata: 'plain',
+        scope: 'plain',
+        isOwnerOnly: 'flag',
+        expiresAt: 'plain',
+        lastUsedAt: 'plain',
+        tokenHash: 'plain',
+        createdAt: 'plain',
+      },
     })
     this.#idsDescribed = database
       .prepare<[string], string>('SELECT id FROM api_keys WHERE description = ? ORDER BY id')

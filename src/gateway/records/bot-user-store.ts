@@ -1,4 +1,4 @@
-import type { Database, Statement } from '../../store/database.ts'
+import type { Database } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
 import { ResourceTable } from './resource-table.ts'
 
@@ -25,42 +25,20 @@ export interface BotUser {
   readonly createdAt: number
 }
 
-interface BotUserRow {
-  id: string
-  name: string
-  active: number
-  quotas: string
-  created_at: number
-}
-
-export class BotUserStore extends ResourceTable<BotUser, BotUserRow> {
-  readonly #byName: Statement<[string], string>
+export class BotUserStore extends ResourceTable<BotUser> {
+  readonly findByName = this.getBy('name')
 
   constructor(database: Database) {
     super({
       database,
       name: 'bot_users',
-      columns: ['id', 'name', 'active', 'quotas', 'created_at'],
-      toRow: ({ active, quotas, createdAt, ...row }) => ({
-        ...row,
-        quotas: JSON.stringify(quotas),
-        active: Number(active),
-        created_at: createdAt,
-      }),
-      toItem: ({ active, quotas, created_at, ...item }) => ({
-        ...item,
-        quotas: JSON.parse(quotas),
-        active: active === 1,
-        createdAt: created_at,
-      }),
+      columns: {
+        id: 'plain',
+        name: 'plain',
+        active: 'flag',
+        quotas: 'json',
+        createdAt: 'plain',
+      },
     })
-    this.#byName = database
-      .prepare<[string], string>('SELECT id FROM bot_users WHERE name = ?')
-      .pluck()
-  }
-
-  findByName(name: string): BotUser | undefined {
-    const id = this.#byName.get(name)
-    return id === undefined ? undefined : this.get(id)
   }
 }

@@ -111,22 +111,7 @@ export interface StoredCloudEndpoint {
   readonly updatedAt: number
 }
 
-interface CloudEndpointRow {
-  id: string
-  owner_id: string | null
-  protocol: EndpointProtocol
-  host: string
-  shared: number
-  pooled: number
-  traffic_policy: string
-  description: string
-  metadata: string
-  created_at: number
-  updated_at: number
-}
-
-export class CloudEndpointStore extends ResourceTable<StoredCloudEndpoint, CloudEndpointRow> {
-  readonly #allIds: Statement<[], string>
+export class CloudEndpointStore extends ResourceTable<StoredCloudEndpoint> {
   readonly #rivals: Statement<
     [Pick<StoredCloudEndpoint, 'id' | 'protocol' | 'host' | 'ownerId'>],
     number
@@ -136,41 +121,20 @@ export class CloudEndpointStore extends ResourceTable<StoredCloudEndpoint, Cloud
     super({
       database,
       name: 'cloud_endpoints',
-      columns: [
-        'id',
-        'owner_id',
-        'protocol',
-        'host',
-        'shared',
-        'pooled',
-        'traffic_policy',
-        'description',
-        'metadata',
-        'created_at',
-        'updated_at',
-      ],
-      toRow: ({ ownerId, isShared, isPooled, trafficPolicy, createdAt, updatedAt, ...row }) => ({
-        ...row,
-        owner_id: ownerId,
-        shared: Number(isShared),
-        pooled: Number(isPooled),
-        traffic_policy: trafficPolicy,
-        created_at: createdAt,
-        updated_at: updatedAt,
-      }),
-      toItem: ({ owner_id, shared, pooled, traffic_policy, created_at, updated_at, ...item }) => ({
-        ...item,
-        ownerId: owner_id,
-        isShared: shared === 1,
-        isPooled: pooled === 1,
-        trafficPolicy: traffic_policy,
-        createdAt: created_at,
-        updatedAt: updated_at,
-      }),
+      columns: {
+        id: 'plain',
+        ownerId: 'plain',
+        protocol: 'plain',
+        host: 'plain',
+        isShared: 'flag',
+        isPooled: 'flag',
+        trafficPolicy: 'plain',
+        description: 'plain',
+        metadata: 'plain',
+        createdAt: 'plain',
+        updatedAt: 'plain',
+      },
     })
-    this.#allIds = database
-      .prepare<[], string>('SELECT id FROM cloud_endpoints ORDER BY id')
-      .pluck()
     this.#rivals = database
       .prepare<[Pick<StoredCloudEndpoint, 'id' | 'protocol' | 'host' | 'ownerId'>], number>(
         `SELECT pooled AND protocol = @protocol FROM cloud_endpoints
@@ -187,10 +151,5 @@ export class CloudEndpointStore extends ResourceTable<StoredCloudEndpoint, Cloud
   isTaken({ id, protocol, host, ownerId, isPooled }: StoredCloudEndpoint): boolean {
     const rivals = this.#rivals.all({ id, protocol, host, ownerId })
     return rivals.some((pooled) => pooled === 0 || !isPooled)
-  }
-
-  /** Oldest first. */
-  all(): StoredCloudEndpoint[] {
-    return this.#allIds.all().flatMap((id) => this.get(id) ?? [])
   }
 }

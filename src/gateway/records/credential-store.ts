@@ -47,50 +47,23 @@ export interface Credential {
   readonly createdAt: number
 }
 
-interface CredentialRow {
-  id: string
-  owner_id: string | null
-  description: string
-  metadata: string
-  acl: string
-  granted: string
-  token_hash: string
-  created_at: number
-}
-
-export class CredentialStore extends ResourceTable<Credential, CredentialRow> {
+export class CredentialStore extends ResourceTable<Credential> {
   readonly #idsOfOwner: Statement<[string], string>
 
   constructor(database: Database) {
     super({
       database,
       name: 'credentials',
-      columns: [
-        'id',
-        'owner_id',
-        'description',
-        'metadata',
-        'acl',
-        'granted',
-        'token_hash',
-        'created_at',
-      ],
-      toRow: ({ ownerId, acl, granted, tokenHash, createdAt, ...row }) => ({
-        ...row,
-        owner_id: ownerId,
-        acl: JSON.stringify(acl),
-        granted: JSON.stringify(granted),
-        token_hash: tokenHash,
-        created_at: createdAt,
-      }),
-      toItem: ({ owner_id, acl, granted, token_hash, created_at, ...item }) => ({
-        ...item,
-        ownerId: owner_id,
-        acl: JSON.parse(acl),
-        granted: JSON.parse(granted),
-        tokenHash: token_hash,
-        createdAt: created_at,
-      }),
+      columns: {
+        id: 'plain',
+        ownerId: 'plain',
+        description: 'plain',
+        metadata: 'plain',
+        acl: 'json',
+        granted: 'json',
+        tokenHash: 'plain',
+        createdAt: 'plain',
+      },
     })
     this.#idsOfOwner = database
       .prepare<[string], string>('SELECT id FROM credentials WHERE owner_id = ? ORDER BY id')

@@ -97,25 +97,7 @@ export interface Device {
   readonly duplicate: { readonly seenAt: number; readonly ip: string } | null
 }
 
-interface DeviceRow {
-  id: string
-  owner_id: string | null
-  credential_id: string | null
-  device_id: string | null
-  name: string
-  metadata: string
-  tags: string
-  provisioned: number
-  created_at: number
-  online: number
-  since: number | null
-  seen_at: number | null
-  gone_reason: GoneReason | null
-  facts: string
-  duplicate: string | null
-}
-
-export class DeviceStore extends ResourceTable<Device, DeviceRow> {
+export class DeviceStore extends ResourceTable<Device> {
   readonly #database: Database
   readonly #byDevice: Statement<[string, string], string>
   readonly #byCredential: Statement<[string], string>
@@ -129,25 +111,23 @@ export class DeviceStore extends ResourceTable<Device, DeviceRow> {
     super({
       database,
       name: 'devices',
-      columns: [
-        'id',
-        'owner_id',
-        'credential_id',
-        'device_id',
-        'name',
-        'metadata',
-        'tags',
-        'provisioned',
-        'created_at',
-        'online',
-        'since',
-        'seen_at',
-        'gone_reason',
-        'facts',
-        'duplicate',
-      ],
-      toRow,
-      toItem,
+      columns: {
+        id: 'plain',
+        ownerId: 'plain',
+        credentialId: 'plain',
+        deviceId: 'plain',
+        name: 'plain',
+        metadata: 'plain',
+        tags: 'json',
+        isProvisioned: 'flag',
+        createdAt: 'plain',
+        isOnline: 'flag',
+        since: 'plain',
+        seenAt: 'plain',
+        goneReason: 'plain',
+        facts: 'json',
+        duplicate: 'json',
+      },
     })
     this.#database = database
     const ids = (rest: string) => `SELECT id FROM devices WHERE ${rest}`
@@ -213,43 +193,5 @@ export class DeviceStore extends ResourceTable<Device, DeviceRow> {
 
   #found(id: string | undefined): Device | undefined {
     return id === undefined ? undefined : this.get(id)
-  }
-}
-
-function toRow(device: Device): DeviceRow {
-  const { ownerId, credentialId, deviceId, isProvisioned, isOnline, ...rest } = device
-  const { createdAt, seenAt, goneReason, tags, facts, duplicate, ...row } = rest
-  return {
-    ...row,
-    owner_id: ownerId,
-    credential_id: credentialId,
-    device_id: deviceId,
-    tags: JSON.stringify(tags),
-    provisioned: Number(isProvisioned),
-    created_at: createdAt,
-    online: Number(isOnline),
-    seen_at: seenAt,
-    gone_reason: goneReason,
-    facts: JSON.stringify(facts),
-    duplicate: duplicate && JSON.stringify(duplicate),
-  }
-}
-
-function toItem(row: DeviceRow): Device {
-  const { owner_id, credential_id, device_id, provisioned, online, ...rest } = row
-  const { created_at, seen_at, gone_reason, tags, facts, duplicate, ...item } = rest
-  return {
-    ...item,
-    ownerId: owner_id,
-    credentialId: credential_id,
-    deviceId: device_id,
-    tags: JSON.parse(tags),
-    isProvisioned: provisioned === 1,
-    createdAt: created_at,
-    isOnline: online === 1,
-    seenAt: seen_at,
-    goneReason: gone_reason,
-    facts: JSON.parse(facts),
-    duplicate: duplicate === null ? null : JSON.parse(duplicate),
   }
 }

@@ -1,4 +1,4 @@
-import type { Database, Statement } from '../../store/database.ts'
+import type { Database } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
 import { ResourceTable } from './resource-table.ts'
 
@@ -30,44 +30,23 @@ export interface IpPolicyRule {
   readonly createdAt: number
 }
 
-interface IpPolicyRuleRow {
-  id: string
-  ip_policy_id: string
-  cidr: string
-  action: 'allow' | 'deny'
-  description: string
-  metadata: string
-  created_at: number
-}
-
-export class IpPolicyRuleStore extends ResourceTable<IpPolicyRule, IpPolicyRuleRow> {
-  readonly #idsOfPolicy: Statement<[string], string>
+export class IpPolicyRuleStore extends ResourceTable<IpPolicyRule> {
+  readonly ofPolicy = this.allBy('ip_policy_id')
 
   constructor(database: Database) {
     super({
       database,
       name: 'ip_policy_rules',
-      columns: ['id', 'ip_policy_id', 'cidr', 'action', 'description', 'metadata', 'created_at'],
-      toRow: ({ ipPolicyId, createdAt, ...row }) => ({
-        ...row,
-        ip_policy_id: ipPolicyId,
-        created_at: createdAt,
-      }),
-      toItem: ({ ip_policy_id, created_at, ...item }) => ({
-        ...item,
-        ipPolicyId: ip_policy_id,
-        createdAt: created_at,
-      }),
+      columns: {
+        id: 'plain',
+        ipPolicyId: 'plain',
+        cidr: 'plain',
+        action: 'plain',
+        description: 'plain',
+        metadata: 'plain',
+        createdAt: 'plain',
+      },
     })
-    this.#idsOfPolicy = database
-      .prepare<[string], string>(
-        'SELECT id FROM ip_policy_rules WHERE ip_policy_id = ? ORDER BY id',
-      )
-      .pluck()
-  }
-
-  ofPolicy(ipPolicyId: string): IpPolicyRule[] {
-    return this.#idsOfPolicy.all(ipPolicyId).flatMap((id) => this.get(id) ?? [])
   }
 }
 
@@ -91,21 +70,17 @@ export interface IpPolicy {
   readonly createdAt: number
 }
 
-interface IpPolicyRow {
-  id: string
-  description: string
-  metadata: string
-  created_at: number
-}
-
-export class IpPolicyStore extends ResourceTable<IpPolicy, IpPolicyRow> {
+export class IpPolicyStore extends ResourceTable<IpPolicy> {
   constructor(database: Database) {
     super({
       database,
       name: 'ip_policies',
-      columns: ['id', 'description', 'metadata', 'created_at'],
-      toRow: ({ createdAt, ...row }) => ({ ...row, created_at: createdAt }),
-      toItem: ({ created_at, ...item }) => ({ ...item, createdAt: created_at }),
+      columns: {
+        id: 'plain',
+        description: 'plain',
+        metadata: 'plain',
+        createdAt: 'plain',
+      },
     })
   }
 }

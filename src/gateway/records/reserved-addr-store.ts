@@ -30,48 +30,28 @@ export interface ReservedAddr {
   readonly createdAt: number
 }
 
-interface ReservedAddrRow {
-  id: string
-  addr: string
-  owner_id: string | null
-  region: string
-  description: string
-  metadata: string
-  created_at: number
-}
-
-export class ReservedAddrStore extends ResourceTable<ReservedAddr, ReservedAddrRow> {
-  readonly #idOf: Statement<[string], string>
+export class ReservedAddrStore extends ResourceTable<ReservedAddr> {
+  /** The reservation of an address. */
+  readonly find = this.getBy('addr')
   readonly #countOf: Statement<[string], number>
 
   constructor(database: Database) {
     super({
       database,
       name: 'reserved_addrs',
-      columns: ['id', 'addr', 'owner_id', 'region', 'description', 'metadata', 'created_at'],
-      toRow: ({ ownerId, createdAt, ...row }) => ({
-        ...row,
-        owner_id: ownerId,
-        created_at: createdAt,
-      }),
-      toItem: ({ owner_id, created_at, ...item }) => ({
-        ...item,
-        ownerId: owner_id,
-        createdAt: created_at,
-      }),
+      columns: {
+        id: 'plain',
+        addr: 'plain',
+        ownerId: 'plain',
+        region: 'plain',
+        description: 'plain',
+        metadata: 'plain',
+        createdAt: 'plain',
+      },
     })
-    this.#idOf = database
-      .prepare<[string], string>('SELECT id FROM reserved_addrs WHERE addr = ?')
-      .pluck()
     this.#countOf = database
       .prepare<[string], number>('SELECT count(*) FROM reserved_addrs WHERE owner_id = ?')
       .pluck()
-  }
-
-  /** The reservation of an address. */
-  find(addr: string): ReservedAddr | undefined {
-    const id = this.#idOf.get(addr)
-    return id === undefined ? undefined : this.get(id)
   }
 
   /** How many a bot user has. */

@@ -59,69 +59,34 @@ export interface ReservedDomain {
   readonly isGranted: boolean
 }
 
-interface ReservedDomainRow {
-  id: string
-  domain: string
-  owner_id: string | null
-  region: string
-  description: string
-  metadata: string
-  dns_label: string
-  created_at: number
-  authority: CertificateAuthorityName
-  private_key_type: PrivateKeyType
-  granted: number
-}
-
-export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedDomainRow> {
+export class ReservedDomainStore extends ResourceTable<ReservedDomain> {
   /** The reservation of exactly this name: read several times for each bind. */
-  readonly find: (domain: string) => ReservedDomain | undefined
-  readonly #allIds: Statement<[], string>
+  readonly find = this.getBy('domain')
   readonly #idsBelow: Statement<[{ apex: string; suffix: string }], string>
 
   constructor(database: Database) {
     super({
       database,
       name: 'reserved_domains',
-      columns: [
-        'id',
-        'domain',
-        'owner_id',
-        'region',
-        'description',
-        'metadata',
-        'dns_label',
-        'created_at',
-        'authority',
-        'private_key_type',
-        'granted',
-      ],
-      toRow: ({ ownerId, dnsLabel, createdAt, privateKeyType, isGranted, ...row }) => ({
-        ...row,
-        owner_id: ownerId,
-        dns_label: dnsLabel,
-        created_at: createdAt,
-        private_key_type: privateKeyType,
-        granted: Number(isGranted),
-      }),
-      toItem: ({ owner_id, dns_label, created_at, private_key_type, granted, ...item }) => ({
-        ...item,
-        ownerId: owner_id,
-        dnsLabel: dns_label,
-        createdAt: created_at,
-        privateKeyType: private_key_type,
-        isGranted: granted === 1,
-      }),
+      columns: {
+        id: 'plain',
+        domain: 'plain',
+        ownerId: 'plain',
+        region: 'plain',
+        description: 'plain',
+        metadata: 'plain',
+        dnsLabel: 'plain',
+        createdAt: 'plain',
+        authority: 'plain',
+        privateKeyType: 'plain',
+        isGranted: 'flag',
+      },
     })
-    this.find = this.getBy('domain')
     this.#idsBelow = database
       .prepare<[{ apex: string; suffix: string }], string>(
         `SELECT id FROM reserved_domains
          WHERE domain = @apex OR substr(domain, -length(@suffix)) = @suffix`,
       )
-      .pluck()
-    this.#allIds = database
-      .prepare<[], string>('SELECT id FROM reserved_domains ORDER BY id')
       .pluck()
   }
 
@@ -134,10 +99,5 @@ export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedD
     }
     const below = this.#idsBelow.all({ apex: domain.slice(2), suffix: domain.slice(1) })
     return [...above, ...below.flatMap((id) => this.get(id) ?? [])]
-  }
-
-  /** Oldest first. */
-  all(): ReservedDomain[] {
-    return this.#allIds.all().flatMap((id) => this.get(id) ?? [])
   }
 }

@@ -1,12 +1,23 @@
 import type { Database, Statement } from '../../store/database.ts'
 import type { Row as StoredRow } from '../../store/journal/rows.ts'
 
-export interface ResourceTableOptions<Item, Row> {
+/** How a value is kept: as it is, as 0 or 1, or as JSON, where null is no JSON. */
+type Form<Value> = [Value] extends [boolean]
+  ? 'flag'
+  : [Value] extends [string | number | null]
+    ? 'plain'
+    : 'json'
+
+/** All properties of an item. `isOwnerOnly` is kept in the column `owner_only`, `createdAt` in `created_at`. */
+export type Columns<Item> = { readonly [Property in keyof Item & string]-?: Form<Item[Property]> }
+
+type Value = string | number | null
+type Row = Record<string, Value>
+
+export interface ResourceTableOptions<Item> {
   readonly database: Database
   readonly name: string
-  readonly columns: readonly (keyof Row & string)[]
-  readonly toRow: (item: Item) => Row
-  readonly toItem: (row: Row) => Item
+  readonly columns: Columns<Item>
 }
 
 export interface PageRequest {
@@ -25,37 +36,43 @@ export interface ItemChange<Item> {
  * A table whose key is a sortable id: its order is the order in which the items were made. Items are
  * changed within `Database.change()` only.
  */
-export class ResourceTable<Item extends { readonly id: string }, Row extends { id: string }> {
+export class ResourceTable<Item extends { readonly id: string }> {
   readonly #database: Database
   readonly #select: string
+  readonly #columns: readonly {
+    property: keyof Item
+    name: string
+    form: 'plain' | 'flag' | 'json'
+  }[]
   readonly #listeners: ((change: ItemChange<Item>) => void)[] = []
   #version = 0
-  readonly #toRow: (item: Item) => Row
-  readonly #toItem: (row: Row) => Item
   readonly #insert: Statement<[Row]>
   readonly #replace: Statement<[Row]>
   readonly #delete: Statement<[string]>
   readonly #get: Statement<[string], Row>
   readonly #newest: Statement<[number], Row>
   readonly #before: Statement<[string, number], Row>
+  readonly #all: Statement<[], Row>
 
-  constructor({ database, name, columns, toRow, toItem }: ResourceTableOptions<Item, Row>) {
+  constructor({ database, name, columns }: ResourceTableOptions<Item>) {
     this.#database = database
-    this.#toRow = toRow
-    this.#toItem = toItem
-    const values = columns.map((column) => `@${column}`).join(', ')
-    const changes = columns.map((column) => `${column} = @${column}`).join(', ')
-    const select = `SELECT ${columns.join(', ')} FROM ${name}`
+    const properties = Object.keys(columns) as (keyof Item & string)[]
+    this.#columns = properties.map((property) => {
+      return { property, name: columnOf(property), form: columns[property] }
+    })
+    const names = this.#columns.map((column) => column.name)
+    const values = names.map((column) => `@${column}`).join(', ')
+    const changes = names.map((column) => `${column} = @${column}`).join(', ')
+    const select = `SELECT ${names.join(', ')} FROM ${name}`
     this.#select = select
-    this.#insert = database.prepare(
-      `INSERT INTO ${name} (${columns.join(', ')}) VALUES (${values})`,
-    )
+    this.#insert = database.prepare(`INSERT INTO ${name} (${names.join(', ')}) VALUES (${values})`)
     this.#replace = database.prepare(`UPDATE ${name} SET ${changes} WHERE id = @id`)
     this.#delete = database.prepare(`DELETE FROM ${name} WHERE id = ?`)
     this.#get = database.prepare(`${select} WHERE id = ?`)
     this.#newest = database.prepare(`${select} ORDER BY id DESC LIMIT ?`)
     this.#before = database.prepare(`${select} WHERE id < ? ORDER BY id DESC LIMIT ?`)
-    const itemOf = (row: StoredRow | undefined) => row && toItem(row as unknown as Row)
+    this.#all = database.prepare(`${select} ORDER BY id`)
+    const itemOf = (row: StoredRow | undefined) => row && this.#toItem(row as unknown as Row)
     database.onRows((changes) => {
       for (const { table, before, after } of changes) {
         if (table !== name) continue
@@ -96,7 +113,7 @@ export class ResourceTable<Item extends { readonly id: string }, Row extends { i
   }
 
   /** Reads items by the value of a unique column. */
-  protected getBy(column: keyof Row & string): (value: string) => Item | undefined {
+  protected getBy(column: string): (value: string) => Item | undefined {
     const statement = this.#database.prepare<[string], Row>(`${this.#select} WHERE ${column} = ?`)
     return (value) => {
       const row = statement.get(value)
@@ -104,9 +121,49 @@ export class ResourceTable<Item extends { readonly id: string }, Row extends { i
     }
   }
 
+  /** Reads the items with a value in a column, oldest first. */
+  protected allBy(column: string): (value: string) => Item[] {
+    const sql = `${this.#select} WHERE ${column} = ? ORDER BY id`
+    const statement = this.#database.prepare<[string], Row>(sql)
+    return (value) => statement.all(value).map((row) => this.#toItem(row))
+  }
+
   /** Newest first. */
   page({ beforeId, limit }: PageRequest): Item[] {
     const rows = beforeId ? this.#before.all(beforeId, limit) : this.#newest.all(limit)
-    return rows.map(this.#toItem)
+    return rows.map((row) => this.#toItem(row))
   }
+
+  /** Oldest first. */
+  all(): Item[] {
+    return this.#all.all().map((row) => this.#toItem(row))
+  }
+
+  #toRow(item: Item): Row {
+    const row: Row = {}
+    for (const { property, name, form } of this.#columns) {
+      const value = item[property]
+      if (form === 'flag') row[name] = Number(value)
+      else if (form === 'json') row[name] = value === null ? null : JSON.stringify(value)
+      else row[name] = value as Value
+    }
+    return row
+  }
+
+  #toItem(row: Row): Item {
+    const item: Partial<Record<keyof Item, unknown>> = {}
+    for (const { property, name, form } of this.#columns) {
+      const value = row[name]
+      if (form === 'flag') item[property] = value === 1
+      else if (form === 'json')
+        item[property] = typeof value === 'string' ? JSON.parse(value) : null
+      else item[property] = value
+    }
+    return item as Item
+  }
+}
+
+function columnOf(property: string): string {
+  const name = property.replace(/^is(?=[A-Z])/, '')
+  return name.replace(/(?<=.)[A-Z]/g, (letter) => `_${letter}`).toLowerCase()
 }

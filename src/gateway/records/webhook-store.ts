@@ -55,21 +55,7 @@ export interface WebhookEndpoint {
   readonly createdAt: number
 }
 
-interface WebhookRow {
-  id: string
-  owner_id: string | null
-  url: string
-  description: string
-  event_types: string
-  secret: string
-  old_secrets: string
-  active: number
-  delivered: number
-  missed: number
-  created_at: number
-}
-
-export class WebhookStore extends ResourceTable<WebhookEndpoint, WebhookRow> {
+export class WebhookStore extends ResourceTable<WebhookEndpoint> {
   readonly #database: Database
   readonly #ids: Statement<[], string>
   readonly #countOf: Statement<[string | null], number>
@@ -81,35 +67,19 @@ export class WebhookStore extends ResourceTable<WebhookEndpoint, WebhookRow> {
     super({
       database,
       name: 'webhook_endpoints',
-      columns: [
-        'id',
-        'owner_id',
-        'url',
-        'description',
-        'event_types',
-        'secret',
-        'old_secrets',
-        'active',
-        'delivered',
-        'missed',
-        'created_at',
-      ],
-      toRow: ({ ownerId, eventTypes, oldSecrets, isActive, createdAt, ...row }) => ({
-        ...row,
-        old_secrets: JSON.stringify(oldSecrets),
-        owner_id: ownerId,
-        event_types: JSON.stringify(eventTypes),
-        active: Number(isActive),
-        created_at: createdAt,
-      }),
-      toItem: ({ owner_id, event_types, old_secrets, active, created_at, ...item }) => ({
-        ...item,
-        oldSecrets: JSON.parse(old_secrets),
-        ownerId: owner_id,
-        eventTypes: JSON.parse(event_types),
-        isActive: active === 1,
-        createdAt: created_at,
-      }),
+      columns: {
+        id: 'plain',
+        ownerId: 'plain',
+        url: 'plain',
+        description: 'plain',
+        eventTypes: 'json',
+        secret: 'plain',
+        oldSecrets: 'json',
+        isActive: 'flag',
+        delivered: 'plain',
+        missed: 'plain',
+        createdAt: 'plain',
+      },
     })
     this.#database = database
     this.#ids = database.prepare<[], string>('SELECT id FROM webhook_endpoints ORDER BY id').pluck()
