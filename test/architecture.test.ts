@@ -34,9 +34,12 @@ const FLOORS: Floors = {
     ['base'],
   ],
   gateway: [
-    ['agents', 'ingress', 'management'],
+    ['gateway.ts'],
     ['cluster'],
+    ['gateway-core.ts', 'provisioner.ts'],
+    ['agents', 'ingress', 'management'],
     ['devices', 'webhooks'],
+    ['ports'],
     ['certificates', 'endpoints'],
     ['access', 'streams'],
     ['records', 'origins'],
@@ -64,6 +67,12 @@ type Strangers = readonly (readonly [room: string, stranger: string])[]
 
 /** Rooms that meet only on the wire, although one stands above the other. */
 const STRANGERS: Strangers = [['gateway', 'agent']]
+
+/** The plug-in for several gateways, and the only files that know that there is one. */
+const PLUG_IN = 'gateway/cluster/'
+const KNOWS_PLUG_IN = ['cli/site/join-token.ts', 'cli/site/migrate.ts', 'gateway/gateway.ts']
+/** What the settings of a database are made of. */
+const DATABASE_SETTINGS = ['config.ts', 'settings.ts']
 
 /** At most that many files stand loose in a hall; any other folder is a room. */
 const MOST_LOOSE: Readonly<Record<string, number>> = { '.': 4, gateway: 4, policy: 8 }
@@ -96,6 +105,13 @@ function meetings(rooms: House, strangers: Strangers): string[] {
   return Array.from(rooms).flatMap(([from, targets]) =>
     targets.filter((to) => isMeeting(from, to)).map((to) => `${from} -> ${to}`),
   )
+}
+
+/** Files outside of the plug-in that import it. */
+function usersOfPlugIn(of: House): string[] {
+  const isInside = (file: string) => file.startsWith(PLUG_IN)
+  const entries = Array.from(of).filter(([file]) => !isInside(file))
+  return entries.filter(([, targets]) => targets.some(isInside)).map(([file]) => file)
 }
 
 describe('the house', () => {
@@ -140,6 +156,17 @@ describe('the house', () => {
     const planted = withImport(house, 'gateway/gateway.ts', 'agent/link.ts')
     expect(meetings(planted, STRANGERS)).toEqual(['gateway/gateway.ts -> agent/link.ts'])
     for (const room of STRANGERS.flat()) expect(roomsIn(house, '')).toContain(room)
+  })
+
+  it('chooses in one place whether a gateway is one of several', () => {
+    const known = [...KNOWS_PLUG_IN, ...DATABASE_SETTINGS].sort()
+    expect(usersOfPlugIn(house)).toEqual(known)
+    const [core, node] = ['gateway/gateway-core.ts', 'gateway/cluster/cluster-node.ts']
+    expect(usersOfPlugIn(withImport(house, core, node))).toContain(core)
+    const [nodes, port] = ['gateway/management/nodes/nodes.ts', 'gateway/ports/duties.ts']
+    for (const from of [core, nodes, port]) {
+      expect(wrongWays(withImport(house, from, node), FLOORS)).toEqual([`${from} -> ${node}`])
+    }
   })
 
   it('has no circle of files, those of types included', () => {

@@ -1,27 +1,33 @@
-import type { Clock } from '../base/clock.ts'
 import { Closer } from '../base/closer.ts'
 import { Handover } from '../base/handover.ts'
 import { FailureLimiter } from '../base/limiter.ts'
-import type { ListenAddress, PortRange } from '../base/listen-address.ts'
-import type { Logger } from '../base/logger.ts'
-import type { ProxyConfig } from '../base/net/trusted-proxies.ts'
+import type { ListenAddress } from '../base/listen-address.ts'
 import type { Secret } from '../base/secret.ts'
 import { HttpServer } from '../http/http-server.ts'
+import { BrowserSessions } from '../http/pages/browser-sessions.ts'
 import { RequestGate } from '../http/request-gate.ts'
-import type { AllowEntry } from '../policy/outbound/outbound-allow.ts'
+import { lockFolder } from '../store/data-folder.ts'
 import { type AgentLimits, DEFAULT_AGENT_LIMITS } from './agents/agent-deps.ts'
 import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
 import type { LeastClientVersions } from './agents/client-versions.ts'
 import { sendAway } from './agents/departure.ts'
-import type { CredentialLimits } from './agents/session-table.ts'
-import type { SharedGateway } from './cluster/shared-gateway.ts'
-import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
+import { openSharedGateway, type SharedGateway } from './cluster/shared-gateway.ts'
+import {
+  cnameBaseOf,
+  DRAIN_MS,
+  type GatewayCore,
+  type GatewayCoreOptions,
+  openGatewayCore,
+} from './gateway-core.ts'
 import type { IngressAddresses } from './ingress/ingress.ts'
 import { answerLists } from './management/answer-lists.ts'
+import { siteSessions } from './management/console/console.ts'
 import { createManagementApi, servedNames } from './management/management-api.ts'
 import { answerForNode } from './management/resources/nodes.ts'
 import { DnsCheck } from './management/resources/reserved-names.ts'
+import type { OpenRecords } from './ports/membership.ts'
+import { openOnlyGateway } from './ports/only-gateway.ts'
 import {
   type ApiKeyRequest,
   type Provisioned,
@@ -30,76 +36,21 @@ import {
 } from './provisioner.ts'
 import { STREAM_SLOTS_LIMITS } from './streams/stream-slots.ts'
 
-const DEFAULT_CNAME_BASE = 'gateway.localhost'
-const DRAIN_MS = 10_000
-/** For what is cut off after that. */
+/** For what is cut off after the time to drain. */
 const STOP_MS = 2_000
 
-export interface GatewayOptions {
-  /** Folder for `gateway.db`, the CA and the certificates; made when missing. */
-  readonly dataDir: string
-  readonly agentListen: ListenAddress
-  readonly httpListen: ListenAddress
-  readonly httpsListen: ListenAddress
-  /** The ports of TCP endpoints; without them, there are none. */
-  readonly tcpListen?: PortRange | undefined
-  /** How long a connection to a TCP endpoint may be silent; an hour unless given. */
-  readonly tcpIdleMs?: number | undefined
-  /** How long a service may take to begin its response; a minute unless given. */
-  readonly upstreamTimeoutMs?: number | undefined
-  /** How long upgraded connections and response streams may be silent; an hour unless given. */
-  readonly idleMs?: number | undefined
-  /** Where the management API listens; without it, it is not served. */
-  readonly apiListen?: ListenAddress | undefined
-  /** Host names of the management API beside `localhost`, its address and all other addresses. */
-  readonly apiHosts?: readonly string[]
-  /** CNAME targets of reserved domains lie below it; its names have to lead to this gateway. */
-  readonly cnameBase?: string
-  /** Where certificates are ordered for domains that ask for it; unset: the own CA issues all. */
-  readonly acme?: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
-  /** Where ACME authorities ask about their challenges; without it, DNS is not answered. */
-  readonly dnsListen?: ListenAddress | undefined
-  /** Where policies may connect to beside internal endpoints; unless given, nowhere. */
-  readonly outboundAllow?: readonly AllowEntry[]
+export interface GatewayOptions extends GatewayCoreOptions {
   /** Whom the DNS check asks, `address` or `address:port`; unset: the machine's resolvers. */
   readonly dnsServers?: readonly string[]
-  /** Certificate for the HTTPS ingress; without it the own CA issues one per reserved domain. */
-  readonly tls?: { readonly certPath: string; readonly keyPath: string } | undefined
-  /** Keys that each rate limit counts apart. */
-  readonly rateLimitKeys?: number
-  /** Bits of an IPv6 address that rate limits count as one visitor. */
-  readonly rateLimitIpv6Prefix?: number
   /** Which clients are told to update, and which are refused. */
   readonly leastClients?: LeastClientVersions | undefined
   /** Where it is, as clients show it. */
   readonly region?: string
-  /** What agents are told about the service. */
-  readonly version?: string
-  /** Bytes that may wait for slow visitors and devices, of the whole gateway. */
-  readonly bufferBytes?: number
-  /** How long requests wait for a device that is away; 0: they do not. */
-  readonly holdMs?: number
-  /** Who serves a request to a pool: the least busy member, or for each client address the same. */
-  readonly poolAffinity?: 'none' | 'client'
-  /** Proxies and load balancers in front, which may name the client. */
-  readonly proxies?: ProxyConfig | undefined
-  /** Tables in MaxMind's format: where addresses are, and whose; unset: policies cannot ask. */
-  readonly geoPath?: string | undefined
-  readonly asnPath?: string | undefined
   /** Bytes a second; who moves fewer through a device is ended when others wait. 0: nobody is. */
   readonly leastRate?: number
-  /** How long exchanges under way may take to end when the gateway stops; 10 s unless given. */
-  readonly drainMs?: number
-  /** Another process of this gateway ends now: it takes its `drainMs` to let go of its agents. */
-  readonly hasPredecessor?: boolean
   readonly agentLimits?: Partial<AgentLimits>
-  readonly credentialLimits?: Partial<CredentialLimits>
   /** What it has in common with other gateways; without it, it is the only one. */
   readonly shared?: SharedGateway | undefined
-  /** Called when the database can be written again, or read, by a new process only. */
-  readonly onRestartNeeded?: (reason: string) => void
-  readonly log: Logger
-  readonly clock: Clock
 }
 
 /** Where the started gateway really listens, and what its clients must trust. */
@@ -112,13 +63,13 @@ export interface GatewayAddresses extends IngressAddresses {
 
 /** A started gateway from within. */
 export interface GatewayParts extends GatewayCore {
+  readonly records: OpenRecords
   readonly addresses: GatewayAddresses
 }
 
 /** The embedded service: agents connect to it, public traffic comes in through it. */
 export class Gateway {
   readonly #options: GatewayOptions
-  readonly #cnameBase: string
   readonly #closer: Closer
   readonly #gate = new RequestGate()
   #parts: GatewayParts | undefined
@@ -132,7 +83,6 @@ export class Gateway {
   constructor(options: GatewayOptions) {
     const log = options.log.child({ room: 'gateway' })
     this.#options = { ...options, log }
-    this.#cnameBase = options.cnameBase ?? DEFAULT_CNAME_BASE
     this.#closer = new Closer(log)
   }
 
@@ -190,10 +140,8 @@ export class Gateway {
 
   /** Of several gateways: the others take over before this one lets go, as far as they can in that time. */
   async #emptyNode(withinMs: number): Promise<void> {
-    const { drain } = this.#parts?.node ?? {}
-    if (!drain) return
     try {
-      await drain.end(withinMs)
+      await this.#parts?.drain.end(withinMs)
     } catch (err) {
       this.#options.log.info({ err }, 'the gateway stops without a handover to other nodes')
     }
@@ -201,12 +149,15 @@ export class Gateway {
 
   /** Reserves the domain, makes the bot user and its credential; call it after `start()`. */
   provision(request: ProvisionRequest): Promise<Provisioned> {
-    return new Provisioner(this.parts).provision({ ...request, name: this.#named(request.name) })
+    return new Provisioner(this.parts).provision({
+      ...request,
+      name: this.parts.records.named(request.name),
+    })
   }
 
   /** Makes a key to the management API; call it after `start()`. */
   provisionApiKey(request: ApiKeyRequest): Promise<Secret> {
-    const description = this.#named(request.description)
+    const description = this.parts.records.named(request.description)
     return new Provisioner(this.parts).provisionApiKey({ ...request, description })
   }
 
@@ -216,68 +167,23 @@ export class Gateway {
     return Math.max(0, (this.#stopBy ?? clock.monotonic() + drainMs) - clock.monotonic())
   }
 
-  /** What a start makes is of this gateway alone: it replaces what it has lost, and nobody else's. */
-  #named(text: string): string {
-    const { node } = this.parts
-    return node ? `${text}, ${node.nodeId}` : text
-  }
-
   async #open(): Promise<GatewayParts> {
-    const { agentListen } = this.#options
-    const {
-      tls,
-      acme,
-      dnsListen,
-      tcpListen,
-      tcpIdleMs,
-      rateLimitKeys,
-      rateLimitIpv6Prefix,
-      bufferBytes,
-      holdMs,
-      poolAffinity,
-      proxies,
-      geoPath,
-      asnPath,
-      hasPredecessor = false,
-      drainMs = DRAIN_MS,
-      outboundAllow = [],
-      credentialLimits,
-      shared,
-      apiListen,
-    } = this.#options
-    const apiHosts = [apiListen?.host ?? '', ...(this.#options.apiHosts ?? [])]
-    const core = await openGatewayCore(
-      {
-        ...this.#options,
-        agentHost: agentListen.host,
-        tls,
-        acme,
-        dnsListen,
-        tcpListen,
-        tcpIdleMs,
-        cnameBase: this.#cnameBase,
-        apiHosts,
-        rateLimitKeys,
-        rateLimitIpv6Prefix,
-        bufferBytes,
-        holdMs,
-        poolAffinity,
-        proxies,
-        geoPath,
-        asnPath,
-        predecessorMs: hasPredecessor ? drainMs : undefined,
-        outboundAllow,
-        credentialLimits,
-        shared,
-      },
-      this.#closer,
+    const { shared, dataDir: folder, log, clock } = this.#options
+    const closer = this.#closer
+    const lock = closer.own('lock', lockFolder({ folder, owner: 'gateway', log }), (it) =>
+      it.release(),
     )
+    const records = shared
+      ? await openSharedGateway(shared, this.#options, closer)
+      : openOnlyGateway(this.#options, closer)
+    const core = await openGatewayCore(this.#options, { records, lock }, closer)
     answerForNode(core)
-    answerLists({ ...core, clock: this.#options.clock })
+    answerLists({ ...core, clock })
     const traffic = await this.#startTraffic(core)
     const api = await this.#startManagementApi(core)
     const { dnsAddress: dns, certificates } = core
-    return { ...core, addresses: { ...traffic, api, dns, caCertPath: certificates.caCertPath } }
+    const addresses = { ...traffic, api, dns, caCertPath: certificates.caCertPath }
+    return { ...core, records, addresses }
   }
 
   async #startTraffic(core: GatewayCore): Promise<IngressAddresses & { agent: ListenAddress }> {
@@ -285,12 +191,12 @@ export class Gateway {
     const { ingress, certificates } = core
     const listener = new AgentListener({
       listen,
-      isOpen: () => !core.node?.drain.isOn,
+      isOpen: () => !core.drain.isOn,
       deps: {
         ...core,
         binder: new Binder(core),
         ids: core.agentIds,
-        failures: new FailureLimiter(clock, () => core.node?.gateways ?? 1),
+        failures: new FailureLimiter(clock, () => core.others.count),
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
         coverHost: (host) => certificates.coverHost(host),
         openAddress: (address) => ingress.openAddress(address),
@@ -310,14 +216,23 @@ export class Gateway {
     await core.cloudEndpoints.restore()
     const addresses = await ingress.start()
     core.urls.listening({ http: addresses.http.port, https: addresses.https.port })
-    core.node?.drain.open(async (id, withinMs) => {
-      const session = core.sessions.find(id)
-      if (session) await sendAway(session, { withinMs, keptOpenMs: 0, clock, log })
+    await core.member.start({
+      ...core,
+      sendAway: async (id, withinMs) => {
+        const session = core.sessions.find(id)
+        if (session) await sendAway(session, { withinMs, keptOpenMs: 0, clock, log })
+      },
     })
-    await core.node?.start(ingress)
     const agent = await listener.start(certificates.server)
     certificates.start((certificate) => listener.setCertificate(certificate))
     return { ...addresses, agent }
+  }
+
+  #consoleSessions({ database, consoleSessionStore: store }: GatewayCore): BrowserSessions {
+    const { shared, clock } = this.#options
+    if (!shared) return new BrowserSessions(clock)
+    const stopping = this.#closer.own('console sessions', new AbortController(), (it) => it.abort())
+    return siteSessions({ database, store, signal: stopping.signal, clock })
   }
 
   async #startManagementApi(core: GatewayCore): Promise<ListenAddress | undefined> {
@@ -329,7 +244,8 @@ export class Gateway {
       version: this.#options.version ?? '',
       domainCertificates: core.certificates.domains,
       certificates: core.certificates,
-      cnameBase: this.#cnameBase,
+      cnameBase: cnameBaseOf(this.#options),
+      consoleSessions: this.#consoleSessions(core),
       dnsCheck: new DnsCheck(dnsServers),
       serves: servedNames([target.host, ...apiHosts]),
       clock,

@@ -3,8 +3,10 @@ import { join } from 'node:path'
 import { systemClock } from '../../src/base/clock.ts'
 import type { ListenAddress } from '../../src/base/listen-address.ts'
 import { createLogger } from '../../src/base/logger.ts'
+import { ClusterNode } from '../../src/gateway/cluster/cluster-node.ts'
 import { makeJoinToken } from '../../src/gateway/cluster/make-join-token.ts'
 import type { DatabaseAddress } from '../../src/gateway/cluster/postgres/database-url.ts'
+import type { Gateway } from '../../src/gateway/gateway.ts'
 import { type RunningGateway, type RunningOptions, startGateway } from './running-gateway.ts'
 import { lastingAddress } from './some-ports.ts'
 import { temporaryFolder } from './temporary-folder.ts'
@@ -77,4 +79,9 @@ export class GatewayCluster {
       ...options,
     })
   }
+}
+
+/** The node that a gateway is of a cluster; undefined where it is the only gateway. */
+export function nodeIn({ parts }: Pick<Gateway, 'parts'>): ClusterNode | undefined {
+  return parts.member instanceof ClusterNode ? parts.member : undefined
 }

@@ -3,7 +3,6 @@ import { onTestFinished } from 'vitest'
 import { AccountSecrets } from '../../src/gateway/access/account-secrets.ts'
 import { Authority, watchCredentials } from '../../src/gateway/access/authority.ts'
 import { CredentialIssuer } from '../../src/gateway/access/credential-issuer.ts'
-import { ALONE } from '../../src/gateway/access/name-claims.ts'
 import { Devices } from '../../src/gateway/devices/devices.ts'
 import { AddrRegistrar, watchAddrs } from '../../src/gateway/endpoints/addr-registrar.ts'
 import { CloudEndpoints } from '../../src/gateway/endpoints/cloud-endpoints.ts'
@@ -12,6 +11,7 @@ import { EndpointUrls } from '../../src/gateway/endpoints/endpoint-host.ts'
 import { EndpointPolicies, policyReach } from '../../src/gateway/endpoints/endpoint-policies.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
 import { TcpAddresses } from '../../src/gateway/endpoints/tcp-addresses.ts'
+import { onlyMember } from '../../src/gateway/ports/only-gateway.ts'
 import { gatewayStores, openGatewayDatabase } from '../../src/gateway/records/gateway-database.ts'
 import { IdSource } from '../../src/gateway/records/resource-id.ts'
 import { Webhooks } from '../../src/gateway/webhooks/webhooks.ts'
@@ -97,13 +97,14 @@ export function openGatewayStores(
     outboundAllow: [],
   })
   const policies = new EndpointPolicies({ reachOf, clock, log })
+  const member = onlyMember({ database: stores.database, registry, version: '0.0.0-test' })
   const urls = new EndpointUrls({ http: 8080, https: 8443 })
   const coveredHosts: string[] = []
   const cloudEndpoints = new CloudEndpoints({
     ...stores,
     registry,
     authority,
-    names: ALONE,
+    names: member.names,
     policies,
     urls,
     ids,
@@ -131,6 +132,10 @@ export function openGatewayStores(
     authority,
     policies,
     secrets,
+    member,
+    names: member.names,
+    others: member.others,
+    drain: member.drain,
     urls,
     cloudEndpoints,
     coveredHosts,

@@ -85,6 +85,7 @@ export async function startFirstNode(options: FirstNodeOptions): Promise<FirstNo
   const ingress = new Ingress({
     registry,
     routes,
+    ownRoutes: routes.forPeers,
     peers: links,
     http: { host: httpHost, port: 0 },
     https: { host: '127.0.0.1', port: 0 },

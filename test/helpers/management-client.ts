@@ -7,6 +7,7 @@ import { createManagementApi, servedNames } from '../../src/gateway/management/m
 import { managementApiDocument } from '../../src/gateway/management/openapi-document.ts'
 import { DnsCheck } from '../../src/gateway/management/resources/reserved-names.ts'
 import { HttpServer } from '../../src/http/http-server.ts'
+import { BrowserSessions } from '../../src/http/pages/browser-sessions.ts'
 import { RequestGate } from '../../src/http/request-gate.ts'
 import type { PolicyReach } from '../../src/policy/outbound/policy-reach.ts'
 import { captureLog } from './captured-log.ts'
@@ -60,6 +61,7 @@ export async function startManagementApi({
     listener: createManagementApi({
       ...stores,
       gate: new RequestGate(),
+      consoleSessions: new BrowserSessions(clock ?? stores.clock),
       certificates: { ownEndsAt: undefined },
       ...(clock && { clock }),
       sessions: {

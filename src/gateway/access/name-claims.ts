@@ -1,4 +1,4 @@
-import type { EndpointAddress } from '../records/endpoint-protocol.ts'
+import type { EndpointAddress, OwnedAddress } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
 
 /** Who serves a name that is about to come online. */
@@ -54,17 +54,54 @@ export interface WantedName extends EndpointAddress {
   readonly policy?: { readonly states: ReadonlyMap<string, unknown> }
 }
 
-/** Sees to it that a name is online at one node alone. */
-export interface NameClaims {
-  /**
-   * Runs `open`, which brings the name online, once this node has it; when that throws, the name is given
-   * up again. Throws ServiceError 334 when another has it, as a HeldByLegError when that is of the same
-   * client, and 803 while nobody knows.
-   */
-  open<T>(wanted: WantedName, open: () => T | Promise<T>): Promise<T>
+/** A name that is online, or about to be. */
+export interface OnlineName extends EndpointAddress {
+  readonly ownerId: string | null
+  readonly poolMember?: string | undefined
 }
 
-/** Where there is one node, the registry knows of all names. */
+/** What a credential uses at other gateways, as far as this one has heard. */
+export interface UsageElsewhere {
+  /** No less than what the others say, and said at once. */
+  mostOf(credentialId: string): number
+  /** Those with endpoints. One of the device that asks is about to come here, and left out. */
+  sessionsOf(
+    credentialId: string,
+    device: { readonly clientId: string; readonly deviceId: string | undefined },
+  ): number
+  /** But for the name that is bound here: that moves. */
+  endpointsOf(credentialId: string, name: OnlineName): number
+}
+
+/** Where a credential uses nothing else. */
+export const NO_USAGE: UsageElsewhere = {
+  mostOf: () => 0,
+  sessionsOf: () => 0,
+  endpointsOf: () => 0,
+}
+
+/** Sees to it that a name is online at one gateway alone. */
+export interface NameClaims {
+  /**
+   * Runs `open`, which brings the name online, once this gateway has it; when that throws, the name is
+   * given up again. Throws ServiceError 334 when another has it, as a HeldByLegError when that is of the
+   * same client, and 803 while nobody knows.
+   */
+  open<T>(wanted: WantedName, open: () => T | Promise<T>): Promise<T>
+  /** Whether an endpoint that is online here is at home here: cloud endpoints are online at all. */
+  isHome(name: OnlineName): boolean
+  /** Names that are online at the other gateways. */
+  elsewhere(): Iterable<OwnedAddress>
+  /** The same of devices alone. */
+  devicesElsewhere(): Iterable<OwnedAddress>
+  readonly usage: UsageElsewhere
+}
+
+/** Where there is one gateway, its registry knows of all names. */
 export const ALONE: NameClaims = {
   open: async (_wanted, open) => open(),
+  isHome: () => true,
+  elsewhere: () => [],
+  devicesElsewhere: () => [],
+  usage: NO_USAGE,
 }

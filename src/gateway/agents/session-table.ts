@@ -1,6 +1,11 @@
 import type { Clock } from '../../base/clock.ts'
 import { SlidingLog } from '../../base/limiter.ts'
-import { claimClientId } from '../access/name-claims.ts'
+import {
+  claimClientId,
+  NO_USAGE,
+  type OnlineName,
+  type UsageElsewhere,
+} from '../access/name-claims.ts'
 import type { NameFacts } from '../endpoints/away-name.ts'
 import type {
   AgentEndpoint,
@@ -8,7 +13,6 @@ import type {
   ConnectedAgent,
   SessionEnd,
 } from '../endpoints/endpoint.ts'
-import type { EndpointAddress } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
 
 const MINUTE_MS = 60_000
@@ -62,25 +66,6 @@ export interface Heir {
   readonly facts: NameFacts
 }
 
-/** What a credential uses at other gateways of the site, as far as this one has heard. */
-export interface UsageElsewhere {
-  /** No less than what the others say, and said at once. */
-  mostOf(credentialId: string): number
-  /** Those with endpoints. One of the device that asks is about to come here, and left out. */
-  sessionsOf(
-    credentialId: string,
-    device: { readonly clientId: string; readonly deviceId: string | undefined },
-  ): number
-  /** But for the name that is bound here: that moves. */
-  endpointsOf(credentialId: string, name: BoundName): number
-}
-
-/** A name that a session is about to have. */
-export interface BoundName extends EndpointAddress {
-  readonly ownerId: string | null
-  readonly poolMember?: string | undefined
-}
-
 /** Who wants to know which sessions there are. */
 export interface SessionWatch {
   came(session: ConnectedAgent): void
@@ -106,7 +91,7 @@ export interface SessionWatch {
 export class SessionTable {
   readonly #limits: CredentialLimits
   readonly #watch: SessionWatch | undefined
-  #elsewhere: UsageElsewhere | undefined
+  #elsewhere: UsageElsewhere = NO_USAGE
   readonly #newSessions: SlidingLog
   readonly #newBinds: SlidingLog
   /** Changes of which session is a device's, where two processes fight for it. */
@@ -274,7 +259,7 @@ export class SessionTable {
   }
 
   /** Throws ServiceError 18021 when the credential of a session may have no endpoint more. */
-  checkRoom({ identity: { credentialId } }: Pick<TableEntry, 'identity'>, name: BoundName): void {
+  checkRoom({ identity: { credentialId } }: Pick<TableEntry, 'identity'>, name: OnlineName): void {
     let here = 0
     for (const { endpointCount } of this.#byCredential.get(credentialId) ?? []) {
       here += endpointCount
@@ -297,7 +282,7 @@ export class SessionTable {
     count: (usage: UsageElsewhere) => number,
   ): number {
     const usage = this.#elsewhere
-    return usage && usage.mostOf(credentialId) >= room ? count(usage) : 0
+    return usage.mostOf(credentialId) >= room ? count(usage) : 0
   }
 
   /** Out of all maps; false when it was in none. */

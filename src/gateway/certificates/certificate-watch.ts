@@ -15,8 +15,6 @@ export interface CertificateWatchOptions {
   /** Of the certificate that the owner of the gateway brought along; undefined when there is none. */
   readonly ownEndsAt: () => number | undefined
   readonly events: Pick<EventStore, 'append' | 'hasCertificateEvent'>
-  /** Of several gateways one tells of domains; of its own certificate each tells itself. */
-  readonly isOneOfSeveral?: boolean
   readonly clock: Clock
   readonly log: Logger
 }
@@ -39,11 +37,11 @@ export class CertificateWatch {
   readonly #stopping = new AbortController()
   /** By certificate and trouble; forgotten when it is over. */
   readonly #told = new Set<string>()
-  #isOnDuty: boolean
+  /** Of several gateways one tells of domains; of its own certificate each tells itself. */
+  #isOnDuty = false
 
   constructor(options: CertificateWatchOptions) {
     this.#options = options
-    this.#isOnDuty = !options.isOneOfSeveral
   }
 
   /** From now on it is this gateway that tells of domains. */

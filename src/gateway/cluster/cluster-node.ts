@@ -1,22 +1,17 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { Stream } from '../../muxado/stream.ts'
-import type { BoundName } from '../access/authority.ts'
-import type { NameOwners } from '../access/name-rules.ts'
 import type { CloudEndpoint, Endpoint } from '../endpoints/endpoint.ts'
-import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
-import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
-import { ClusterRoutes, type Tenure } from '../endpoints/routes.ts'
-import type { OwnedAddress } from '../records/endpoint-protocol.ts'
-import type { IdSource } from '../records/resource-id.ts'
-import type { BufferAccount } from '../streams/buffer-account.ts'
+import { ClusterRoutes, type OwnRoutes, type Tenure } from '../endpoints/routes.ts'
+import type { DrainLeft } from '../ports/drain.ts'
+import type { LocalWork, Membership, Places, Readiness } from '../ports/membership.ts'
+import { ClusterDuties, LeftChanges, type LeftChangesOptions } from './cluster-duties.ts'
+import { ClusterGateways } from './cluster-gateways.ts'
 import { GiveQuestion } from './give-question.ts'
 import { MovedLimits } from './moved-limits.ts'
-import { Moves, type MovingSession } from './moves.ts'
-import { type DrainLeft, NodeDrain } from './node-drain.ts'
-import { countHome } from './node-figures.ts'
+import { Moves } from './moves.ts'
+import { NodeDrain } from './node-drain.ts'
 import { NodeNames } from './node-names.ts'
-import { isShared, type OwnCondition, type Readiness, readinessOf } from './node-readiness.ts'
+import { isShared, type OwnCondition, readinessOf } from './node-readiness.ts'
 import { type Claim, type ClaimRow, claimKey } from './nodes/claim.ts'
 import { Cluster, type ClusterOptions } from './nodes/cluster.ts'
 import { isThere, type NodeRow } from './nodes/node-facts.ts'
@@ -35,21 +30,12 @@ import { Questions } from './questions.ts'
 /** How often it is tried to take up work while PostgreSQL is away at the start. */
 const RETRY_MS = 1_000
 
-export interface ClusterNodeOptions {
+export interface ClusterNodeOptions extends Places {
   readonly site: Site
   readonly server: PostgresServer
   readonly peerListen: { readonly host: string; readonly port: number }
   readonly ports: PublicPorts
-  readonly registry: EndpointRegistry
-  readonly owners: Pick<NameOwners, 'mayAnswer'>
-  /** Whether the account of a name that a device left may still have it. */
-  readonly mayReturn: (name: BoundName) => boolean
-  readonly sessionOf: (id: string) => MovingSession | undefined
-  /** Ids of all sessions of agents. */
-  readonly sessionIds: () => Iterable<string>
-  readonly policies: Pick<EndpointPolicies, 'last' | 'remember'>
-  readonly buffers: BufferAccount
-  readonly ids: IdSource
+  readonly trail: LeftChangesOptions['trail']
   readonly holdMs: number | undefined
   readonly timings?: ClusterOptions['timings']
   /** Only a new process can go on. */
@@ -58,26 +44,14 @@ export interface ClusterNodeOptions {
   readonly clock: Clock
 }
 
-/** What is done at one gateway of a site alone. */
-export interface Duty {
-  /** From now on it is done here. */
-  reclaim(): void
-  release(): void | Promise<void>
-}
-
-/** What the node passes to the ingress of this gateway. */
-export interface NodeEntrance {
-  acceptPeer(stream: Stream, origin: { readonly nodeId: string }): void
-  openAddress(address: string): Promise<void>
-}
-
 /** This gateway among the others: its lease and names, the ways to the others, and those from there. */
-export class ClusterNode {
+export class ClusterNode implements Membership {
   readonly #options: ClusterNodeOptions
   readonly #moves: Moves
   readonly #limits: MovedLimits
   readonly #identity: OwnIdentity
   readonly #outage: Outage
+  readonly #leftChanges: LeftChanges
   readonly #stopping = new AbortController()
   readonly cluster: Cluster
   readonly names: NodeNames
@@ -85,79 +59,62 @@ export class ClusterNode {
   readonly links: PeerLinks
   /** What other nodes ask this one, and this one them. */
   readonly questions: Questions
+  readonly others: ClusterGateways
+  readonly duties: ClusterDuties
   readonly drain: NodeDrain
   #listener: PeerListener | undefined
-  #entrance: NodeEntrance | undefined
+  /** Undefined until the start: nothing is served here before. */
+  #work: LocalWork | undefined
   #starting: Promise<void> | undefined
-  readonly #duties = new Map<string, { readonly duty: Duty; isOurs: boolean }>()
   /** Of the registry, and of the nodes: nothing is to be adopted while both stay. */
   #adopted = ''
 
   constructor(options: ClusterNodeOptions) {
-    const { site, server, registry, ids, buffers, ports, holdMs, log, clock } = options
+    const { site, ports, buffers, authority, holdMs, registry, log, clock } = options
+    const { nodeId } = site.identity
     this.#options = options
-    const { sessionIds } = options
-    this.questions = new Questions({ links: { find: (id) => this.links.find(id) }, log, clock })
-    const { policies } = options
-    const limits = new MovedLimits({
-      ...{ nodeId: site.identity.nodeId, questions: this.questions, log, clock },
-      isReached: (id) => this.isThere(id) && (this.links.find(id)?.isReached ?? false),
-      onTaken: (key, holder) => this.cluster.claims.taken(key, holder),
-      statesOf: (claim) => this.#moves.statesOf(claim),
-      remember: ({ key, facts: { protocol, ownerId } }, states) => {
-        const { host, member: poolMember } = key
-        policies.remember({ protocol, host, ownerId, poolMember }, { states })
-      },
-    })
-    this.#limits = limits
-    const isDraining = () => this.cluster.lease.standing === 'draining'
-    this.#moves = new Moves({ ...options, limits, isDraining })
     this.#identity = new OwnIdentity({
-      ...{ ...site, log, clock },
+      ...site,
+      log,
+      clock,
       onRenewed: (identity) => this.#listener?.setIdentity(identity),
     })
-    const { nodeId } = site.identity
-    const asking = new GiveQuestion({
-      ...{ nodeId, questions: this.questions },
-      claims: () => this.cluster.claims,
-    })
-    this.cluster = new Cluster({
-      ...{ server, steps: SITE_STEPS, nodeId: site.identity.nodeId, facts: site.facts, log, clock },
-      ...(options.timings ? { timings: options.timings } : {}),
-      askPeer: (request) => asking.ask(request),
-      give: (own, wanted) => this.#give(own, wanted),
-      onLost: (own, holder) => this.#moves.lost(own, holder),
-      onReplaced: () => options.onRestartNeeded('another process runs as this node'),
-      onForgotten: () => options.onRestartNeeded('this gateway was removed from the cluster'),
-      onNodes: (nodes) => this.#onNodes(nodes),
-      onClaims: (rows) => this.#onClaims(rows),
-      onSettled: () => this.routes.onSettled(),
-    })
-    site.database.changeIn(() => this.cluster.lease.epoch || undefined)
-    this.names = new NodeNames({
-      ...{ claims: this.cluster.claims, registry, ids, limits, log },
-      lastHome: (key) => this.cluster.table.lastHome(key),
-      isForeign: (key, ownerId) =>
-        this.cluster.table.isForeign(key, ownerId, clock.now(), (row) => this.#mayReturn(row)),
-      mayOpen: () => !isDraining(),
-      isDraining: (id) => this.cluster.nodes.find(id)?.standing === 'draining',
-      onOpened: (host) => this.routes.onHomeChange(host),
-    })
-    this.routes = new ClusterRoutes({
-      ...{ registry, homes: this.cluster.table, owners: options.owners, clock, holdMs },
-      tenures: { nodeId: site.identity.nodeId, of: (endpoint) => this.#tenureOf(endpoint) },
-    })
     this.links = new PeerLinks({
-      ...{ identity: () => this.#identity.current, ports, buffers, log, clock },
-      onChange: (nodeId) => {
-        if (this.links.find(nodeId)?.session) this.routes.onNodeUp(nodeId)
-      },
+      identity: () => this.#identity.current,
+      ports,
+      buffers,
+      log,
+      clock,
+      onChange: (id) => this.#onLink(id),
+    })
+    this.questions = new Questions({ links: this.links, log, clock })
+    this.#limits = this.#openLimits()
+    this.#moves = this.#openMoves()
+    this.cluster = this.#openCluster()
+    site.database.changeIn(() => this.cluster.lease.epoch || undefined)
+    const { questions, links, cluster } = this
+    this.others = new ClusterGateways({
+      self: nodeId,
+      facts: site.facts,
+      cluster,
+      links,
+      questions,
+    })
+    this.names = this.#openNames()
+    this.routes = new ClusterRoutes({
+      registry,
+      homes: cluster.table,
+      owners: authority.owners,
+      clock,
+      holdMs,
+      tenures: { nodeId, of: (endpoint) => this.#tenureOf(endpoint) },
     })
     this.#outage = new Outage({
-      ...{ questions: this.questions, clock },
+      questions,
+      clock,
       isHit: () => isShared(this.#condition),
       isFine: () =>
-        this.cluster.lease.isFirm &&
+        cluster.lease.isFirm &&
         readinessOf({ ...this.#condition, isOutageOwn: true }).state !== 'away',
       others: () =>
         this.#others()
@@ -165,89 +122,155 @@ export class ClusterNode {
           .map(({ id }) => id),
     })
     this.drain = new NodeDrain({
-      ...{ lease: this.cluster.lease, sessions: sessionIds, log, clock },
-      left: () => this.load,
+      lease: cluster.lease,
+      sessions: () => this.#sessionIds(),
+      left: () => this.#load(),
       hasOthers: () => this.#others().some(({ standing }) => standing === 'serving'),
+      log,
+      clock,
+    })
+    this.duties = new ClusterDuties(nodeId)
+    this.#leftChanges = new LeftChanges({
+      trail: options.trail,
+      isThere: (id) => this.#isThere(id),
+      clock,
+    })
+    this.duties.share('audit', this.#leftChanges)
+  }
+
+  #openLimits(): MovedLimits {
+    const { site, log, clock } = this.#options
+    return new MovedLimits({
+      nodeId: site.identity.nodeId,
+      questions: this.questions,
+      log,
+      clock,
+      isReached: (id) => this.#isThere(id) && (this.links.find(id)?.isReached ?? false),
+      onTaken: (key, holder) => this.cluster.claims.taken(key, holder),
+      statesOf: (claim) => this.#moves.statesOf(claim),
+      remember: ({ key, facts: { protocol, ownerId } }, states) => {
+        const { host, member: poolMember } = key
+        this.#work?.policies.remember({ protocol, host, ownerId, poolMember }, { states })
+      },
     })
   }
 
-  /** What there is to do here. */
-  get load(): DrainLeft {
-    const { registry, sessionIds } = this.#options
-    let requests = 0
-    for (const { active } of registry.totals.byProtocol().values()) requests += active
-    // Whose counts are still here is.
-    const counts = this.#limits.awaited + this.#moves.expected
-    const endpoints = countHome({ registry, node: this }) + counts
-    return { agents: [...sessionIds()].length, endpoints, requests }
+  #openMoves(): Moves {
+    const { registry, log, clock } = this.#options
+    return new Moves({
+      registry,
+      sessionOf: (id) => this.#work?.sessions.find(id),
+      policies: { last: (place) => this.#work?.policies.last(place) },
+      limits: this.#limits,
+      isDraining: () => this.#isDraining,
+      log,
+      clock,
+    })
   }
 
-  /** Aborted when this gateway ends. */
-  get stopping(): AbortSignal {
-    return this.#stopping.signal
+  #openCluster(): Cluster {
+    const { site, server, timings, onRestartNeeded, log, clock } = this.#options
+    const { nodeId } = site.identity
+    const asking = new GiveQuestion({
+      nodeId,
+      questions: this.questions,
+      claims: () => this.cluster.claims,
+    })
+    return new Cluster({
+      server,
+      steps: SITE_STEPS,
+      nodeId,
+      facts: site.facts,
+      log,
+      clock,
+      ...(timings && { timings }),
+      askPeer: (request) => asking.ask(request),
+      give: (own, wanted) => this.#give(own, wanted),
+      onLost: (own, holder) => this.#moves.lost(own, holder),
+      onReplaced: () => onRestartNeeded('another process runs as this node'),
+      onForgotten: () => onRestartNeeded('this gateway was removed from the cluster'),
+      onNodes: (nodes) => this.#onNodes(nodes),
+      onClaims: (rows) => this.#onClaims(rows),
+      onSettled: () => this.routes.onSettled(),
+    })
+  }
+
+  #openNames(): NodeNames {
+    const { registry, ids, log, clock } = this.#options
+    const { claims, table, nodes } = this.cluster
+    return new NodeNames({
+      claims,
+      table,
+      registry,
+      ids,
+      limits: this.#limits,
+      log,
+      lastHome: (key) => table.lastHome(key),
+      isForeign: (key, ownerId) =>
+        table.isForeign(key, ownerId, clock.now(), (row) => this.#mayReturn(row)),
+      mayOpen: () => !this.#isDraining,
+      isDraining: (id) => nodes.find(id)?.standing === 'draining',
+      onOpened: (host) => this.routes.onHomeChange(host),
+    })
+  }
+
+  get ownRoutes(): OwnRoutes {
+    return this.routes.forPeers
   }
 
   get nodeId(): string {
-    return this.#options.site.identity.nodeId
+    return this.others.self
   }
 
-  /** Whether visitors and devices should come here. */
   get readiness(): Readiness {
     return readinessOf({ ...this.#condition, isOutageOwn: this.#outage.isOwn })
   }
 
   get #condition(): OwnCondition {
-    const { state, standing } = this.cluster.lease
     const { problem } = this.#options.site.database
-    return { lease: state, isDraining: standing === 'draining', problem }
+    return { lease: this.cluster.lease.state, isDraining: this.#isDraining, problem }
   }
 
-  /** How many gateways of the site there are, this one among them. */
-  get gateways(): number {
-    return Math.max(1, this.cluster.nodes.all().filter(isThere).length)
+  get #isDraining(): boolean {
+    return this.cluster.lease.standing === 'draining'
   }
 
-  /** Has it done here while this node is the one for it; what two do for a moment is done twice. */
-  share(name: string, duty: Duty): void {
-    this.#duties.set(name, { duty, isOurs: false })
+  /** What there is to do here. */
+  #load(): DrainLeft {
+    const { registry } = this.#options
+    let requests = 0
+    for (const { active } of registry.totals.byProtocol().values()) requests += active
+    // A name is still here as long as its counts are.
+    let endpoints = this.#limits.awaited + this.#moves.expected
+    for (const endpoint of registry.all()) {
+      if (endpoint.type === 'agent' || this.names.isHome(endpoint)) endpoints += 1
+    }
+    return { agents: this.#sessionIds().length, endpoints, requests }
+  }
+
+  #sessionIds(): string[] {
+    return Array.from(this.#work?.sessions.all() ?? [], ({ id }) => id)
   }
 
   /** Whether another node of the site serves, as far as anybody has heard. */
-  isThere(nodeId: string): boolean {
+  #isThere(nodeId: string): boolean {
     const row = this.cluster.nodes.find(nodeId)
     return row !== undefined && isThere(row)
   }
 
-  /** The same; also one that was given up, and has a link: it has lost PostgreSQL alone. */
-  serves(nodeId: string): boolean {
-    const isLost = this.cluster.nodes.find(nodeId)?.standing === 'lost'
-    return isLost ? this.links.find(nodeId)?.session !== undefined : this.isThere(nodeId)
-  }
-
-  /** Names that are online at the other nodes. */
-  *namesElsewhere(): Generator<OwnedAddress> {
-    for (const { host, facts } of this.cluster.table.elsewhere()) yield { ...facts, host }
-  }
-
-  /** The same of devices alone: cloud endpoints are at home at any node. */
-  *deviceNamesElsewhere(): Generator<OwnedAddress> {
-    for (const { host, facts } of this.cluster.table.elsewhere()) {
-      if (facts.credentialId !== null) yield { ...facts, host }
-    }
-  }
-
-  isOurs(name: string): boolean {
-    return this.#duties.get(name)?.isOurs ?? false
+  #onLink(nodeId: string): void {
+    if (this.links.find(nodeId)?.session) this.routes.onNodeUp(nodeId)
   }
 
   /** Takes up its work, or tries to while PostgreSQL is away. Throws a StartError. */
-  async start(entrance: NodeEntrance): Promise<void> {
+  async start(work: LocalWork): Promise<void> {
     const { peerListen: listen, ports, log, clock } = this.#options
-    this.#entrance = entrance
+    this.#work = work
+    this.drain.open(work.sendAway)
     const listener = new PeerListener({
       ...{ listen, identity: this.#identity.current, ports, log, clock },
       isKnown: (id) => this.#isKnown(id),
-      onVisitor: (stream, origin) => entrance.acceptPeer(stream, origin),
+      onVisitor: (stream, origin) => work.ingress.acceptPeer(stream, origin),
       onQuestion: (message) => this.questions.answer(message),
     })
     this.#listener = listener
@@ -263,7 +286,8 @@ export class ClusterNode {
     this.#stopping.abort('stopped')
     this.drain.stop()
     this.#identity.stop()
-    this.#duties.clear()
+    this.#leftChanges.release()
+    this.duties.clear()
     await this.#starting
     // What follows may wait for a database that is away.
     this.#listener?.close()
@@ -286,7 +310,7 @@ export class ClusterNode {
   /** A cloud endpoint is adopted by another node at once; a device comes back as long as it may. */
   #mayReturn({ host, facts: { credentialId, protocol, ownerId } }: ClaimRow): boolean {
     if (credentialId === null) return false
-    return this.#options.mayReturn({ host, protocol, ownerId, credentialId, drawn: {} })
+    return this.#options.authority.mayBind({ host, protocol, ownerId, credentialId, drawn: {} })
   }
 
   #others(): NodeRow[] {
@@ -344,17 +368,7 @@ export class ClusterNode {
     this.links.follow(followed.map(({ id, facts: { peer } }) => ({ id, address: peer })))
     this.drain.onNodes()
     this.#adopt(nodes)
-    this.#divide(nodes)
-  }
-
-  #divide(nodes: readonly NodeRow[]): void {
-    for (const [name, shared] of this.#duties) {
-      const isOurs = this.cluster.lease.state === 'held' && homeFor(name, nodes) === this.nodeId
-      if (isOurs === shared.isOurs) continue
-      shared.isOurs = isOurs
-      if (isOurs) shared.duty.reclaim()
-      else void shared.duty.release()
-    }
+    this.duties.divide(nodes, this.cluster.lease.state === 'held')
   }
 
   #onClaims(rows: readonly ClaimRow[]): void {
@@ -365,7 +379,7 @@ export class ClusterNode {
         // Whoever waits here for its device goes where that is now.
         const away = registry.awayAt({ protocol: facts.protocol, host }, facts.ownerId)
         if (away) registry.forget(away)
-        if (entrance === 'tcp') this.#entrance?.openAddress(host).catch(() => {})
+        if (entrance === 'tcp') this.#work?.ingress.openAddress(host).catch(() => {})
       }
       this.routes.onHomeChange(host)
     }

@@ -2,9 +2,10 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { claimClientId, isOtherLeg, type NameHolder } from '../access/name-claims.ts'
 import { type AwayName, type DeviceMark, isSameDevice } from '../endpoints/away-name.ts'
-import type { AgentEndpoint, SessionEnd } from '../endpoints/endpoint.ts'
+import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import type { EndpointPolicies, PlacedStates } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import type { MovingSession } from '../ports/membership.ts'
 import type { MovedLimits } from './moved-limits.ts'
 import { DRAIN_MS } from './node-drain.ts'
 import type { Claim } from './nodes/claim.ts'
@@ -13,14 +14,6 @@ import type { Claim } from './nodes/claim.ts'
 const NEXT_NAME_MS = 10_000
 /** As long as where both processes of a device come to one node. */
 const ANSWER_MS = 2_000
-
-/** A session of an agent, as far as it matters when its device moves. */
-export interface MovingSession extends NameHolder {
-  answers(withinMs: number): Promise<boolean>
-  giveWay(endpoint: AgentEndpoint, successor: undefined, withinMs?: number): void
-  stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void
-  end(reason: string, why?: SessionEnd): void
-}
 
 export interface MovesOptions {
   readonly registry: EndpointRegistry

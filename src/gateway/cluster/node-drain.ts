@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
+import type { Drain, DrainGivenUp, DrainLeft, DrainProgress, SendAway } from '../ports/drain.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { NodeLease } from './nodes/node-lease.ts'
 
@@ -8,30 +9,6 @@ export const DRAIN_MS = 60_000
 /** Agents are sent away one after another, so that they do not come to the others all at once. */
 const STEP_MS = 50
 const LOOK_MS = 100
-
-/** What is still to go. */
-export interface DrainLeft {
-  readonly agents: number
-  readonly endpoints: number
-  /** Requests and connections under way. */
-  readonly requests: number
-}
-
-/** How far a drain is. */
-export interface DrainProgress {
-  /** Milliseconds since the epoch. */
-  readonly since: number
-  readonly from: DrainLeft
-  readonly left: DrainLeft
-}
-
-/** That a drain has ended by itself. */
-export interface DrainGivenUp {
-  /** Milliseconds since the epoch. */
-  readonly at: number
-  /** For people. */
-  readonly reason: string
-}
 
 const LAST_ONE = 'No other gateway is left to take over.'
 
@@ -46,9 +23,6 @@ export interface NodeDrainOptions {
   readonly clock: Clock
 }
 
-/** Sends an agent to another node; never rejects. */
-export type SendAway = (sessionId: string, withinMs: number) => Promise<void>
-
 /**
  * Empties this node, so that it can be stopped without anybody noticing: it takes nothing new, and its
  * agents go to other nodes one after another, with their names.
@@ -59,7 +33,7 @@ export type SendAway = (sessionId: string, withinMs: number) => Promise<void>
  * - It goes on only while another node serves; without one this node takes what comes again, unless
  *   it is ending anyway.
  */
-export class NodeDrain {
+export class NodeDrain implements Drain {
   readonly #options: NodeDrainOptions
   #current:
     | {

@@ -5,12 +5,14 @@ import {
   HeldByLegError,
   isOtherLeg,
   type NameClaims,
+  type OnlineName,
+  type UsageElsewhere,
   type WantedName,
 } from '../access/name-claims.ts'
-import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { NameState } from '../endpoints/host-table.ts'
 import { isInternal } from '../records/domain-name.ts'
+import type { OwnedAddress } from '../records/endpoint-protocol.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { MovedLimits } from './moved-limits.ts'
@@ -24,11 +26,14 @@ import {
   NoClaimsError,
   sharedKey,
 } from './nodes/claim.ts'
+import type { ClaimTable } from './nodes/claim-table.ts'
 import type { Claims } from './nodes/claims.ts'
 import { DatabaseError } from './postgres/database-error.ts'
 
 export interface NodeNamesOptions {
   readonly claims: Pick<Claims, 'claim' | 'release' | 'heldBy'>
+  /** Names of all nodes. */
+  readonly table: Pick<ClaimTable, 'elsewhere' | 'usage'>
   readonly registry: EndpointRegistry
   /** A name is online here from now on. */
   readonly onOpened: (host: string) => void
@@ -124,8 +129,24 @@ export class NodeNames implements NameClaims {
   }
 
   /** Whether an endpoint of the registry is at home at this node. */
-  isHome({ ownerId, poolMember, ...address }: Endpoint): boolean {
+  isHome({ ownerId, poolMember, ...address }: OnlineName): boolean {
     return this.#options.claims.heldBy(claimKey(address, ownerId, poolMember)) !== undefined
+  }
+
+  /** Names that are online at the other nodes. */
+  *elsewhere(): Generator<OwnedAddress> {
+    for (const { host, facts } of this.#options.table.elsewhere()) yield { ...facts, host }
+  }
+
+  /** The same of devices alone: cloud endpoints are at home at any node. */
+  *devicesElsewhere(): Generator<OwnedAddress> {
+    for (const { host, facts } of this.#options.table.elsewhere()) {
+      if (facts.credentialId !== null) yield { ...facts, host }
+    }
+  }
+
+  get usage(): UsageElsewhere {
+    return this.#options.table.usage
   }
 
   /** Whether somebody here has the name of a claim, online or away. */

@@ -1,13 +1,6 @@
+import type { Readiness } from '../ports/membership.ts'
 import type { LeaseState } from './nodes/lease-state.ts'
 import type { DatabaseError } from './postgres/database-error.ts'
-
-/**
- * Whether visitors and devices should come to a gateway. `degraded`: they should, although not all goes as
- * it does otherwise: nobody else could do better. `away`: another gateway should have them.
- */
-export type Readiness =
-  | { readonly state: 'ready' }
-  | { readonly state: 'degraded' | 'away'; readonly reasons: readonly string[] }
 
 export interface OwnCondition {
   readonly lease: LeaseState

@@ -4,6 +4,7 @@ import type { Logger } from '../../base/logger.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import { call } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
+import { NoAnswerError } from '../ports/other-gateways.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { ANSWER_LIMITS, QUESTION_STREAM_TYPE } from './peers/peer-protocol.ts'
 
@@ -18,11 +19,6 @@ const AnswerSchema = z.union([
   /** A refusal for people, as this node would have said it itself. */
   z.strictObject({ refusal: z.strictObject({ code: z.number().int(), message: z.string() }) }),
 ])
-
-/** Thrown when a node says nothing in time, or nothing that is understood. */
-export class NoAnswerError extends Error {
-  override readonly name = 'NoAnswerError'
-}
 
 export interface QuestionsOptions {
   readonly links: { find(nodeId: string): { readonly session: Session | undefined } | undefined }

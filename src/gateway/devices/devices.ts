@@ -27,9 +27,19 @@ import { TrafficHistory, type TrafficSeries } from './traffic-history.ts'
 interface SiteNodes {
   /** This gateway. */
   readonly self: string
+  /** Whether others tell of devices, too: a device has in its facts which one does. */
+  readonly isShared: boolean
   isThere(node: string): boolean
   /** Whether this one tells of devices whose gateway is gone. */
   isOnDuty(): boolean
+}
+
+/** Where one gateway tells of all devices. */
+const ONE_GATEWAY: SiteNodes = {
+  self: '',
+  isShared: false,
+  isThere: () => true,
+  isOnDuty: () => false,
 }
 
 /** Devices whose gateway is gone: most are back at another one soon. */
@@ -123,8 +133,8 @@ export type DeviceState = 'online' | 'away' | 'offline' | 'never'
 
 export interface DevicesOptions extends DeviceJournalOptions {
   readonly ids: IdSource
-  /** Undefined where there is one gateway. */
-  readonly nodes?: SiteNodes | undefined
+  /** The gateways of the site; without them there is one. */
+  readonly nodes?: SiteNodes
 }
 
 /** A device that is connected, or was a moment ago. */
@@ -153,6 +163,7 @@ interface Presence {
  */
 export class Devices {
   readonly #options: DevicesOptions
+  readonly #nodes: SiteNodes
   readonly #journal: DeviceJournal
   readonly #present = new Map<string, Presence>()
   readonly #flaps: TokenBuckets
@@ -163,13 +174,14 @@ export class Devices {
   #read: { readonly version: number; readonly devices: readonly Device[] } | undefined
   #hasReturned = false
   /** Devices of gateways that are gone. */
-  readonly #orphans: Orphans | undefined
+  readonly #orphans: Orphans
   #watchedAt = Number.NEGATIVE_INFINITY
 
   constructor(options: DevicesOptions) {
     const { clock } = options
     this.#options = options
-    this.#orphans = options.nodes && new Orphans(options.nodes, RETURN_MS)
+    this.#nodes = options.nodes ?? ONE_GATEWAY
+    this.#orphans = new Orphans(this.#nodes, RETURN_MS)
     this.#journal = new DeviceJournal(options)
     this.#flaps = new TokenBuckets({ ...FLAPS, clock })
     this.#refused = new RefusedSignIns(this.#journal, clock)
@@ -221,11 +233,11 @@ export class Devices {
 
   /** It is here, and at no other gateway any more. */
   #appear(presence: Presence, agent: ConnectedAgent): void {
-    const { nodes, clock } = this.#options
+    const { clock } = this.#options
     const now = clock.now()
     const { device } = presence
     const row = this.#rowOf(presence)
-    if (row.isOnline && !nodes) return
+    if (row.isOnline && !this.#nodes.isShared) return
     // Clocks may differ: it came here later than to where it was.
     presence.cameAt = Math.max(now, (row.facts.cameAt ?? 0) + 1)
     const { credentialId, deviceId, duplicate } = device
@@ -250,7 +262,7 @@ export class Devices {
 
   /** What was told of it last; in a site others tell of it, too. */
   #rowOf({ device }: Presence): Device {
-    if (!this.#options.nodes) return device
+    if (!this.#nodes.isShared) return device
     const { id, ownerId, deviceId } = device
     const byId = this.#journal.get(id)
     if (byId || deviceId === null) return byId ?? device
@@ -419,13 +431,12 @@ export class Devices {
 
   /** Whether this gateway is the one that tells of it. */
   #isOurs({ facts }: Device): boolean {
-    const { nodes } = this.#options
-    return !nodes || facts.node === undefined || facts.node === nodes.self
+    return facts.node === undefined || facts.node === this.#nodes.self
   }
 
   #factsOf({ cameAt }: Presence, agent: ConnectedAgent, urls: readonly string[]): DeviceFacts {
-    const { nodes } = this.#options
-    return { ...factsOf(agent, urls), ...(nodes && { node: nodes.self, cameAt }) }
+    const { isShared, self } = this.#nodes
+    return { ...factsOf(agent, urls), ...(isShared && { node: self, cameAt }) }
   }
 
   /** Writes what devices say of themselves where it changed, all of them together. */
@@ -440,8 +451,8 @@ export class Devices {
       }
       try {
         this.#noteChanges(clock.monotonic())
-        const left = this.#orphans?.due(() => this.#options.deviceStore.online(), clock.monotonic())
-        for (const device of left ?? []) this.#tellLost(device)
+        const left = this.#orphans.due(() => this.#options.deviceStore.online(), clock.monotonic())
+        for (const device of left) this.#tellLost(device)
       } catch (error) {
         // The storage says of itself what is wrong with it.
         log.warn({ err: error }, 'device facts could not be read')
@@ -456,7 +467,7 @@ export class Devices {
       const row = this.#rowOf(presence)
       presence.device = { ...presence.device, id: row.id }
       // The gateway that it had moved to told that it went, or is gone.
-      if (!row.isOnline || this.#orphans?.has(row)) this.#appear(presence, agent)
+      if (!row.isOnline || this.#orphans.has(row)) this.#appear(presence, agent)
       else if (this.#isOurs(row) && now - presence.notedAt >= FACTS_STEP_MS)
         this.#noteFacts(presence, agent, now)
     }

@@ -17,10 +17,10 @@ import type { Stream } from '../../muxado/stream.ts'
 import type { AddressTables } from '../../policy/exchange/address-tables.ts'
 import type { Asker } from '../../policy/outbound/policy-reach.ts'
 import type { ServedCertificate } from '../certificates/certificate-file.ts'
-import type { PeerLinks } from '../cluster/peers/peer-links.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { OwnRoutes, Routes } from '../endpoints/routes.ts'
 import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
+import type { VisitorLinks } from '../ports/membership.ts'
 import { BufferAccount } from '../streams/buffer-account.ts'
 import { AskSeal } from './common/ask-seal.ts'
 import type { ClientSocket } from './common/client-socket.ts'
@@ -55,8 +55,10 @@ export interface IngressTls {
 export interface IngressOptions {
   readonly registry: EndpointRegistry
   /** Where there are other nodes: who serves what, and the links to them. */
-  readonly routes?: (Routes & { readonly forPeers: OwnRoutes }) | undefined
-  readonly peers?: Pick<PeerLinks, 'find'> | undefined
+  readonly routes?: Routes | undefined
+  /** For visitors from there. */
+  readonly ownRoutes?: OwnRoutes | undefined
+  readonly peers?: VisitorLinks | undefined
   readonly http: ListenAddress
   readonly https: ListenAddress
   readonly tls: IngressTls
@@ -99,7 +101,7 @@ export class Ingress {
     this.#context = {
       registry,
       routes: options.routes ?? registry,
-      ownRoutes: options.routes?.forPeers ?? registry,
+      ownRoutes: options.ownRoutes ?? registry,
       peers: options.peers,
       clock,
       log: options.log.child({ room: 'ingress' }),

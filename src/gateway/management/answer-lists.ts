@@ -1,5 +1,4 @@
 import type { Clock } from '../../base/clock.ts'
-import type { ClusterNode } from '../cluster/cluster-node.ts'
 import { sees } from './common/caller.ts'
 import {
   ACT,
@@ -23,14 +22,12 @@ const MAX_BYTES = 4_194_304
 
 export interface ElsewhereDeps extends DeviceRoutesDeps {
   readonly sessions: ConnectedAgents
-  readonly node?: ClusterNode | undefined
   readonly clock: Clock
 }
 
 /** Lets the other nodes of the site ask this one for what lives in its memory alone. */
 export function answerLists(deps: ElsewhereDeps): void {
-  const { node, clock } = deps
-  if (!node) return
+  const { others, clock } = deps
   answerDevices(deps)
   const lists = new ResourceLists(clock)
   const known = new Map<string, Resource<{ readonly id: string }>>()
@@ -43,7 +40,7 @@ export function answerLists(deps: ElsewhereDeps): void {
     const isSeen = resource && item && sees(viewerOf(of), resource.ownerOf(item))
     return isSeen ? { resource, item } : undefined
   }
-  node.questions.on(LIST, async (message) => {
+  others.on(LIST, async (message) => {
     const {
       limit,
       before_id: beforeId,
@@ -57,12 +54,12 @@ export function answerLists(deps: ElsewhereDeps): void {
     const page = await lists.page(resource, query, { viewer: viewerOf(of), baseUrl })
     return bounded(page)
   })
-  node.questions.on(ONE, async (message) => {
+  others.on(ONE, async (message) => {
     const of = OneSchema.parse(message)
     const found = await find(of)
     return { view: found ? found.resource.view(found.item, of.base_url) : null }
   })
-  node.questions.on(ACT, async (message) => {
+  others.on(ACT, async (message) => {
     const of = ActSchema.parse(message)
     const found = await find(of)
     const action = found?.resource.actions?.[of.action]

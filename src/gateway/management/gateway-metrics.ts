@@ -1,12 +1,12 @@
 import process from 'node:process'
 import { type Metric, PROCESS_METRICS, type Samples } from '../../http/metrics.ts'
 import type { Database } from '../../store/database.ts'
-import type { ClusterNode } from '../cluster/cluster-node.ts'
-import type { PeerLink } from '../cluster/peers/peer-link.ts'
 import type { Devices } from '../devices/devices.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { TrafficTotal } from '../endpoints/traffic-totals.ts'
+import type { Drain } from '../ports/drain.ts'
+import type { OtherGateways, SeenGateway } from '../ports/other-gateways.ts'
 import type { EventStore } from '../records/event-store.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { Webhooks } from '../webhooks/webhooks.ts'
@@ -28,7 +28,8 @@ export interface GatewayMetricsDeps {
   readonly webhooks: Webhooks
   readonly database: Database
   readonly version: string
-  readonly node?: ClusterNode | undefined
+  readonly others: OtherGateways
+  readonly drain: Drain
 }
 
 /** What `/metrics` of the gateway says. Visitors are in no label. */
@@ -183,17 +184,12 @@ function recordMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
 }
 
 function clusterMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
-  const { node } = deps
   return [
-    gauge(
-      'lease_held',
-      'Cluster only: 1 while this node holds its lease.',
-      () => node && Number(node.cluster.lease.state === 'held'),
+    gauge('lease_held', 'Cluster only: 1 while this node holds its lease.', () =>
+      ofCluster(deps, ({ lease }) => Number(lease?.state === 'held')),
     ),
-    gauge(
-      'draining',
-      'Cluster only: 1 while this node is draining.',
-      () => node && Number(node.drain.isOn),
+    gauge('draining', 'Cluster only: 1 while this node is draining.', () =>
+      ofCluster(deps, () => Number(deps.drain.isOn)),
     ),
     gauge(
       'nodes',
@@ -204,7 +200,7 @@ function clusterMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
     gauge(
       'node_link_up',
       'By other node: 1 while visitors can be forwarded to it.',
-      () => linkSamples(deps, ({ session }) => Number(session !== undefined)),
+      () => linkSamples(deps, ({ isLinked }) => Number(isLinked)),
       ['node'],
     ),
     gauge(
@@ -218,25 +214,35 @@ function clusterMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
 
 const NODE_STATES = { serving: 'live', draining: 'draining', lost: 'gone', left: 'gone' } as const
 
-function nodesByState({ node }: GatewayMetricsDeps): Samples | undefined {
-  if (!node) return undefined
+/** A figure of this gateway as a node; a gateway that is the only one has none. */
+function ofCluster<Value>(
+  { others }: GatewayMetricsDeps,
+  read: (self: SeenGateway) => Value,
+): Value | undefined {
+  const self = others.find(others.self)
+  return self?.lease ? read(self) : undefined
+}
+
+function nodesByState(deps: GatewayMetricsDeps): Samples | undefined {
   const counts = { live: 0, draining: 0, gone: 0 }
-  for (const { id, standing } of node.cluster.nodes.all()) {
-    const isLive = standing === 'lost' && node.serves(id)
+  for (const { standing, serves } of deps.others.all()) {
+    const isLive = standing === 'lost' && serves
     counts[isLive ? 'live' : NODE_STATES[standing]] += 1
   }
-  return Object.entries(counts).map(([state, number]) => [{ state }, number] as const)
+  return ofCluster(deps, () =>
+    Object.entries(counts).map(([state, number]) => [{ state }, number] as const),
+  )
 }
 
 /** There are a few nodes, and each has the name of its id alone. */
 function linkSamples(
-  { node }: GatewayMetricsDeps,
-  of: (link: PeerLink) => number | undefined,
-): Samples | undefined {
-  if (!node) return undefined
-  return [...node.links.all()].flatMap((link) => {
-    const value = of(link)
-    return value === undefined ? [] : [[{ node: link.nodeId }, value] as const]
+  deps: GatewayMetricsDeps,
+  of: (node: SeenGateway) => number | undefined,
+): Samples {
+  const linked = deps.others.all().filter(({ isSelf, standing }) => !isSelf && standing !== 'left')
+  return linked.flatMap((node) => {
+    const value = of(node)
+    return value === undefined ? [] : [[{ node: node.id }, value] as const]
   })
 }
 

@@ -30,7 +30,7 @@ import {
 } from './common/error-response.ts'
 import { madeAs, type Resource, resourceRoutes } from './common/resource.ts'
 import { ResourceLists } from './common/resource-lists.ts'
-import { consoleRoutes, LIVE_PATHS } from './console/console.ts'
+import { type ConsoleDeps, consoleRoutes, LIVE_PATHS } from './console/console.ts'
 import { type GatewayMetricsDeps, gatewayMetrics } from './gateway-metrics.ts'
 import { audit } from './resources/audit.ts'
 import { type BotUsersDeps, botUsers } from './resources/bot-users.ts'
@@ -107,12 +107,12 @@ export interface ManagementApiDeps
     ReservedDomainsDeps,
     WebhookEndpointsDeps,
     NodesDeps,
-    Pick<ReadinessDeps, 'certificates'>,
+    Pick<ReadinessDeps, 'certificates' | 'member'>,
     GatewayMetricsDeps {
   readonly sessions: ConnectedAgents & NodesDeps['sessions']
   readonly database: GatewayDatabase['database']
   readonly trail: GatewayDatabase['trail']
-  readonly consoleSessionStore: GatewayDatabase['consoleSessionStore']
+  readonly consoleSessions: ConsoleDeps['consoleSessions']
   readonly ids: IdSource
   /** Closed while another process takes over. */
   readonly gate: RequestGate

@@ -161,6 +161,11 @@ export class BrowserSessions {
     this.#own = shared && new BrowserSessions(clock)
   }
 
+  /** Whether the rows are shared: closing a session that is unknown here asks for them. */
+  get isShared(): boolean {
+    return this.#shared !== undefined
+  }
+
   /** Resolves with the id for the cookie; it cannot be asked for again. */
   async open(holder: string): Promise<Secret> {
     const rows = this.#rows

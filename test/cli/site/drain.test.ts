@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { type DrainOptions, drain } from '../../../src/cli/site/drain.ts'
 import { drainCommand } from '../../../src/cli/site/drain-command.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { connectSdk, type RunningGateway } from '../../helpers/running-gateway.ts'
@@ -71,7 +71,7 @@ describe.skipIf(!hasPostgres)('device-agent gateway drain', () => {
     const cluster = GatewayCluster.open(await postgres.database())
     const one = await cluster.start({ apiListen: API })
     const two = await cluster.start({ authtoken: one.authtoken, apiListen: API })
-    const [id, other] = [one, two].map(({ gateway }) => gateway.parts.node?.nodeId)
+    const [id, other] = [one, two].map(({ gateway }) => nodeIn(gateway)?.nodeId)
     const { run, call } = await commandAt(two)
     await connectSdk(one)
     await connectSdk(one)
@@ -88,7 +88,7 @@ describe.skipIf(!hasPostgres)('device-agent gateway drain', () => {
     })
     // The other one has to have heard of it: it is the last one until then.
     await eventually(() => {
-      const { node } = two.gateway.parts
+      const node = nodeIn(two.gateway)
       expect(node?.cluster.nodes.find(id ?? '')?.standing).toBe('serving')
     })
     // Unless somebody says which, it is the one that is asked.

@@ -4,7 +4,7 @@ import { Writable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type ForgetOptions, forget } from '../../../src/cli/site/forget.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import type { RunningGateway } from '../../helpers/running-gateway.ts'
@@ -45,7 +45,7 @@ describe.skipIf(!hasPostgres)('device-agent gateway forget', () => {
     const cluster = GatewayCluster.open(await postgres.database())
     const one = await cluster.start({ apiListen: API })
     const two = await cluster.start({ authtoken: one.authtoken })
-    const [own, id] = [one, two].map(({ gateway }) => gateway.parts.node?.nodeId ?? '')
+    const [own, id] = [one, two].map(({ gateway }) => nodeIn(gateway)?.nodeId ?? '')
     const { run, call } = await commandAt(one)
     await expect(run(own ?? '')).rejects.toThrow('ERR_NGROK_844')
     await expect(run('nobody')).rejects.toThrow('has no gateway nobody.')

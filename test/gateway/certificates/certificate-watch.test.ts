@@ -28,6 +28,7 @@ async function watched() {
     log,
   })
   watch.start()
+  watch.reclaim()
   onTestFinished(() => watch.stop())
   const told = () => events.after(0, 100)
   const look = (times = 1) => clock.advance(times * LOOK_MS)
@@ -137,7 +138,7 @@ describe('a watch on certificates', () => {
     watch.stop()
     const watches = [0, 1].map(() => {
       const statusOf = () => state.status
-      const options = { ...stores, statusOf, ownEndsAt: () => undefined, isOneOfSeveral: true }
+      const options = { ...stores, statusOf, ownEndsAt: () => undefined }
       const one = new CertificateWatch(options)
       one.start()
       onTestFinished(() => one.stop())

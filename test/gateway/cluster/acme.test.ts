@@ -17,7 +17,7 @@ import { captureLog } from '../../helpers/captured-log.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { startDnsServer } from '../../helpers/dns-server.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { PausableClock } from '../../helpers/pausable-clock.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { type RunningGateway, startGateway } from '../../helpers/running-gateway.ts'
@@ -35,7 +35,7 @@ interface Node {
   readonly clock: PausableClock
 }
 
-const idOf = ({ at }: Node) => at.gateway.parts.node?.nodeId
+const idOf = ({ at }: Node) => nodeIn(at.gateway)?.nodeId
 const dnsOf = ({ at }: Node) => formatListenAddress(at.addresses.dns ?? ANY_PORT)
 const servedBy = ({ at }: Node) => at.gateway.parts.certificates.domains.served('cam.shop.test')
 const fingerprint = (served: { readonly certPem: string } | undefined) =>

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { deviceMetadata, forward, startDeviceService, visit } from '../../helpers/device-sdk.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { connectSdk, type RunningGateway } from '../../helpers/running-gateway.ts'
@@ -12,7 +12,7 @@ const API = { host: '127.0.0.1', port: 0 }
 const HOST = 'cam.site.test'
 const LEASE_MS = 6_000
 
-const nodeOf = ({ gateway }: RunningGateway) => gateway.parts.node
+const nodeOf = ({ gateway }: RunningGateway) => nodeIn(gateway)
 
 describe.skipIf(!hasPostgres)('a gateway that is started while PostgreSQL is away', () => {
   it('lets nobody in before it can ask who was forgotten', async () => {

@@ -8,7 +8,7 @@ import { FAST_TIMINGS, specOf } from '../../helpers/agent-in-folder.ts'
 import { agentOnGateway } from '../../helpers/agent-on-gateway.ts'
 import { startEchoUpstream } from '../../helpers/echo-upstream.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { publicRequest } from '../../helpers/public-request.ts'
@@ -101,16 +101,20 @@ describe.skipIf(!hasPostgres)('a gateway of several that is to end', () => {
     )
     const homeOf = (host: string) =>
       [one, two].find(({ gateway: { parts } }) =>
-        [...parts.registry.all()].some((it) => it.host === host && parts.node?.names.isHome(it)),
+        [...parts.registry.all()].some(
+          (it) => it.host === host && nodeIn({ parts })?.names.isHome(it),
+        ),
       )
     const routesOf = (host: string) =>
-      [one, two].map(({ gateway: { parts } }) => parts.node?.routes.match(host, 'http')?.type)
+      [one, two].map(
+        ({ gateway: { parts } }) => nodeIn({ parts })?.routes.match(host, 'http')?.type,
+      )
     for (const host of ['cam.site.test', 'few.site.test', 'cloud.site.test']) {
       await eventually(() => expect(routesOf(host)).toContain('remote'))
     }
     const { call } = await managed(two)
     const { gateway } = one
-    const id = gateway.parts.node?.nodeId
+    const id = nodeIn(gateway)?.nodeId
     for (const host of ['few.site.test', 'cloud.site.test']) {
       for (const at of [one, two]) expect((await visit(at, host)).status).toBe(200)
     }
@@ -182,7 +186,7 @@ describe.skipIf(!hasPostgres)('a gateway of several that is to end', () => {
     await one.gateway.stop()
     expect(await finish()).toEqual([200])
     const { call } = await managed(two)
-    const gone = one.gateway.parts.node?.nodeId
+    const gone = nodeIn(one.gateway)?.nodeId
     await eventually(async () => {
       expect((await call('GET', `/nodes/${gone}`)).body).toMatchObject({
         ...{ state: 'gone', agents: null, is_reached: false },
@@ -194,7 +198,7 @@ describe.skipIf(!hasPostgres)('a gateway of several that is to end', () => {
       body: { error_code: 'ERR_NGROK_842' },
     })
     // It is the last one.
-    const last = two.gateway.parts.node?.nodeId
+    const last = nodeIn(two.gateway)?.nodeId
     expect(await call('POST', `/nodes/${last}/drain`)).toMatchObject({
       status: 409,
       body: { error_code: 'ERR_NGROK_841' },
@@ -204,12 +208,12 @@ describe.skipIf(!hasPostgres)('a gateway of several that is to end', () => {
   it('goes on serving when those that were to take over are gone', async () => {
     await start()
     const { gateway } = one
-    const id = gateway.parts.node?.nodeId
+    const id = nodeIn(gateway)?.nodeId
     const { call } = await managed(one)
     // It says that it begins another session, and does not.
     const metadata = JSON.stringify({ device_id: 'cam', instance: 'process-1' })
     await connectSdk(one, { metadata, onRestart: () => {} })
-    await eventually(() => expect(gateway.parts.node?.cluster.nodes.all()).toHaveLength(2))
+    await eventually(() => expect(nodeIn(gateway)?.cluster.nodes.all()).toHaveLength(2))
     expect(await call('POST', `/nodes/${id}/drain`)).toMatchObject({ status: 200 })
     await expect(connectSdk(one)).rejects.toThrow()
     expect((await fetch(`http://127.0.0.1:${one.addresses.api?.port}/readyz`)).status).toBe(503)

@@ -11,7 +11,7 @@ import {
   visit as visitSdk,
 } from '../../helpers/device-sdk.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { PausableClock } from '../../helpers/pausable-clock.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { bind, connectSdk, type RunningGateway, sdkCode } from '../../helpers/running-gateway.ts'
@@ -69,7 +69,7 @@ function keepVisiting(gateways: readonly RunningGateway[], host = HOST) {
 const readiness = async ({ addresses: { api } }: RunningGateway) =>
   (await fetch(`http://127.0.0.1:${api?.port}/readyz`)).status
 const partsOf = ({ gateway }: { gateway: Gateway }) => gateway.parts
-const leaseOf = (at: RunningGateway) => partsOf(at).node?.cluster.lease.state
+const leaseOf = (at: RunningGateway) => nodeIn(at.gateway)?.cluster.lease.state
 const endpointAt = (at: RunningGateway) =>
   [...partsOf(at).registry.all()].find(({ host }) => host === HOST)?.id
 
@@ -168,7 +168,9 @@ describe.skipIf(!hasPostgres)('two gateways of a site', () => {
     }
     const claimed = `SELECT node FROM claims WHERE host = '${HOST}'`
     await eventually(async () => {
-      expect(await postgres.query(claimed, database)).toEqual([{ node: partsOf(one).node?.nodeId }])
+      expect(await postgres.query(claimed, database)).toEqual([
+        { node: nodeIn(one.gateway)?.nodeId },
+      ])
     })
     // Once it is claimed again nobody else gets it; whoever asks sooner would.
     expect(await sdkCode(bind(await connectSdk(two), HOST))).toBe('ERR_NGROK_334')
@@ -182,14 +184,14 @@ describe.skipIf(!hasPostgres)('two gateways of a site', () => {
     const { ways } = await start(6_000, { clock })
     await serve(await connectSdk(one, { metadata: deviceMetadata('process') }), 'before')
     await areServed('before')
-    const nodeId = partsOf(one).node?.nodeId ?? ''
+    const nodeId = nodeIn(one.gateway)?.nodeId ?? ''
     clock.pause()
     ways[0].freeze()
     // As one that has not heard from it for a lease.
-    await eventually(() => expect(partsOf(two).node?.isThere(nodeId)).toBe(false))
+    await eventually(() => expect(two.gateway.parts.others.find(nodeId)?.standing).toBe('lost'))
     await serve(await connectSdk(two, { metadata: deviceMetadata('process') }), 'after')
     const waiting = visit(one)
-    await eventually(() => expect(partsOf(one).node?.routes.waiting).toBe(1))
+    await eventually(() => expect(nodeIn(one.gateway)?.routes.waiting).toBe(1))
     clock.resume()
     ways[0].thaw()
     expect(await waiting).toMatchObject({ status: 200, text: 'after' })
@@ -210,9 +212,9 @@ describe.skipIf(!hasPostgres)('two gateways of a site', () => {
     await areServed('cam')
     for (const { way } of places) way.blackHole('both')
     const refused = sdkCode(bind(await connectSdk(two), HOST))
-    const { node } = partsOf(two)
+    const node = nodeIn(two.gateway)
     await eventually(() => {
-      expect(node?.links.find(partsOf(one).node?.nodeId ?? '')?.session).toBeUndefined()
+      expect(node?.links.find(nodeIn(one.gateway)?.nodeId ?? '')?.session).toBeUndefined()
     })
     const waiting = visit(two)
     await eventually(() => expect(node?.routes.waiting).toBe(1))

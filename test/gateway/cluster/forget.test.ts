@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { PostgresSession } from '../../../src/gateway/cluster/postgres/postgres-session.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { bind, connectSdk } from '../../helpers/running-gateway.ts'
@@ -26,7 +26,7 @@ describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () =
     const proxy = await ChaosProxy.start(address)
     const cluster = GatewayCluster.open(address, LEASE_MS)
     const one = await cluster.start({ apiListen: API })
-    const own = one.gateway.parts.node?.nodeId ?? ''
+    const own = nodeIn(one.gateway)?.nodeId ?? ''
     const dataDir = temporaryFolder()
     // Whom the other one reaches by a proxy.
     const peer = { host: '127.0.0.2', port: lastingAddress().port }
@@ -37,11 +37,11 @@ describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () =
       peer: { listen: peer, address: way.address },
       onRestartNeeded: (reason) => restarts.push(reason),
     })
-    const id = two.gateway.parts.node?.nodeId ?? ''
+    const id = nodeIn(two.gateway)?.nodeId ?? ''
     const { call } = await managed(one)
     await bind(await connectSdk(two), 'cam.site.test')
-    const home = () => one.gateway.parts.node?.routes.match('cam.site.test', 'http')?.type
-    const linkToOne = () => two.gateway.parts.node?.links.find(own)
+    const home = () => nodeIn(one.gateway)?.routes.match('cam.site.test', 'http')?.type
+    const linkToOne = () => nodeIn(two.gateway)?.links.find(own)
     await eventually(() => {
       expect(home()).toBe('remote')
       expect(linkToOne()?.state.name).toBe('up')
@@ -108,11 +108,11 @@ describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () =
     )
     expect(readFileSync(join(dataDir, 'node.json'), 'utf8')).toBe(identity)
     const again = await cluster.start(back)
-    const next = again.gateway.parts.node?.nodeId
+    const next = nodeIn(again.gateway)?.nodeId
     expect(next).not.toBe(id)
     expect(readFileSync(join(dataDir, 'node.json.forgotten'), 'utf8')).toBe(identity)
     await eventually(() => {
-      expect(again.gateway.parts.node?.links.find(own)?.state.name).toBe('up')
+      expect(nodeIn(again.gateway)?.links.find(own)?.state.name).toBe('up')
     })
     await eventually(async () => {
       expect((await call('GET', `/nodes/${next}`)).body).toMatchObject({ state: 'live' })

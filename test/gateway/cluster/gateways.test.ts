@@ -4,7 +4,7 @@ import { carriesTraffic, startedOnGateway } from '../../helpers/agent-on-gateway
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { startEchoUpstream } from '../../helpers/echo-upstream.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { PausableClock } from '../../helpers/pausable-clock.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { type PublicResponse, publicRequest } from '../../helpers/public-request.ts'
@@ -32,7 +32,7 @@ async function readyAt({ addresses }: RunningGateway) {
   return [response.status, body] as const
 }
 
-const leaseOf = ({ gateway }: RunningGateway) => gateway.parts.node?.cluster.lease
+const leaseOf = ({ gateway }: RunningGateway) => nodeIn(gateway)?.cluster.lease
 
 /** A device at a gateway, which serves a host. */
 async function serve(at: RunningGateway, host: string, name: string, options: SdkOptions = {}) {
@@ -79,7 +79,7 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
     cluster = GatewayCluster.open(await postgres.database(), 3_000)
     one = await cluster.start()
     two = await cluster.start({ authtoken: one.authtoken })
-    const [own, other] = [one.gateway.parts.node, two.gateway.parts.node]
+    const [own, other] = [nodeIn(one.gateway), nodeIn(two.gateway)]
     const isFirm = () => own?.questions.ask(other?.nodeId ?? '', 'lease')
     await eventually(async () => expect(await isFirm()).toEqual({ is_firm: true }))
     await other?.drain.start()
@@ -200,7 +200,7 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
       })
     }
     await eventually(() => {
-      expect(two.gateway.parts.node?.routes.match('few.site.test', 'http')?.type).toBe('remote')
+      expect(nodeIn(two.gateway)?.routes.match('few.site.test', 'http')?.type).toBe('remote')
     })
     const statuses: number[] = []
     for (const node of [two, one, two, one, two]) {
@@ -210,9 +210,10 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
     const taken = await connectSdk(two)
     expect(await sdkCode(bind(taken, 'few.site.test'))).toBe('ERR_NGROK_334')
     // Its home is to end: another one takes it up, and goes on with what it has counted.
-    await one.gateway.parts.node?.drain.start()
+    await nodeIn(one.gateway)?.drain.start()
     await eventually(() => {
-      const { registry, node } = two.gateway.parts
+      const { registry } = two.gateway.parts
+      const node = nodeIn(two.gateway)
       const few = [...registry.all()].find(({ host }) => host === 'few.site.test')
       expect(few && node?.names.isHome(few)).toBe(true)
     })
@@ -237,12 +238,12 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
     clock.pause()
     proxy.freeze()
     await eventually(() => {
-      expect(two.gateway.parts.node?.routes.match(host, 'http')?.type).toBe('cloud')
+      expect(nodeIn(two.gateway)?.routes.match(host, 'http')?.type).toBe('cloud')
     })
     // It goes on there, for that one answers other nodes still, and is used up.
     expect(await visitTwice(two)).toEqual([200, 429])
     const waiting = visit(one, host)
-    await eventually(() => expect(one.gateway.parts.node?.routes.waiting).toBe(1))
+    await eventually(() => expect(nodeIn(one.gateway)?.routes.waiting).toBe(1))
     proxy.thaw()
     clock.resume()
     expect((await waiting).status).toBe(429)
@@ -259,13 +260,14 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
       { type: 'custom-response', config: { status_code: 200, body: 'cloud' } },
     ]
     const trafficPolicy = JSON.stringify({ on_http_request: [{ actions }] })
-    const { cloudEndpoints, node } = home.gateway.parts
+    const { cloudEndpoints } = home.gateway.parts
+    const node = nodeIn(home.gateway)
     for (let n = 0; ; n += 1) {
       const host = `few${n}.site.test`
       await cloudEndpoints.create({ url: `https://${host}`, trafficPolicy }, { isGranted: true })
       const types: (string | undefined)[] = []
       await eventually(() => {
-        const nodes = [node, two.gateway.parts.node]
+        const nodes = [node, nodeIn(two.gateway)]
         types.splice(0, 2, ...nodes.map((it) => it?.routes.match(host, 'https')?.type))
         expect(types.toSorted()).toEqual(['cloud', 'remote'])
       })

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { connectSdk } from '../../helpers/running-gateway.ts'
 import { somePorts } from '../../helpers/some-ports.ts'
@@ -44,7 +44,7 @@ describe.skipIf(!hasPostgres)('connections that a policy hands on to another gat
       one.gateway.parts.cloudEndpoints.create({ url, trafficPolicy, ownerId }, { isGranted: true })
     const known = (url: string) =>
       eventually(() =>
-        expect(one.gateway.parts.node?.routes.hasInternal(new URL(url), ownerId)).toBe(true),
+        expect(nodeIn(one.gateway)?.routes.hasInternal(new URL(url), ownerId)).toBe(true),
       )
     return { one, two, session, make, known, first }
   }

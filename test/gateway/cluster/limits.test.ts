@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import {
   bind,
@@ -29,7 +29,7 @@ describe.skipIf(!hasPostgres)('the limits of an authtoken at several gateways', 
   /** Waits until a gateway has heard of that many names at the other one. */
   const knows = ({ gateway }: RunningGateway, names: number) =>
     eventually(() => {
-      expect([...(gateway.parts.node?.namesElsewhere() ?? [])]).toHaveLength(names)
+      expect([...(nodeIn(gateway)?.names.elsewhere() ?? [])]).toHaveLength(names)
     })
 
   it('count endpoints at all of them, and let one in for each that goes', async () => {

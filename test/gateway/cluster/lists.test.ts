@@ -3,7 +3,7 @@ import { elsewhere } from '../../../src/gateway/management/common/elsewhere.ts'
 import { ResourceNotFoundError } from '../../../src/gateway/records/service-error.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { bind, connectSdk } from '../../helpers/running-gateway.ts'
@@ -87,7 +87,7 @@ describe.skipIf(!hasPostgres)('lists of several gateways', () => {
     for (const list of LISTS)
       expect((await call('GET', `/${list}`)).body).not.toHaveProperty('missing_nodes')
     proxy.freeze()
-    const missing = [{ id: two.gateway.parts.node?.nodeId, name: expect.any(String) }]
+    const missing = [{ id: nodeIn(two.gateway)?.nodeId, name: expect.any(String) }]
     for (const list of LISTS) {
       const { status, body } = await call('GET', `/${list}`)
       expect([list, status, body.missing_nodes]).toEqual([list, 200, missing])
@@ -114,10 +114,10 @@ describe.skipIf(!hasPostgres)('lists of several gateways', () => {
       body: { error_code: 'ERR_NGROK_804' },
     })
     // It may have gone since it was found.
-    const { nodeId } = two.gateway.parts.node ?? {}
+    const { nodeId } = nodeIn(two.gateway) ?? {}
     const viewer = { ownerId: null, isOwnerOnly: false }
-    const act = elsewhere(one.gateway.parts.node, 'tunnel_sessions')?.act
-    await expect(act?.(String(nodeId), 'ts_gone', 'restart', viewer)).rejects.toThrow(
+    const act = elsewhere(one.gateway.parts.others, 'tunnel_sessions').act
+    await expect(act(String(nodeId), 'ts_gone', 'restart', viewer)).rejects.toThrow(
       ResourceNotFoundError,
     )
   })

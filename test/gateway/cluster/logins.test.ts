@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { forward } from '../../helpers/device-sdk.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { startLoginService, TYPE_1, TYPE_2, TYPE_3 } from '../../helpers/login-service.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { RawClient } from '../../helpers/raw-http.ts'
@@ -25,7 +25,7 @@ describe.skipIf(!hasPostgres)('a login of a visitor at another gateway than the 
     const service = await startLoginService()
     await forward(await connectSdk(one), `http://127.0.0.1:${service.port}`, { domain: HOST })
     await eventually(() => {
-      expect(two.gateway.parts.node?.routes.match(HOST, 'http')?.type).toBe('remote')
+      expect(nodeIn(two.gateway)?.routes.match(HOST, 'http')?.type).toBe('remote')
     })
     const visitor = ({ addresses: { http } }: RunningGateway) =>
       RawClient.connect(http.port, http.host)

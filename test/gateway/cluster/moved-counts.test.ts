@@ -8,7 +8,7 @@ import {
   visit as visitSdk,
 } from '../../helpers/device-sdk.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { connectSdk, type RunningGateway } from '../../helpers/running-gateway.ts'
 
@@ -25,7 +25,7 @@ const policyOf = (...more: object[]) => {
 
 const visit = async (at: RunningGateway, host = HOST) =>
   (await visitSdk(at, { host, address: at.addresses.http.host })).status
-const nodeOf = ({ gateway }: RunningGateway) => gateway.parts.node
+const nodeOf = ({ gateway }: RunningGateway) => nodeIn(gateway)
 
 /** Lets in as many as a limit admits, but for some, at each of these. */
 async function useUp(gateways: readonly RunningGateway[], left: number, host = HOST) {
@@ -113,7 +113,7 @@ describe.skipIf(!hasPostgres)('what a limit has counted', () => {
     await useUp([one, three], 1)
     const stopping = one.gateway.stop()
     const left = { agents: 0, endpoints: 1, requests: 0 }
-    await eventually(() => expect(nodeOf(one)?.load).toEqual(left))
+    await eventually(() => expect(one.gateway.parts.drain.progress?.left).toEqual(left))
     await forward(await connectSdk(two), service, { domain: HOST, policy: policyOf() })
     expect([await visit(two), await visit(three), await visit(two)]).toEqual([200, 429, 429])
     await stopping

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { MovedLimits } from '../../../src/gateway/cluster/moved-limits.ts'
 import { type Claim, claimKey } from '../../../src/gateway/cluster/nodes/claim.ts'
-import { NoAnswerError } from '../../../src/gateway/cluster/questions.ts'
+import { NoAnswerError } from '../../../src/gateway/ports/other-gateways.ts'
 import { RateLimiter } from '../../../src/policy/limit/rate-limiter.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { claimOf } from '../../helpers/cluster-node.ts'

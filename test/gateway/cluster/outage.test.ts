@@ -1,6 +1,6 @@
 import { expect, it, onTestFinished } from 'vitest'
 import { Outage } from '../../../src/gateway/cluster/outage.ts'
-import { NoAnswerError } from '../../../src/gateway/cluster/questions.ts'
+import { NoAnswerError } from '../../../src/gateway/ports/other-gateways.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
 /** A node with others, of which each is firm, is not, or does not answer. */

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AllowEntry, parseAllowEntry } from '../../../src/policy/outbound/outbound-allow.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { bind, connectSdk } from '../../helpers/running-gateway.ts'
 import { startReceiver } from '../../helpers/webhook-receiver.ts'
@@ -20,7 +20,8 @@ describe.skipIf(!hasPostgres)('what a site does once', () => {
     const allow = { outboundAllow: [parseAllowEntry('127.0.0.1') as AllowEntry] }
     const one = await cluster.start(allow)
     const two = await cluster.start({ ...allow, authtoken: one.authtoken })
-    const sending = () => [one, two].filter(({ gateway }) => gateway.parts.node?.isOurs('webhooks'))
+    const sending = () =>
+      [one, two].filter(({ gateway }) => nodeIn(gateway)?.duties.isOurs('webhooks'))
     await eventually(() => expect(sending()).toHaveLength(1))
     const receiver = await startReceiver()
     const { webhooks } = two.gateway.parts
@@ -40,9 +41,9 @@ describe.skipIf(!hasPostgres)('what a site does once', () => {
     }
     await one.gateway.stop()
     await connectSdk(two, { metadata: METADATA })
-    await eventually(() => expect(two.gateway.parts.node?.isOurs('webhooks')).toBe(true))
+    await eventually(() => expect(nodeIn(two.gateway)?.duties.isOurs('webhooks')).toBe(true))
     await eventually(() => {
-      expect(two.gateway.parts.devices.all()[0]?.facts.node).toBe(two.gateway.parts.node?.nodeId)
+      expect(two.gateway.parts.devices.all()[0]?.facts.node).toBe(nodeIn(two.gateway)?.nodeId)
     })
     await two.gateway.parts.issuer.createCredential({ description: 'another', ownerId: null })
     const other = await connectSdk(two, { metadata: METADATA.replace('cam', 'door') })
@@ -70,7 +71,7 @@ describe.skipIf(!hasPostgres)('what a site does once', () => {
     const one = await cluster.start(allow)
     const two = await cluster.start({ ...allow, authtoken: one.authtoken })
     const nodes = [one, two].map(({ gateway }) => gateway.parts)
-    const sending = () => nodes.filter(({ node }) => node?.isOurs('webhooks'))
+    const sending = () => nodes.filter(({ member }) => member.duties.isOurs('webhooks'))
     await eventually(() => expect(sending()).toHaveLength(1))
     const receiver = await startReceiver()
     const [sender] = sending()

@@ -27,6 +27,7 @@ function openSite() {
     }
     const nodes = {
       self,
+      isShared: true,
       isThere: (node: string) => !gone.has(node),
       isOnDuty: () => onDuty.has(self),
     }

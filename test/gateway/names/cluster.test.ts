@@ -4,7 +4,7 @@ import { Secret } from '../../../src/base/secret.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { forward, startDeviceService } from '../../helpers/device-sdk.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
 import { PausableClock } from '../../helpers/pausable-clock.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
@@ -57,7 +57,8 @@ describe.skipIf(!hasPostgres)('the names of accounts at two gateways', () => {
     const lose = async () => {
       freeze()
       await eventually(() => {
-        expect(two.gateway.parts.node?.isThere(one.gateway.parts.node?.nodeId ?? '')).toBe(false)
+        const id = nodeIn(one.gateway)?.nodeId ?? ''
+        expect(two.gateway.parts.others.find(id)?.standing).toBe('lost')
       })
     }
     return { address, cluster, one, two, call, accounts, lose, freeze }
@@ -167,7 +168,7 @@ describe.skipIf(!hasPostgres)('the names of accounts at two gateways', () => {
       await eventually(async () => expect((await visit(two)).text).toBe('a'))
       await one.gateway.stop()
       const b = await agent(two, accounts[1].token)
-      const waitingAt = () => two.gateway.parts.node?.routes.waiting ?? 0
+      const waitingAt = () => nodeIn(two.gateway)?.routes.waiting ?? 0
       const waiting = visit(two, { method: 'POST', body: 'password' })
       await eventually(() => expect(waitingAt()).toBe(1))
       expect(await bindAll(b)).toEqual(REFUSED)

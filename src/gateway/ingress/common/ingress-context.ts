@@ -2,9 +2,9 @@ import type { Clock } from '../../../base/clock.ts'
 import type { Logger } from '../../../base/logger.ts'
 import type { TrustedProxies } from '../../../base/net/trusted-proxies.ts'
 import type { AddressTables } from '../../../policy/exchange/address-tables.ts'
-import type { PeerLinks } from '../../cluster/peers/peer-links.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { OwnRoutes, Routes } from '../../endpoints/routes.ts'
+import type { VisitorLinks } from '../../ports/membership.ts'
 import type { BufferAccount } from '../../streams/buffer-account.ts'
 import type { PieceShares } from '../syntax/piece-shares.ts'
 import type { AskSeal } from './ask-seal.ts'
@@ -19,7 +19,7 @@ export interface IngressContext {
   /** For whoever is to be served here, or not at all: those who come by another node. */
   readonly ownRoutes: OwnRoutes
   /** The ways to other nodes. */
-  readonly peers?: Pick<PeerLinks, 'find'> | undefined
+  readonly peers?: VisitorLinks | undefined
   readonly log: Logger
   readonly clock: Clock
   readonly limits: IngressLimits

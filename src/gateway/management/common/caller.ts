@@ -14,7 +14,7 @@ import {
 } from '../../../http/caller.ts'
 
 import type { Authority } from '../../access/authority.ts'
-import type { ClusterNode } from '../../cluster/cluster-node.ts'
+import type { OtherGateways } from '../../ports/other-gateways.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 
@@ -24,8 +24,7 @@ const BEARER = /^Bearer +(\S+) *$/i
 
 export interface ApiKeyAuthDeps {
   readonly authority: Authority
-  /** Undefined where there is one gateway. */
-  readonly node?: ClusterNode | undefined
+  readonly others: OtherGateways
   readonly log: Logger
   readonly clock: Clock
 }
@@ -34,9 +33,9 @@ export interface ApiKeyAuthDeps {
  * Lets requests with a valid API key pass, for each key 300 at once and then 80 a second. Throws ServiceError 200, 202,
  * 203, 206, 208 or 636, and AppError `unauthenticated` or `too-many-requests`.
  */
-export function apiKeyAuth({ authority, node, log, clock }: ApiKeyAuthDeps): RequestHandler {
+export function apiKeyAuth({ authority, others, log, clock }: ApiKeyAuthDeps): RequestHandler {
   const requests = new TokenBuckets({ ...REQUESTS, clock })
-  const failures = new FailureLimiter(clock, () => node?.gateways ?? 1)
+  const failures = new FailureLimiter(clock, () => others.count)
   return (request, response, next) => {
     const apiKey = authenticate(request)
     const waitMs = requests.take(apiKey.id)

@@ -1,6 +1,5 @@
 import * as z from 'zod'
-import type { ClusterNode } from '../../cluster/cluster-node.ts'
-import { NoAnswerError } from '../../cluster/questions.ts'
+import { NoAnswerError, type OtherGateways } from '../../ports/other-gateways.ts'
 import { ResourceNotFoundError, ServiceError } from '../../records/service-error.ts'
 import type { Viewer } from './caller.ts'
 import type { Elsewhere, MissingNode } from './resource-lists.ts'
@@ -46,7 +45,7 @@ export const viewerOf = ({ owner_id: ownerId, is_owner_only: isOwnerOnly }: Wire
 
 /** Asks all other nodes at once. Throws the ServiceError that one of them refuses with. */
 export async function askOthers<T>(
-  node: ClusterNode,
+  gateways: OtherGateways,
   ask: string,
   of: object,
   schema: z.ZodType<T>,
@@ -54,12 +53,12 @@ export async function askOthers<T>(
   readonly answers: readonly { readonly nodeId: string; readonly said: T }[]
   readonly missing: readonly MissingNode[]
 }> {
-  const others = node.cluster.nodes.all().filter(({ id }) => id !== node.nodeId && node.serves(id))
+  const others = gateways.all().filter(({ isSelf, serves }) => !isSelf && serves)
   const missing: MissingNode[] = []
   const answers = await Promise.all(
-    others.map(async ({ id, facts: { name } }) => {
+    others.map(async ({ id, name }) => {
       try {
-        return [{ nodeId: id, said: schema.parse(await node.questions.ask(id, ask, of)) }]
+        return [{ nodeId: id, said: schema.parse(await gateways.ask(id, ask, of)) }]
       } catch (error) {
         if (error instanceof ServiceError) throw error
         missing.push({ id, name })
@@ -70,11 +69,10 @@ export async function askOthers<T>(
   return { answers: answers.flat(), missing }
 }
 
-/** What the other nodes of the site have of a resource; undefined where there are none. */
-export function elsewhere(node: ClusterNode | undefined, path: string): Elsewhere | undefined {
-  if (!node) return undefined
+/** What the other gateways have of a resource. */
+export function elsewhere(others: OtherGateways, path: string): Elsewhere {
   const askAll = <T>(ask: string, of: object, schema: z.ZodType<T>) =>
-    askOthers(node, ask, of, schema)
+    askOthers(others, ask, of, schema)
   return {
     page: async ({ limit, beforeId, filter }, { viewer, baseUrl }) => {
       const of = { path, limit, before_id: beforeId, filter, base_url: baseUrl, ...wireOf(viewer) }
@@ -95,7 +93,7 @@ export function elsewhere(node: ClusterNode | undefined, path: string): Elsewher
     act: async (nodeId, id, action, viewer) => {
       try {
         const of = { path, id, action, ...wireOf(viewer) }
-        const acted = ActedSchema.parse(await node.questions.ask(nodeId, ACT, of))
+        const acted = ActedSchema.parse(await others.ask(nodeId, ACT, of))
         if (!acted.is_found) throw new ResourceNotFoundError()
       } catch (error) {
         if (!(error instanceof NoAnswerError)) throw error

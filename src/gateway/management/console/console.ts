@@ -60,10 +60,8 @@ export const LIVE_PATHS: ReadonlySet<string> = new Set([
   '/console/api/cloud_endpoints',
 ])
 
-export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
+export type ConsoleDeps = SessionRoutesDeps &
   DeviceRoutesDeps & {
-    readonly database: Pick<Database, 'change'>
-    readonly consoleSessionStore: ConsoleSessionStore
     readonly lists: ResourceLists
     readonly noteChange: RequestHandler
   }
@@ -108,13 +106,8 @@ export function siteSessions({
  * it. Stands behind the host guard, and before whatever asks for an API key.
  */
 export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHandler[]): Router {
-  const { node, database, consoleSessionStore: store, clock } = deps
-  const consoleSessions = node
-    ? siteSessions({ database, store, signal: node.stopping, clock })
-    : new BrowserSessions(clock)
-  const withSessions = { ...deps, consoleSessions }
   // The version header makes a cross-origin request one that browsers ask about first.
-  const api = Router().use(sessionAuth(withSessions), versionHeader)
+  const api = Router().use(sessionAuth(deps), versionHeader)
   const live = [deviceRoutes(deps), resourceRoutes(cloudEndpoints(deps), deps.lists)]
   // A QR code is asked for by POST, and changes nothing.
   api.use(qrCodeRoutes(), deps.noteChange, keyScopeGuard, live, ...resources)
@@ -123,12 +116,7 @@ export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHand
     if (request.get('accept')?.includes('text/html')) response.redirect('/console/')
     else next()
   })
-  router.use(
-    '/console',
-    ownPagesOnly('the console'),
-    sessionRoutes(withSessions),
-    ...pageAssets('console'),
-  )
+  router.use('/console', ownPagesOnly('the console'), sessionRoutes(deps), ...pageAssets('console'))
   router.use('/console/api', api)
   router.use('/console', noSuchRoute)
   return router

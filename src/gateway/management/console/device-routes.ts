@@ -58,12 +58,12 @@ const DetailsSchema = z.object({ details: z.looseObject({ id: z.string() }).null
 
 /** Lets the other nodes of the site ask for the devices that are connected to this one. */
 export function answerDevices(deps: DeviceRoutesDeps): void {
-  const { node, devices } = deps
-  node?.questions.on(ROWS, () => {
+  const { others, devices } = deps
+  others.on(ROWS, () => {
     const here = devices.all().filter((device) => devices.sessionsOf(device).length > 0)
     return { rows: here.slice(0, MOST_ROWS).map((device) => viewRow(device, deps)) }
   })
-  node?.questions.on(DETAILS, (message) => {
+  others.on(DETAILS, (message) => {
     const { id, base_url: baseUrl } = DetailsQuestion.parse(message)
     const device = devices.get(id)
     if (!device || devices.sessionsOf(device).length === 0) return { details: null }
@@ -73,21 +73,22 @@ export function answerDevices(deps: DeviceRoutesDeps): void {
 }
 
 /** By id, as the nodes see them that they are connected to. */
-async function rowsElsewhere({ node }: DeviceRoutesDeps) {
-  if (!node) return { live: new Map<string, object>(), missing: [] }
-  const { answers, missing } = await askOthers(node, ROWS, {}, RowsSchema)
+async function rowsElsewhere({ others }: DeviceRoutesDeps) {
+  const { answers, missing } = await askOthers(others, ROWS, {}, RowsSchema)
   return {
-    live: new Map(answers.flatMap(({ said }) => said.rows.map((row) => [row.id, row]))),
+    live: new Map<string, object>(
+      answers.flatMap(({ said }) => said.rows.map((row) => [row.id, row])),
+    ),
     missing,
   }
 }
 
 /** As the node sees it that it is connected to; undefined when it is this one, or does not answer. */
 async function detailsElsewhere({ id, facts }: Device, baseUrl: string, deps: DeviceRoutesDeps) {
-  const { node } = deps
-  if (!node || facts.node === undefined || facts.node === node.nodeId) return undefined
+  const { others } = deps
+  if (facts.node === undefined || facts.node === others.self) return undefined
   try {
-    const said = await node.questions.ask(facts.node, DETAILS, { id, base_url: baseUrl })
+    const said = await others.ask(facts.node, DETAILS, { id, base_url: baseUrl })
     return DetailsSchema.parse(said).details ?? undefined
   } catch {
     return undefined

@@ -11,7 +11,7 @@ import { type BrowserSessions, SessionCookie } from '../../../http/pages/browser
 
 import { type AuditTrail, OK } from '../../../store/audit-trail.ts'
 import type { Authority } from '../../access/authority.ts'
-import type { ClusterNode } from '../../cluster/cluster-node.ts'
+import type { OtherGateways } from '../../ports/other-gateways.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { actorFrom, setCaller } from '../common/caller.ts'
@@ -89,15 +89,14 @@ const SessionCreate = z.strictObject({ api_key: z.string() })
 
 export interface SessionRoutesDeps extends SessionAuthDeps {
   readonly trail: AuditTrail
-  /** Undefined where there is one gateway. */
-  readonly node?: ClusterNode | undefined
+  readonly others: OtherGateways
   readonly log: Logger
 }
 
 /** `/session`: who is signed in, signing in with an API key, signing out. */
 export function sessionRoutes(deps: SessionRoutesDeps): Router {
-  const { authority, clock, consoleSessions, log, node, trail } = deps
-  const gateways = () => node?.gateways ?? 1
+  const { authority, clock, consoleSessions, log, others, trail } = deps
+  const gateways = () => others.count
   const failures = new FailureLimiter(clock, gateways)
   const strangeEnds = new FailureLimiter(clock, gateways)
   const router = Router()
@@ -121,7 +120,8 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     const id = sessionCookie.read(request)
     sessionCookie.clear(request, response)
     // PostgreSQL is asked for one that nobody here knows: strangers may not do that all day.
-    if (node && !apiKey && id !== '') requireFew(strangeEnds, request, () => TOO_MANY_ENDED)
+    if (consoleSessions.isShared && !apiKey && id !== '')
+      requireFew(strangeEnds, request, () => TOO_MANY_ENDED)
     await consoleSessions.close(id)
     if (apiKey) await note('session.delete', apiKey, request)
     response.status(204).end()

@@ -1,9 +1,9 @@
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
-import type { ClusterNode } from '../../cluster/cluster-node.ts'
 import { MOST_DEVICES, newDevice } from '../../devices/device-journal.ts'
 import type { Devices } from '../../devices/devices.ts'
 import type { ConnectedAgent } from '../../endpoints/endpoint.ts'
+import type { OtherGateways } from '../../ports/other-gateways.ts'
 import type { CredentialStore } from '../../records/credential-store.ts'
 import { type Device, type DeviceStore, GONE_REASONS } from '../../records/device-store.ts'
 import type { IdSource } from '../../records/resource-id.ts'
@@ -84,7 +84,7 @@ export interface DevicesDeps {
   readonly deviceStore: DeviceStore
   readonly credentials: CredentialStore
   readonly ids: IdSource
-  readonly node?: ClusterNode | undefined
+  readonly others: OtherGateways
   readonly clock: Clock
 }
 
@@ -93,7 +93,7 @@ const isConnected = (view: Viewed) => view.tunnel_sessions.length > 0
 
 /** Devices that were made here, or seen. They come online by themselves. */
 export function devices(deps: DevicesDeps): Resource<Device> {
-  const { devices, deviceStore, credentials, ids, node, clock } = deps
+  const { devices, deviceStore, credentials, ids, others, clock } = deps
   const view = (device: Device, baseUrl: string) =>
     viewDevice(device, baseUrl, { ...deps, now: clock.now() })
   return {
@@ -109,7 +109,7 @@ export function devices(deps: DevicesDeps): Resource<Device> {
       return kept && view(kept, baseUrl)
     },
     ownerOf: ({ ownerId }) => ownerId,
-    elsewhere: elsewhere(node, 'devices'),
+    elsewhere: elsewhere(others, 'devices'),
     isEverywhere: () => true,
     // All gateways know it; the one that it is connected to knows how it does.
     combine: (views) => views.find((it) => isConnected(it as Viewed)) ?? views[0],

@@ -3,12 +3,12 @@ import type { LimiterFigures } from '../../../policy/limit/rate-limiter.ts'
 import type { CompiledPolicy } from '../../../policy/policy.ts'
 import { lostNameOf } from '../../access/acl.ts'
 import type { Authority } from '../../access/authority.ts'
-import type { ClusterNode } from '../../cluster/cluster-node.ts'
 import type { CloudEndpointAuthor, CloudEndpoints } from '../../endpoints/cloud-endpoints.ts'
 import { type CloudEndpoint, type Endpoint, endpointFacts } from '../../endpoints/endpoint.ts'
 import { bindingOf } from '../../endpoints/endpoint-host.ts'
 import { isPooled } from '../../endpoints/endpoint-pool.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
+import type { OtherGateways } from '../../ports/other-gateways.ts'
 import { renamedId } from '../../records/resource-id.ts'
 import { ResourceNotFoundError, ServiceError } from '../../records/service-error.ts'
 import { type Caller, ownerFor, refuseOwnerOnly } from '../common/caller.ts'
@@ -104,7 +104,7 @@ export interface EndpointsDeps {
   readonly registry: EndpointRegistry
   readonly authority: Authority
   readonly cloudEndpoints: CloudEndpoints
-  readonly node?: ClusterNode | undefined
+  readonly others: OtherGateways
 }
 
 /** What is online. Agents open and close their endpoints themselves; cloud endpoints are made here. */
@@ -112,7 +112,7 @@ export function endpoints({
   registry,
   authority,
   cloudEndpoints,
-  node,
+  others,
 }: EndpointsDeps): Resource<Endpoint> {
   const placeOf = (endpoint: Endpoint) => {
     const { owners } = authority
@@ -144,7 +144,7 @@ export function endpoints({
       return viewEndpoint(endpoint, baseUrl, { ...placeOf(endpoint), isShared })
     },
     ownerOf: ({ ownerId }) => ownerId,
-    elsewhere: elsewhere(node, 'endpoints'),
+    elsewhere: elsewhere(others, 'endpoints'),
     isEverywhere: ({ type }) => type === 'cloud',
     combine: (views) => combineEndpoints(views as [Viewed, ...Viewed[]]),
     refuseElsewhere: (it) => ofAgent((it as Viewed).url),

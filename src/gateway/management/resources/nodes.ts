@@ -1,25 +1,17 @@
-import { hostname } from 'node:os'
+import process from 'node:process'
 import type { Request, RequestHandler, Response } from 'express'
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { Database } from '../../../store/database.ts'
-import { describeFault } from '../../../store/storage-state.ts'
+import type { NameClaims } from '../../access/name-claims.ts'
 import type { CertificateKeeper } from '../../certificates/certificate-keeper.ts'
 import type { DomainCertificates } from '../../certificates/domain-certificates.ts'
 import { ownCertificateProblem } from '../../certificates/own-certificate.ts'
-import type { ClusterNode } from '../../cluster/cluster-node.ts'
-import type { DrainGivenUp, DrainProgress } from '../../cluster/node-drain.ts'
-import {
-  type FiguresSource,
-  type NodeFigures,
-  NodeFiguresSchema,
-  nodeFigures,
-} from '../../cluster/node-figures.ts'
-import type { Readiness } from '../../cluster/node-readiness.ts'
-import { isThere, type NodeRow } from '../../cluster/nodes/node-facts.ts'
-import { DatabaseError } from '../../cluster/postgres/database-error.ts'
-import { NoAnswerError } from '../../cluster/questions.ts'
+import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
+import type { Drain, DrainGivenUp, DrainLeft, DrainProgress } from '../../ports/drain.ts'
+import type { Membership } from '../../ports/membership.ts'
+import { NoAnswerError, type OtherGateways, type SeenGateway } from '../../ports/other-gateways.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { ownedByGateway } from '../common/caller.ts'
 import { Timestamp, timestamp } from '../common/request.ts'
@@ -33,8 +25,7 @@ export const ReadinessView = z.strictObject({
 })
 
 export interface ReadinessDeps {
-  readonly database: Pick<Database, 'fault'>
-  readonly node?: Pick<ClusterNode, 'readiness'> | undefined
+  readonly member: Pick<Membership, 'readiness'>
   readonly domainCertificates: Pick<DomainCertificates, 'failed'>
   readonly certificates: Pick<CertificateKeeper, 'ownEndsAt'>
   readonly clock: Clock
@@ -46,7 +37,7 @@ export interface ReadinessDeps {
  */
 export function readinessRoute(deps: ReadinessDeps): RequestHandler {
   return (_request: Request, response: Response) => {
-    const now = deps.node?.readiness ?? ofOne(deps.database)
+    const now = deps.member.readiness
     const ready = now.state !== 'away'
     const reasons = [...(now.state === 'ready' ? [] : now.reasons), ...certificateProblems(deps)]
     const view: z.infer<typeof ReadinessView> = {
@@ -69,16 +60,6 @@ function certificateProblems(deps: ReadinessDeps): string[] {
       : [`Certificates that could not be issued: ${failed}. See GET /reserved_domains.`]),
   ]
 }
-
-/** Of a gateway that is the only one. */
-function ofOne({ fault }: Pick<Database, 'fault'>): Readiness {
-  return fault === undefined
-    ? { state: 'ready' }
-    : { state: 'away', reasons: [describeFault(fault)] }
-}
-
-/** The id of a gateway that is the only one. */
-export const ONLY_NODE = `nd_${'0'.repeat(27)}`
 
 const LEFT = { agents: z.number(), endpoints: z.number(), requests: z.number() }
 
@@ -143,8 +124,24 @@ export const NodeView = z.strictObject({
   drain_given_up: z.strictObject({ at: Timestamp, reason: z.string() }).nullable(),
 })
 
-/** A beat every 3 s; one that is missed twice is late. */
-const OVERDUE_MS = 7_000
+const count = z.number().int().min(0)
+
+/** How much there is to do at a node. Sums count from its start. */
+const NodeFiguresSchema = z.object({
+  /** Sessions of agents. */
+  agents: count,
+  /** Endpoints of agents, and cloud endpoints that are at home here. */
+  endpoints: count,
+  requests: count,
+  /** Under way. */
+  requests_active: count,
+  bytes_in: z.number(),
+  bytes_out: z.number(),
+  memory_bytes: z.number(),
+  /** Time of the processor that its process has used. */
+  processor_seconds: z.number(),
+})
+type NodeFigures = z.infer<typeof NodeFiguresSchema>
 
 const DrainSchema = z.object({
   since: z.number(),
@@ -158,17 +155,18 @@ const AnswerSchema = z.object({
   given_up: z.object({ at: z.number(), reason: z.string() }).nullable().default(null),
 })
 
-export interface NodesDeps extends FiguresSource {
-  readonly node?: ClusterNode | undefined
+export interface NodesDeps {
+  readonly registry: EndpointRegistry
+  readonly sessions: { readonly size: number }
+  readonly names: Pick<NameClaims, 'isHome'>
+  readonly others: OtherGateways
+  readonly drain: Drain
   /** Of the audit trail. */
   readonly database: Pick<Database, 'change'>
-  readonly version: string
 }
 
 /** A gateway of the site as it is told of. */
-interface Node {
-  readonly id: string
-  readonly row: NodeRow | undefined
+interface Node extends SeenGateway {
   readonly figures: NodeFigures | undefined
   readonly drain: DrainProgress | undefined
   readonly givenUp: DrainGivenUp | undefined
@@ -178,84 +176,73 @@ const QUESTION = 'node'
 const DRAIN = 'drain'
 
 /** Lets the other nodes ask this one how it is, and to drain. */
-export function answerForNode(
-  deps: FiguresSource & { readonly node?: ClusterNode | undefined },
-): void {
-  const { node } = deps
-  node?.questions.on(QUESTION, () => ({
+export function answerForNode(deps: Omit<NodesDeps, 'database'>): void {
+  const { others, drain } = deps
+  others.on(QUESTION, () => ({
     figures: nodeFigures(deps),
-    drain: node.drain.progress ?? null,
-    given_up: node.drain.givenUp ?? null,
+    drain: drain.progress ?? null,
+    given_up: drain.givenUp ?? null,
   }))
-  node?.questions.on(DRAIN, async (of) => {
+  others.on(DRAIN, async (of) => {
     const { undo } = z.object({ undo: z.boolean() }).parse(of)
-    await (undo ? node.drain.undo() : node.drain.start())
+    await (undo ? drain.undo() : drain.start())
   })
 }
 
 /** The gateways of the site; a gateway that is the only one is one, too. */
 export function nodes(deps: NodesDeps): Resource<Node> {
-  const { node } = deps
-  const look = async (id: string): Promise<Node> => {
-    const row = node?.cluster.nodes.find(id)
-    if (!node || id === node.nodeId) {
-      const { progress, givenUp } = node?.drain ?? {}
-      return { id, row, figures: nodeFigures(deps), drain: progress, givenUp }
+  const { others, drain: own } = deps
+  const look = async (seen: SeenGateway): Promise<Node> => {
+    const { id, isSelf } = seen
+    if (isSelf) {
+      const { progress, givenUp } = own
+      return { ...seen, figures: nodeFigures(deps), drain: progress, givenUp }
     }
-    const nothing = { id, row, figures: undefined, drain: undefined, givenUp: undefined }
-    if (!row || !node.serves(id)) return nothing
+    const nothing = { ...seen, figures: undefined, drain: undefined, givenUp: undefined }
+    if (!seen.serves) return nothing
     try {
-      const said = AnswerSchema.parse(await node.questions.ask(id, QUESTION))
+      const said = AnswerSchema.parse(await others.ask(id, QUESTION))
       const { figures, drain, given_up: givenUp } = said
-      return { id, row, figures, drain: drain ?? undefined, givenUp: givenUp ?? undefined }
+      return { ...seen, figures, drain: drain ?? undefined, givenUp: givenUp ?? undefined }
     } catch (error) {
       if (error instanceof NoAnswerError) return nothing
       throw error
     }
   }
   const drain = (undo: boolean) => async (it: Node, _body: unknown, baseUrl: string) => {
-    if (!node)
-      throw new ServiceError(841, 'This gateway is not part of a cluster. Stop it without a drain.')
-    if (isGone(it, node)) {
-      throw new ServiceError(842, `The gateway ${nameOf(it)} is not running. Start it first.`)
+    const { id, name, isSelf } = it
+    if (!it.serves) {
+      throw new ServiceError(842, `The gateway ${name} is not running. Start it first.`)
     }
-    if (!undo && it.row?.standing === 'lost' && it.id !== node.nodeId) {
+    if (!undo && it.standing === 'lost' && !isSelf) {
       throw new ServiceError(
         843,
-        `The gateway ${nameOf(it)} does not reach PostgreSQL, so its names cannot move to other gateways now.`,
+        `The gateway ${name} does not reach PostgreSQL, so its names cannot move to other gateways now.`,
       )
     }
-    if (it.id === node.nodeId) await (undo ? node.drain.undo() : node.drain.start())
-    else await ask(node, it, undo)
-    return view(await look(it.id), baseUrl)
+    if (isSelf) await (undo ? own.undo() : own.start())
+    else await ask(others, it, undo)
+    return view(await look(others.find(id) ?? it), baseUrl)
   }
   const remove = async (it: Node) => {
-    if (!node || it.id === node.nodeId || (it.row && isThere(it.row))) throw stillThere(it)
-    if (node.links.find(it.id)?.session) throw stillLinked(it)
+    const isThere = it.standing === 'serving' || it.standing === 'draining'
+    if (it.isSelf || isThere) throw stillThere(it)
+    if (it.isLinked) throw stillLinked(it)
     // Gateways are in no records: the trail knows of it before it is done, whatever happens after that.
     await deps.database.change(() => {}, { withoutBackup: true })
-    const outcome = await node.cluster.forget(it.id).catch((cause: unknown) => {
-      if (!(cause instanceof DatabaseError)) throw cause
-      throw new ServiceError(843, 'PostgreSQL does not answer. Try again when it is back.', {
-        cause,
-      })
-    })
-    if (outcome === 'there') throw stillThere(it)
+    if (!(await others.forget(it.id))) throw stillThere(it)
   }
-  const view = (it: Node, baseUrl: string) => viewNode(it, baseUrl, deps)
-  /** This one, too, when it has not been able to look for the others yet. */
-  const all = () => {
-    const own = node?.nodeId ?? ONLY_NODE
-    const seen = node?.cluster.nodes.all().map(({ id }) => id) ?? []
-    return Array.from(new Set([own, ...seen]), (id) => ({ id }))
-  }
+  const view = (it: Node, baseUrl: string) => viewNode(it, baseUrl)
   return {
     path: 'nodes',
     collection: 'nodes',
     prefix: 'nd',
     schema: NodeView,
-    page: (request) => Promise.all(livePage(all(), request).map(({ id }) => look(id))),
-    get: async (id) => (all().some((it) => it.id === id) ? look(id) : undefined),
+    page: (request) => Promise.all(livePage(others.all(), request).map(look)),
+    get: async (id) => {
+      const seen = others.find(id)
+      return seen && look(seen)
+    },
     remove,
     view,
     ownerOf: ownedByGateway,
@@ -263,51 +250,70 @@ export function nodes(deps: NodesDeps): Resource<Node> {
   }
 }
 
-function stillThere(it: Node): ServiceError {
+function stillThere({ name }: Node): ServiceError {
   return new ServiceError(
     844,
-    `The gateway ${nameOf(it)} is still running. Stop it first, or wait until the others mark it as lost.`,
+    `The gateway ${name} is still running. Stop it first, or wait until the others mark it as lost.`,
   )
 }
 
-function stillLinked(it: Node): ServiceError {
+function stillLinked({ name }: Node): ServiceError {
   return new ServiceError(
     844,
-    `The gateway ${nameOf(it)} does not reach PostgreSQL but still serves. Stop it first, or wait until its links to the other gateways close.`,
+    `The gateway ${name} does not reach PostgreSQL but still serves. Stop it first, or wait until its links to the other gateways close.`,
   )
 }
 
-async function ask(node: ClusterNode, it: Node, undo: boolean): Promise<void> {
+async function ask(others: OtherGateways, { id, name }: Node, undo: boolean): Promise<void> {
   try {
-    await node.questions.ask(it.id, DRAIN, { undo })
+    await others.ask(id, DRAIN, { undo })
   } catch (error) {
     if (!(error instanceof NoAnswerError)) throw error
     throw new ServiceError(
       840,
-      `The gateway ${nameOf(it)} does not answer. Try again, or send the request to it directly.`,
+      `The gateway ${name} does not answer. Try again, or send the request to it directly.`,
     )
   }
 }
 
-const nameOf = ({ id, row }: Node) => row?.facts.name ?? id
+/** Those of this node. */
+function nodeFigures({ registry, sessions, names }: Omit<NodesDeps, 'database'>): NodeFigures {
+  const figures = { requests: 0, requests_active: 0, bytes_in: 0, bytes_out: 0 }
+  for (const { requests, active, bytesIn, bytesOut } of registry.totals.byProtocol().values()) {
+    figures.requests += requests
+    figures.requests_active += active
+    figures.bytes_in += bytesIn
+    figures.bytes_out += bytesOut
+  }
+  let endpoints = 0
+  for (const endpoint of registry.all()) {
+    if (endpoint.type === 'agent' || names.isHome(endpoint)) endpoints += 1
+  }
+  const { user, system } = process.cpuUsage()
+  return {
+    agents: sessions.size,
+    endpoints,
+    ...figures,
+    memory_bytes: process.memoryUsage.rss(),
+    processor_seconds: (user + system) / 1_000_000,
+  }
+}
 
-function viewNode(it: Node, baseUrl: string, { node, version }: NodesDeps) {
-  const { id, row, figures, drain, givenUp } = it
-  const startedAt = row?.facts.startedAt ?? performance.timeOrigin
-  const isSelf = id === (node?.nodeId ?? ONLY_NODE)
+function viewNode(it: Node, baseUrl: string) {
+  const { id, figures, drain, givenUp, lease } = it
   const view: z.infer<typeof NodeView> = {
     id,
     uri: `${baseUrl}/nodes/${id}`,
-    name: row?.facts.name ?? hostname(),
-    version: row?.facts.version ?? version,
-    state: stateOf(it, node),
-    since: timestamp(row?.since ?? startedAt),
-    started_at: timestamp(startedAt),
-    is_self: isSelf,
-    peer_address: row ? formatListenAddress(row.facts.peer) : '',
+    name: it.name,
+    version: it.version,
+    state: stateOf(it),
+    since: timestamp(it.since),
+    started_at: timestamp(it.startedAt),
+    is_self: it.isSelf,
+    peer_address: it.address ? formatListenAddress(it.address) : '',
     is_reached: figures !== undefined,
-    latency_ms: latencyOf(node?.links.find(id)?.latencyMs),
-    lease: node ? viewLease(it, isSelf, node.cluster) : null,
+    latency_ms: latencyOf(it.latencyMs),
+    lease: lease && { state: lease.state, epoch: lease.epoch, silent_ms: lease.silentMs },
     ...viewFigures(figures),
     drain: drain
       ? { ...drain, since: timestamp(drain.since), is_done: sum(drain.left) === 0 }
@@ -317,14 +323,10 @@ function viewNode(it: Node, baseUrl: string, { node, version }: NodesDeps) {
   return view
 }
 
-const isGone = ({ id, row }: Node, node: ClusterNode | undefined) =>
-  row !== undefined && !node?.serves(id)
-
 /** As it says itself where it does: others hear of it a moment later. */
-function stateOf(it: Node, node: ClusterNode | undefined): z.infer<typeof NodeView>['state'] {
-  const { row, figures, drain } = it
-  if (isGone(it, node)) return 'gone'
-  const isDraining = figures ? drain !== undefined : row?.standing === 'draining'
+function stateOf({ serves, standing, figures, drain }: Node): z.infer<typeof NodeView>['state'] {
+  if (!serves) return 'gone'
+  const isDraining = figures ? drain !== undefined : standing === 'draining'
   return isDraining ? 'draining' : 'live'
 }
 
@@ -334,29 +336,7 @@ function viewFigures(figures: NodeFigures | undefined) {
   return { agents, endpoints, load }
 }
 
-const sum = ({ agents, endpoints, requests }: DrainProgress['left']) =>
-  agents + endpoints + requests
+const sum = ({ agents, endpoints, requests }: DrainLeft) => agents + endpoints + requests
 
 const latencyOf = (ms: number | undefined) =>
   ms === undefined ? null : Math.round(ms * 1_000) / 1_000
-
-/** Of itself a node knows more than the others: what they see may be old. */
-const OWN_LEASE = {
-  none: 'overdue',
-  held: 'held',
-  overdue: 'overdue',
-  unsure: 'overdue',
-  fenced: 'lost',
-  unfit: 'lost',
-  replaced: 'lost',
-  forgotten: 'lost',
-  left: 'left',
-} as const
-
-function viewLease({ id, row }: Node, isSelf: boolean, { lease, nodes }: ClusterNode['cluster']) {
-  const { standing, epoch = 0 } = row ?? {}
-  const silentMs = Math.round(nodes.silentMsOf(id) ?? 0)
-  const isOver = standing === 'lost' || standing === 'left'
-  const seen = isOver ? standing : silentMs >= OVERDUE_MS ? 'overdue' : 'held'
-  return { state: isSelf ? OWN_LEASE[lease.state] : seen, epoch, silent_ms: silentMs } as const
-}

@@ -1,5 +1,4 @@
 import * as z from 'zod'
-import type { ClusterNode } from '../../cluster/cluster-node.ts'
 import type {
   AgentCommand,
   AgentEndpoint,
@@ -8,6 +7,7 @@ import type {
   RefusedEndpoint,
 } from '../../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
+import type { OtherGateways } from '../../ports/other-gateways.ts'
 import { renamedId } from '../../records/resource-id.ts'
 import { elsewhere } from '../common/elsewhere.ts'
 import { Reference, Timestamp, timestamp } from '../common/request.ts'
@@ -32,11 +32,11 @@ export const TunnelView = z.strictObject({
 
 interface TunnelsDeps {
   readonly registry: EndpointRegistry
-  readonly node?: ClusterNode | undefined
+  readonly others: OtherGateways
 }
 
 /** What agents have open, under the name that endpoints had first: the same KSUID as `tn_`. */
-export function tunnels({ registry, node }: TunnelsDeps): Resource<Tunnel> {
+export function tunnels({ registry, others }: TunnelsDeps): Resource<Tunnel> {
   return {
     path: 'tunnels',
     collection: 'tunnels',
@@ -49,7 +49,7 @@ export function tunnels({ registry, node }: TunnelsDeps): Resource<Tunnel> {
     },
     view: viewTunnel,
     ownerOf: ({ endpoint }) => endpoint.ownerId,
-    elsewhere: elsewhere(node, 'tunnels'),
+    elsewhere: elsewhere(others, 'tunnels'),
   }
 }
 
@@ -122,11 +122,11 @@ export interface ConnectedAgents {
 
 export interface TunnelSessionsDeps {
   readonly sessions: ConnectedAgents
-  readonly node?: ClusterNode | undefined
+  readonly others: OtherGateways
 }
 
 /** The agents that are connected now; what they are told to do is up to them. */
-export function tunnelSessions({ sessions, node }: TunnelSessionsDeps): Resource<ConnectedAgent> {
+export function tunnelSessions({ sessions, others }: TunnelSessionsDeps): Resource<ConnectedAgent> {
   const tell = (command: AgentCommand) => async (agent: ConnectedAgent) => {
     await agent.command(command)
     return undefined
@@ -140,7 +140,7 @@ export function tunnelSessions({ sessions, node }: TunnelSessionsDeps): Resource
     get: (id) => sessions.find(id),
     view: viewSession,
     ownerOf: ({ identity }) => identity.ownerId,
-    elsewhere: elsewhere(node, 'tunnel_sessions'),
+    elsewhere: elsewhere(others, 'tunnel_sessions'),
     actions: { restart: tell('restart'), stop: tell('stop'), update: tell('update') },
   }
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { ONLY_NODE } from '../../../../src/gateway/management/resources/nodes.ts'
+import { ONLY_NODE } from '../../../../src/gateway/ports/other-gateways.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
 
 describe('nodes of a gateway that is the only one', () => {

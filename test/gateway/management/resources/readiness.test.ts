@@ -9,7 +9,7 @@ import { openGatewayStores } from '../../../helpers/gateway-stores.ts'
 import { serveHttp } from '../../../helpers/serve-http.ts'
 
 it('counts certificates that were not issued, and reads no records for anybody who asks', async () => {
-  const { database, domains, registrar, folder, clock } = openGatewayStores(undefined, {
+  const { database, member, domains, registrar, folder, clock } = openGatewayStores(undefined, {
     hasAcme: true,
   })
   await registrar.reserve({ domain: 'own.site.test' })
@@ -25,7 +25,7 @@ it('counts certificates that were not issued, and reads no records for anybody w
   })
   await domainCertificates.refresh()
   const certificates = { ownEndsAt: undefined as number | undefined }
-  const deps = { database, domainCertificates, certificates, clock }
+  const deps = { member, domainCertificates, certificates, clock }
   const app = express().get('/readyz', readinessRoute(deps))
   const { at } = await serveHttp(app)
   // From here on whatever asks it throws.

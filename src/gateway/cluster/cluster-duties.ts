@@ -1,0 +1,75 @@
+import type { Clock } from '../../base/clock.ts'
+import type { AuditTrail } from '../../store/audit-trail.ts'
+import type { Duties, Duty } from '../ports/duties.ts'
+import type { NodeRow } from './nodes/node-facts.ts'
+import { homeFor } from './nodes/rendezvous.ts'
+
+const LOOK_MS = 30_000
+
+/** Divides duties by name among the nodes that serve. */
+export class ClusterDuties implements Duties {
+  readonly #self: string
+  readonly #duties = new Map<string, { readonly duty: Duty; isOurs: boolean }>()
+
+  constructor(self: string) {
+    this.#self = self
+  }
+
+  share(name: string, duty: Duty): void {
+    this.#duties.set(name, { duty, isOurs: false })
+  }
+
+  isOurs(name: string): boolean {
+    return this.#duties.get(name)?.isOurs ?? false
+  }
+
+  /** The nodes are seen otherwise than before; without its lease this one does nothing for all. */
+  divide(nodes: readonly NodeRow[], hasLease: boolean): void {
+    for (const [name, shared] of this.#duties) {
+      const isOurs = hasLease && homeFor(name, nodes) === this.#self
+      if (isOurs === shared.isOurs) continue
+      shared.isOurs = isOurs
+      if (isOurs) shared.duty.reclaim()
+      else void shared.duty.release()
+    }
+  }
+
+  /** This node ends: nothing begins here any more. */
+  clear(): void {
+    this.#duties.clear()
+  }
+}
+
+export interface LeftChangesOptions {
+  readonly trail: Pick<AuditTrail, 'takeOver'>
+  readonly isThere: (nodeId: string) => boolean
+  readonly clock: Clock
+}
+
+/** Changes whose gateway is gone, and has not noted what became of them. */
+export class LeftChanges implements Duty {
+  readonly #options: LeftChangesOptions
+  #looking: AbortController | undefined
+
+  constructor(options: LeftChangesOptions) {
+    this.#options = options
+  }
+
+  reclaim(): void {
+    this.#looking ??= new AbortController()
+    void this.#look(this.#looking.signal)
+  }
+
+  release(): void {
+    this.#looking?.abort('released')
+    this.#looking = undefined
+  }
+
+  async #look(signal: AbortSignal): Promise<void> {
+    const { trail, isThere, clock } = this.#options
+    while (!signal.aborted) {
+      await trail.takeOver((node) => !isThere(node))
+      await clock.sleep(LOOK_MS, signal).catch(() => {})
+    }
+  }
+}

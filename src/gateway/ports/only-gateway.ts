@@ -1,0 +1,53 @@
+import type { Closer } from '../../base/closer.ts'
+import type { Database } from '../../store/database.ts'
+import { describeFault } from '../../store/storage-state.ts'
+import { ALONE } from '../access/name-claims.ts'
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import { openGatewayDatabase } from '../records/gateway-database.ts'
+import { NoDrain } from './drain.ts'
+import { OwnDuties } from './duties.ts'
+import type { Membership, OpenRecords, RecordsOptions } from './membership.ts'
+import { NoOthers } from './other-gateways.ts'
+
+/** The records of a gateway that is the only one. Throws a StartError when a person has to act. */
+export function openOnlyGateway(options: RecordsOptions, closer: Closer): OpenRecords {
+  const { dataDir, version = '' } = options
+  const stores = openGatewayDatabase(dataDir, options)
+  const { database } = stores
+  closer.own('gateway database', database, (it) => it.close())
+  return {
+    stores,
+    orders: undefined,
+    named: (text) => text,
+    join: ({ registry }) => onlyMember({ database, registry, version }),
+  }
+}
+
+/** A gateway that shares its names with no other. */
+export function onlyMember({
+  database,
+  registry,
+  version,
+}: {
+  readonly database: Pick<Database, 'fault'>
+  readonly registry: EndpointRegistry
+  readonly version: string
+}): Membership {
+  return {
+    names: ALONE,
+    routes: registry,
+    ownRoutes: registry,
+    links: { find: () => undefined },
+    others: new NoOthers(version),
+    duties: new OwnDuties(),
+    drain: new NoDrain(),
+    get readiness() {
+      const { fault } = database
+      return fault === undefined
+        ? ({ state: 'ready' } as const)
+        : ({ state: 'away', reasons: [describeFault(fault)] } as const)
+    },
+    start: async () => {},
+    stop: async () => {},
+  }
+}
