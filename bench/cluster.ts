@@ -48,7 +48,7 @@ requirePrograms({ nginx: 'nginx-light', wrk: 'wrk' })
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))
 const [loadBefore = 0] = loadavg()
 const folder = scratchFolder()
-const postgres = await TestPostgres.start()
+const postgres = await TestPostgres.start({ syncs: true })
 const site = await TrialSite.start(folder, postgres, { isDirect: true })
 const [first, second] = site.nodes
 if (!first || !second) throw new Error('there are no gateways')

@@ -57,7 +57,7 @@ async function main({
   const folder = mkdtempSync(join(tmpdir(), 'device-agent-cluster-'))
   process.once('exit', () => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }))
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130))
-  const postgres = await TestPostgres.start()
+  const postgres = await TestPostgres.start({ syncs: true })
   try {
     const { rows, missed } = await runClusterTrial({ folder, postgres, minutes, seed, faults, say })
     for (const line of missed) say(`missed: ${line}`)

@@ -52,28 +52,34 @@ function owner(): { uid?: number; gid?: number } {
   return { uid: id('-u'), gid: id('-g') }
 }
 
+export interface PostgresOptions {
+  readonly tls?: TlsFixture
+  /** Waits for the disk, as in earnest; without it only a crash of the machine would lose anything. */
+  readonly syncs?: boolean
+}
+
 /** The server that the test files of this worker share. */
 let shared: Promise<TestPostgres> | undefined
 
 /**
  * A PostgreSQL of its own in a folder of its own, on a loopback port and on a Unix socket. By TCP it
- * wants a password. What it acknowledges is on disk, but for the shared one.
+ * wants a password. What it acknowledges survives its crash; only with `syncs` that of the machine.
  */
 export class TestPostgres {
   readonly password = new Secret(PASSWORD)
   readonly #folder: string
   readonly #port: number
-  readonly #durable: boolean
+  readonly #isShared: boolean
   readonly #owner = owner()
   /** What `database()` created and `remove()` did not drop yet. */
   readonly #databases = new Set<string>()
   readonly #cleaner: ChildProcess
   #process: ChildProcess | undefined
 
-  private constructor(folder: string, port: number, durable: boolean) {
+  private constructor(folder: string, port: number, isShared: boolean) {
     this.#folder = folder
     this.#port = port
-    this.#durable = durable
+    this.#isShared = isShared
     this.#cleaner = spawn('sh', ['-c', CLEANER, 'sh', folder], {
       detached: true,
       stdio: ['pipe', 'ignore', 'ignore'],
@@ -86,20 +92,20 @@ export class TestPostgres {
    * that stops, crashes or configures its server, or needs roles of its own, takes `start()`.
    */
   static shared(): Promise<TestPostgres> {
-    shared ??= TestPostgres.#open(undefined, false)
+    shared ??= TestPostgres.#open({}, true)
     return shared
   }
 
   /** Has to be stopped with `remove()`. */
-  static start(tls?: TlsFixture): Promise<TestPostgres> {
-    return TestPostgres.#open(tls, true)
+  static start(options: PostgresOptions = {}): Promise<TestPostgres> {
+    return TestPostgres.#open(options, false)
   }
 
-  static async #open(tls: TlsFixture | undefined, durable: boolean): Promise<TestPostgres> {
+  static async #open(options: PostgresOptions, isShared: boolean): Promise<TestPostgres> {
     const folder = mkdtempSync(join(tmpdir(), 'device-agent-postgres-'))
-    const postgres = new TestPostgres(folder, lastingAddress().port, durable)
+    const postgres = new TestPostgres(folder, lastingAddress().port, isShared)
     try {
-      postgres.#initialize(tls)
+      postgres.#initialize(options)
       await postgres.start()
       return postgres
     } catch (error) {
@@ -186,7 +192,7 @@ export class TestPostgres {
 
   /** Ends it and deletes its files. The shared one only drops its databases. */
   async remove(): Promise<void> {
-    if (this.#durable) return this.#delete()
+    if (!this.#isShared) return this.#delete()
     const databases = [...this.#databases]
     this.#databases.clear()
     for (const name of databases) await this.query(`DROP DATABASE ${name} WITH (FORCE)`)
@@ -209,7 +215,7 @@ export class TestPostgres {
     return join(this.#folder, 'data')
   }
 
-  #initialize(tls: TlsFixture | undefined): void {
+  #initialize({ tls, syncs = false }: PostgresOptions): void {
     const passwordFile = join(this.#folder, 'password')
     this.#write(passwordFile, PASSWORD)
     const { uid = -1, gid = -1 } = this.#owner
@@ -224,9 +230,8 @@ export class TestPostgres {
     })
     // No certificate of the tests names the second.
     this.configure("listen_addresses = '127.0.0.1,127.0.0.2'\nshared_buffers = 16MB")
-    this.configure(
-      this.#durable ? 'fsync = on' : 'fsync = off\nfull_page_writes = off\nautovacuum = off',
-    )
+    if (!syncs) this.configure('fsync = off\nfull_page_writes = off')
+    if (this.#isShared) this.configure('synchronous_commit = off\nautovacuum = off')
     if (!tls) return
     this.#write(join(this.#data, 'server.crt'), tls.certPem)
     this.#write(join(this.#data, 'server.key'), tls.keyPem)

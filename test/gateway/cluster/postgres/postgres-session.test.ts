@@ -19,7 +19,7 @@ describe.skipIf(!hasPostgres)('PostgresSession', () => {
   let tls: TlsFixture
   beforeAll(async () => {
     tls = await createTlsFixture()
-    postgres = await TestPostgres.start(tls)
+    postgres = await TestPostgres.start({ tls })
   })
   afterAll(() => postgres?.remove())
 
