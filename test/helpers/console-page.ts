@@ -2,6 +2,7 @@ import type { Page } from 'playwright-core'
 import { expect } from 'vitest'
 import type { Secret } from '../../src/base/secret.ts'
 import { accessibilityFindings, overflow, takePictures } from './chromium.ts'
+import { eventually } from './eventually.ts'
 
 export const PHONE = 360
 export const DESK = 1280
@@ -17,11 +18,19 @@ export async function expectGoodView(page: Page, name: string) {
   }
 }
 
+/** A page gives up an answer after ten seconds, which a busy machine may need: it is opened again then. */
 export async function signIn(page: Page, key: Secret) {
-  await page.goto('/')
-  await page.getByLabel('API key').fill(key.reveal())
-  await page.getByRole('button', { name: 'Sign in' }).click()
-  await page.getByRole('heading', { name: 'Devices', level: 1 }).waitFor()
+  const form = page.getByLabel('API key')
+  const devices = page.getByRole('heading', { name: 'Devices', level: 1 })
+  await eventually(async () => {
+    await page.goto('/')
+    await form.or(devices).waitFor({ timeout: 20_000 })
+    if (await form.isVisible()) {
+      await form.fill(key.reveal())
+      await page.getByRole('button', { name: 'Sign in' }).click()
+    }
+    await devices.waitFor({ timeout: 30_000 })
+  }, 150_000)
 }
 
 export async function goTo(page: Page, view: string) {
