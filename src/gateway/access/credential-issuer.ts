@@ -7,12 +7,11 @@ import type { ApiKey, ApiKeyScope, ApiKeyStore } from '../records/api-key-store.
 import type { BotUser, BotUserStore } from '../records/bot-user-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { createResourceToken, type IdSource } from '../records/resource-id.ts'
-import { checkLength, present, ServiceError } from '../records/service-error.ts'
+import { checkLength, checkTexts, present, ServiceError } from '../records/service-error.ts'
 import { isAclRule } from './acl.ts'
 
 const MAX_NAME = 255
-const MAX_DESCRIPTION = 255
-const MAX_METADATA = 4_096
+const TEXT_CODES = [604, 605] as const
 const MAX_RULES = 100
 
 export interface CredentialIssuerDeps {
@@ -130,7 +129,7 @@ export class CredentialIssuer {
       check()
       checkRules(acl)
       this.#checkOwner(request)
-      checkTexts(credential)
+      checkTexts(credential, TEXT_CODES)
       this.#deps.quotas.check(credential.ownerId, 'credentials')
       this.#deps.credentials.insert(credential)
       return { credential, authtoken: token }
@@ -150,7 +149,7 @@ export class CredentialIssuer {
       check(credential)
       const { description = credential.description, metadata = credential.metadata } = change
       const { acl = credential.acl } = change
-      checkTexts({ description, metadata })
+      checkTexts({ description, metadata }, TEXT_CODES)
       checkRules(acl)
       // What is left of the rules stays as it was given, whoever changes the others.
       const isGiven = (rule: string) =>
@@ -181,7 +180,7 @@ export class CredentialIssuer {
     return this.#change(apiKey.id, () => {
       this.#checkEnd(expiresAt)
       this.#checkOwner(request)
-      checkTexts(apiKey)
+      checkTexts(apiKey, TEXT_CODES)
       this.#deps.quotas.check(apiKey.ownerId, 'keys')
       this.#deps.apiKeys.insert(apiKey)
       return { apiKey, token }
@@ -195,7 +194,7 @@ export class CredentialIssuer {
       const { description = apiKey.description, metadata = apiKey.metadata } = change
       const { name = apiKey.name, scope = apiKey.scope } = change
       const { isOwnerOnly = apiKey.isOwnerOnly, expiresAt = apiKey.expiresAt } = change
-      checkTexts({ description, metadata })
+      checkTexts({ description, metadata }, TEXT_CODES)
       if (expiresAt !== apiKey.expiresAt) this.#checkEnd(expiresAt)
       const updated = { ...apiKey, name, description, metadata, scope, isOwnerOnly, expiresAt }
       apiKeys.replace(updated)
@@ -252,11 +251,6 @@ export class CredentialIssuer {
     if (owner.active || mayBeInactive) return
     throw new ServiceError(636, `The bot user ${ownerId} is inactive.`)
   }
-}
-
-function checkTexts({ description, metadata }: { description: string; metadata: string }): void {
-  checkLength(description, MAX_DESCRIPTION, 604, 'description')
-  checkLength(metadata, MAX_METADATA, 605, 'metadata')
 }
 
 function checkRules(acl: readonly string[]): void {

@@ -4,12 +4,11 @@ import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { OwnedAddress } from '../records/endpoint-protocol.ts'
 import type { ReservedAddr, ReservedAddrStore } from '../records/reserved-addr-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
-import { checkLength, present, ServiceError } from '../records/service-error.ts'
+import { checkTexts, present, ServiceError } from '../records/service-error.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import type { TcpAddresses } from './tcp-addresses.ts'
 
-const MAX_DESCRIPTION = 255
-const MAX_METADATA = 4_096
+const TEXT_CODES = [420, 421] as const
 /** One bot user gets no more of the range: something is left for the others. */
 const OWNER_PART = 4
 
@@ -57,8 +56,8 @@ export class AddrRegistrar {
     const id = ids.next('ra')
     const createdAt = clock.now()
     return this.#change(id, () => {
-      checkTexts({ description, metadata })
-      this.#checkOwner(ownerId)
+      checkTexts({ description, metadata }, TEXT_CODES)
+      this.#deps.botUsers.checkOwner(ownerId)
       this.#checkShare(ownerId, tcpAddresses)
       const addr = request.addr ? tcpAddresses.read(request.addr, 400) : tcpAddresses.drawFree()
       if (store.find(addr)) throw new ServiceError(413, `The address ${addr} is already reserved.`)
@@ -75,9 +74,9 @@ export class AddrRegistrar {
       const reserved = present(store.get(id))
       const { description = reserved.description, metadata = reserved.metadata } = change
       const { ownerId = reserved.ownerId } = change
-      checkTexts({ description, metadata })
+      checkTexts({ description, metadata }, TEXT_CODES)
       if (ownerId !== reserved.ownerId) {
-        this.#checkOwner(ownerId)
+        this.#deps.botUsers.checkOwner(ownerId)
         this.#checkUnused(reserved.addr, ownerId)
       }
       const updated = { ...reserved, description, metadata, ownerId }
@@ -112,11 +111,6 @@ export class AddrRegistrar {
     throw new ServiceError(446, `The address ${addr} is in use by an online endpoint.`)
   }
 
-  #checkOwner(ownerId: string | null): void {
-    if (ownerId === null || this.#deps.botUsers.get(ownerId)) return
-    throw new ServiceError(634, `The owner ${ownerId} is not an existing bot user.`)
-  }
-
   #checkShare(ownerId: string | null, { range }: TcpAddresses): void {
     if (ownerId === null) return
     const most = Math.max(1, Math.floor((range.last - range.first + 1) / OWNER_PART))
@@ -137,9 +131,4 @@ export function watchAddrs(
     const reserved = after ?? before
     if (reserved && before?.ownerId !== after?.ownerId) listener(reserved.addr)
   })
-}
-
-function checkTexts({ description, metadata }: { description: string; metadata: string }): void {
-  checkLength(description, MAX_DESCRIPTION, 420, 'description')
-  checkLength(metadata, MAX_METADATA, 421, 'metadata')
 }

@@ -14,15 +14,12 @@ import { isInternal } from '../records/domain-name.ts'
 import type { EndpointAddress } from '../records/endpoint-protocol.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import type { ItemChange } from '../records/resource-table.ts'
-import { checkLength, ServiceError } from '../records/service-error.ts'
+import { checkTexts, ServiceError } from '../records/service-error.ts'
 import { type CloudEndpoint, EndpointTraffic } from './endpoint.ts'
 import { checkAddressFree, checkBindings, type EndpointUrls } from './endpoint-host.ts'
 import { type EndpointPolicies, type PolicyPlace, problemsText } from './endpoint-policies.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import type { TcpAddresses } from './tcp-addresses.ts'
-
-const MAX_DESCRIPTION = 255
-const MAX_METADATA = 4_096
 
 export interface CloudEndpointsDeps {
   readonly database: Pick<Database, 'change'>
@@ -373,8 +370,7 @@ export class CloudEndpoints {
     // Its domain may have been given up a moment ago.
     this.#checkUse(place, claim)
     checkBindings(bindings, host, 18014)
-    checkLength(description, MAX_DESCRIPTION, 18012, 'description')
-    checkLength(metadata, MAX_METADATA, 18013, 'metadata')
+    checkTexts({ description, metadata }, [18012, 18013])
     if (isShared && !isInternal(host)) {
       throw new ServiceError(18014, 'The field shared is only for hosts below .internal.')
     }

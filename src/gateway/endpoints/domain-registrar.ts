@@ -13,7 +13,7 @@ import type {
   ReservedDomainStore,
 } from '../records/reserved-domain-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
-import { checkLength, present, ServiceError } from '../records/service-error.ts'
+import { checkTexts, present, ServiceError } from '../records/service-error.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 
 const RESERVE_CODES: DomainCodes = {
@@ -48,8 +48,7 @@ const REFUSALS: Readonly<Record<ReservationProblem, { code: number; reason: stri
   },
 }
 const GATEWAY_OWNER: DomainAuthor = { isGranting: true }
-const MAX_DESCRIPTION = 255
-const MAX_METADATA = 4_096
+const TEXT_CODES = [420, 421] as const
 
 export interface DomainRegistrarDeps {
   readonly database: Pick<Database, 'change'>
@@ -121,8 +120,8 @@ export class DomainRegistrar {
       if (store.find(domain)) {
         throw new ServiceError(413, `The domain ${domain} is already reserved.`)
       }
-      checkTexts({ description, metadata })
-      this.#checkOwner(ownerId)
+      checkTexts({ description, metadata }, TEXT_CODES)
+      this.#deps.botUsers.checkOwner(ownerId)
       this.#checkAuthority(authority)
       this.#deps.quotas.check(ownerId, 'domains')
       store.insert(reserved)
@@ -144,10 +143,10 @@ export class DomainRegistrar {
       const { description = domain.description, metadata = domain.metadata } = change
       const { authority = domain.authority, privateKeyType = domain.privateKeyType } = change
       const { ownerId = domain.ownerId } = change
-      checkTexts({ description, metadata })
+      checkTexts({ description, metadata }, TEXT_CODES)
       if (authority !== domain.authority) this.#checkAuthority(authority)
       if (ownerId !== domain.ownerId) {
-        this.#checkOwner(ownerId)
+        this.#deps.botUsers.checkOwner(ownerId)
         this.#deps.quotas.check(ownerId, 'domains')
         this.#checkUnused(domain, (ofWhom) => ofWhom === ownerId)
       }
@@ -194,11 +193,6 @@ export class DomainRegistrar {
     throw new ServiceError(code, `The domain ${reserved.domain} ${reason}`)
   }
 
-  #checkOwner(ownerId: string | null): void {
-    if (ownerId === null || this.#deps.botUsers.get(ownerId)) return
-    throw new ServiceError(634, `The owner ${ownerId} is not an existing bot user.`)
-  }
-
   #checkAuthority(authority: CertificateAuthorityName): void {
     if (authority === 'gateway' || this.#deps.hasAcme) return
     throw new ServiceError(
@@ -221,9 +215,4 @@ export function watchDomains(
       before?.privateKeyType === after?.privateKeyType
     if (domain && !isSame) listener(domain)
   })
-}
-
-function checkTexts({ description, metadata }: { description: string; metadata: string }): void {
-  checkLength(description, MAX_DESCRIPTION, 420, 'description')
-  checkLength(metadata, MAX_METADATA, 421, 'metadata')
 }

@@ -1,6 +1,7 @@
 import type { Database } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
 import { ResourceTable } from './resource-table.ts'
+import { ServiceError } from './service-error.ts'
 
 export const BOT_USER_MIGRATIONS: readonly Migration[] = [
   {
@@ -40,5 +41,11 @@ export class BotUserStore extends ResourceTable<BotUser> {
         createdAt: 'plain',
       },
     })
+  }
+
+  /** Throws ServiceError 634 for an owner that is no bot user; null is the gateway's owner. */
+  checkOwner(ownerId: string | null): void {
+    if (ownerId === null || this.get(ownerId)) return
+    throw new ServiceError(634, `The owner ${ownerId} is not an existing bot user.`)
   }
 }

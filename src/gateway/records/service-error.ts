@@ -28,11 +28,23 @@ export class ResourceNotFoundError extends Error {
   override readonly name = 'ResourceNotFoundError'
 }
 
+const MAX_DESCRIPTION = 255
+const MAX_METADATA = 4_096
+
 /** Throws a ServiceError with `code` when `text` has more than `maxBytes` in UTF-8. */
 export function checkLength(text: string, maxBytes: number, code: number, what: string): void {
   const bytes = Buffer.byteLength(text)
   if (bytes <= maxBytes) return
   throw new ServiceError(code, `The ${what} has ${bytes} bytes; at most ${maxBytes} are allowed.`)
+}
+
+/** Throws a ServiceError with one of the codes when a text that every resource has is too long. */
+export function checkTexts(
+  { description, metadata }: { readonly description: string; readonly metadata: string },
+  [descriptionCode, metadataCode]: readonly [number, number],
+): void {
+  checkLength(description, MAX_DESCRIPTION, descriptionCode, 'description')
+  checkLength(metadata, MAX_METADATA, metadataCode, 'metadata')
 }
 
 /** What a check refuses with; undefined when it does not. */

@@ -18,7 +18,7 @@ const MOST_ENDPOINTS = 100
 const MOST_OLD_SECRETS = 2
 
 export interface WebhooksDeps extends WebhookSenderDeps {
-  readonly botUsers: Pick<BotUserStore, 'get'>
+  readonly botUsers: Pick<BotUserStore, 'checkOwner'>
   readonly quotas: AccountQuotas
   readonly ids: IdSource
 }
@@ -100,9 +100,7 @@ export class Webhooks {
       createdAt: clock.now(),
     }
     const keep = () => {
-      if (ownerId !== null && !botUsers.get(ownerId)) {
-        throw new ServiceError(634, `The owner ${ownerId} is not an existing bot user.`)
-      }
+      botUsers.checkOwner(ownerId)
       checkUrl(settings.url)
       if (ownerId === null && webhookStore.countOf(null) >= MOST_ENDPOINTS) {
         throw new ServiceError(

@@ -137,8 +137,9 @@ export function sees(caller: Viewer, ownerId: string | null): boolean {
 
 /** The owner of what the caller makes; `asked` when it may choose. Throws AppError `forbidden`. */
 export function ownerFor(caller: Caller, asked: string | null | undefined): string | null {
-  if (!caller.isOwnerOnly) return asked ?? null
-  if (asked !== undefined && asked !== caller.ownerId)
+  const ownerId = asked && renamed(asked, 'bot')
+  if (!caller.isOwnerOnly) return ownerId ?? null
+  if (ownerId !== undefined && ownerId !== caller.ownerId)
     throw ownerOnly(caller, 'to resources of its owner')
   return caller.ownerId
 }
@@ -177,4 +178,9 @@ function ownerOnly({ name }: Caller, reason: string): AppError {
   return new AppError('forbidden', `The API key "${name}" is limited ${reason}.`, {
     serviceCode: 'ERR_GATEWAY_KEY_OWNER',
   })
+}
+
+/** The same KSUID under another prefix. */
+export function renamed(id: string, prefix: 'bot' | 'service'): string {
+  return id.replace(/^(bot|service)_/, `${prefix}_`)
 }

@@ -75,11 +75,26 @@ export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
   throw new ServiceError(215, `The field ${field} is not valid: ${issue?.message}.`)
 }
 
+/** Reads the body of a change. Throws ServiceError `code`, too, when it sets none of the `fields`. */
+export function parseChange<T extends object>(
+  schema: z.ZodType<T>,
+  body: unknown,
+  code: number,
+  fields: string,
+): T {
+  const change = parseBody(schema, body)
+  if (Object.keys(change).length > 0) return change
+  throw new ServiceError(code, `The request changes nothing. Set ${fields}.`)
+}
+
 /** Texts that every resource has; their lengths have codes of their own. */
 export const texts = {
   description: z.string().optional(),
   metadata: z.string().optional(),
 }
+
+/** How nearly all items begin in an answer. */
+export const itemFields = { id: z.string(), uri: z.string(), created_at: Timestamp }
 
 /** A reference to another resource. */
 export const Reference = z.strictObject({ id: z.string(), uri: z.string() })

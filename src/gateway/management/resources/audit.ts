@@ -3,7 +3,7 @@ import { ACTOR_KINDS } from '../../../base/audit.ts'
 import { maskedWebhookUrl } from '../../../base/masked-text.ts'
 import type { AuditEntry, AuditTrail } from '../../../store/audit-trail.ts'
 import { ownedByGateway } from '../common/caller.ts'
-import { Timestamp, timestamp } from '../common/request.ts'
+import { itemFields, timestamp } from '../common/request.ts'
 import { type Resource, withoutSecretUrls } from '../common/resource.ts'
 
 const PREFIX = 'au'
@@ -11,9 +11,7 @@ const PREFIX = 'au'
 const DIGITS = 27
 
 export const AuditEntryView = z.strictObject({
-  id: z.string(),
-  uri: z.string(),
-  created_at: Timestamp,
+  ...itemFields,
   who: z.strictObject({
     kind: z.enum(ACTOR_KINDS),
     id: z.string().nullable(),

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import type { CredentialIssuer } from '../../access/credential-issuer.ts'
 import { type AccountQuotas, QUOTA_NAMES, type QuotaName } from '../../records/account-quotas.ts'
 import type { BotUser, BotUserStore } from '../../records/bot-user-store.ts'
-import { refuseOwnerOnly } from '../common/caller.ts'
+import { refuseOwnerOnly, renamed } from '../common/caller.ts'
 import { parseBody, Timestamp, timestamp } from '../common/request.ts'
 import type { Resource } from '../common/resource.ts'
 
@@ -88,9 +88,4 @@ export function botUsers(
       await issuer.deleteBotUser(stored(user))
     },
   }
-}
-
-/** The same KSUID under another prefix. */
-export function renamed(id: string, prefix: 'bot' | 'service'): string {
-  return id.replace(/^(bot|service)_/, `${prefix}_`)
 }

@@ -8,17 +8,20 @@ import { API_KEY_SCOPES, type ApiKey, type ApiKeyStore } from '../../records/api
 import type { Credential, CredentialStore } from '../../records/credential-store.ts'
 import { isInternal } from '../../records/domain-name.ts'
 import type { ReservedAddrStore } from '../../records/reserved-addr-store.ts'
-import { ServiceError } from '../../records/service-error.ts'
 import { type Caller, checkNoMore, ownerFor, refuseOwnerOnly } from '../common/caller.ts'
-import { parseBody, Timestamp, texts, timestamp } from '../common/request.ts'
+import {
+  itemFields,
+  parseBody,
+  parseChange,
+  Timestamp,
+  texts,
+  timestamp,
+} from '../common/request.ts'
 import type { Resource } from '../common/resource.ts'
-import { renamed } from './bot-users.ts'
 
 /** What authtokens and API keys show alike. */
 const tokenFields = {
-  id: z.string(),
-  uri: z.string(),
-  created_at: Timestamp,
+  ...itemFields,
   description: z.string(),
   metadata: z.string(),
   /** Only in the answer to its creation. */
@@ -105,7 +108,7 @@ export function apiKeys({ apiKeys: store, issuer }: ApiKeysDeps): Resource<ApiKe
     ownerOf: ({ ownerId }) => ownerId,
     create: async (body, baseUrl, caller) => {
       const { owner_id, ...settings } = parseBody(ApiKeyCreate, body)
-      const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
+      const ownerId = ownerFor(caller, owner_id)
       const { isOwnerOnly = ownerId !== null || caller.isOwnerOnly, ...request } =
         changeOf(settings)
       checkNoMore(caller, { isOwnerOnly, expiresAt: request.expiresAt ?? null })
@@ -166,12 +169,8 @@ export interface CredentialsDeps {
 }
 
 /** The authtokens of agents. */
-export function credentials({
-  credentials: store,
-  authority,
-  reservedAddrs,
-  issuer,
-}: CredentialsDeps): Resource<Credential> {
+export function credentials(deps: CredentialsDeps): Resource<Credential> {
+  const { credentials: store, authority, issuer } = deps
   const view = (credential: Credential, baseUrl: string, token?: Secret) =>
     ({
       ...viewToken(credential, `${baseUrl}/credentials`, token),
@@ -181,28 +180,6 @@ export function credentials({
   const withoutEffect = (credential: Credential) => {
     const rules = rulesWithoutEffect(credential, authority.owners)
     return rules.length > 0 && { rules_without_effect: rules }
-  }
-
-  const ownerOfAddress = ({ host, port }: NameInRule) =>
-    typeof port === 'number'
-      ? reservedAddrs.find(formatListenAddress({ host, port }))?.ownerId
-      : undefined
-
-  /** Rules are leave: an owner gives it for its own names, what it was given by others may stay. */
-  function checkRules(caller: Caller, rules: readonly string[], given: readonly string[]): void {
-    if (!caller.isOwnerOnly) return
-    for (const rule of rules) {
-      const name = nameInRule(rule)
-      const isOwn =
-        name !== undefined &&
-        !name.isShared &&
-        (isInternal(name.host) ||
-          authority.owners.reservationOf(name.host)?.ownerId === caller.ownerId ||
-          ownerOfAddress(name) === caller.ownerId)
-      if (!isOwn && !given.includes(rule)) {
-        refuseOwnerOnly(caller, `the ACL rule ${rule} is outside its domains`)
-      }
-    }
   }
 
   return {
@@ -220,26 +197,20 @@ export function credentials({
     ownerOf: ({ ownerId }) => ownerId,
     create: async (body, baseUrl, caller) => {
       const { owner_id, ...request } = parseBody(CredentialCreate, body)
-      const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
+      const ownerId = ownerFor(caller, owner_id)
       const { credential, authtoken } = await issuer.createCredential(
         { ...request, ownerId },
-        () => checkRules(caller, request.acl ?? [], []),
+        () => checkRules(deps, caller, request.acl ?? [], []),
         authorOf(caller),
       )
       return view(credential, baseUrl, authtoken)
     },
     update: (credential, body, caller) => {
-      const change = parseBody(CredentialUpdate, body)
-      if (Object.keys(change).length === 0) {
-        throw new ServiceError(
-          606,
-          'The request changes nothing. Set description, metadata or acl.',
-        )
-      }
+      const change = parseChange(CredentialUpdate, body, 606, 'description, metadata or acl')
       return issuer.updateCredential(
         credential,
         change,
-        ({ acl }) => checkRules(caller, change.acl ?? [], acl),
+        ({ acl }) => checkRules(deps, caller, change.acl ?? [], acl),
         authorOf(caller),
       )
     },
@@ -249,3 +220,29 @@ export function credentials({
 
 /** A key that is for one owner gives nothing of the gateway's owner. */
 const authorOf = ({ isOwnerOnly }: Caller) => ({ isGranting: !isOwnerOnly })
+
+/** Rules are leave: an owner gives it for its own names, what it was given by others may stay. */
+function checkRules(
+  { authority, reservedAddrs }: Pick<CredentialsDeps, 'authority' | 'reservedAddrs'>,
+  caller: Caller,
+  rules: readonly string[],
+  given: readonly string[],
+): void {
+  if (!caller.isOwnerOnly) return
+  const ownerOfAddress = ({ host, port }: NameInRule) =>
+    typeof port === 'number'
+      ? reservedAddrs.find(formatListenAddress({ host, port }))?.ownerId
+      : undefined
+  for (const rule of rules) {
+    const name = nameInRule(rule)
+    const isOwn =
+      name !== undefined &&
+      !name.isShared &&
+      (isInternal(name.host) ||
+        authority.owners.reservationOf(name.host)?.ownerId === caller.ownerId ||
+        ownerOfAddress(name) === caller.ownerId)
+    if (!isOwn && !given.includes(rule)) {
+      refuseOwnerOnly(caller, `the ACL rule ${rule} is outside its domains`)
+    }
+  }
+}

@@ -10,7 +10,7 @@ import type { IdSource } from '../../records/resource-id.ts'
 import { present, ServiceError } from '../../records/service-error.ts'
 import { sees } from '../common/caller.ts'
 import { elsewhere } from '../common/elsewhere.ts'
-import { parseBody, Reference, Timestamp, timestamp } from '../common/request.ts'
+import { itemFields, parseBody, Reference, Timestamp, timestamp } from '../common/request.ts'
 import type { Resource } from '../common/resource.ts'
 
 const MOST_TAGS = 32
@@ -38,9 +38,7 @@ export const DeviceCreate = z.strictObject({
 export const DeviceUpdate = z.strictObject(settings)
 
 export const DeviceView = z.strictObject({
-  id: z.string(),
-  uri: z.string(),
-  created_at: Timestamp,
+  ...itemFields,
   name: z.string(),
   tags: z.array(z.string()),
   metadata: z.string(),

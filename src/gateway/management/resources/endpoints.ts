@@ -11,12 +11,11 @@ import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { OtherGateways } from '../../ports/other-gateways.ts'
 import { renamedId } from '../../records/resource-id.ts'
 import { ResourceNotFoundError, ServiceError } from '../../records/service-error.ts'
-import { type Caller, ownerFor, refuseOwnerOnly } from '../common/caller.ts'
+import { type Caller, ownerFor, refuseOwnerOnly, renamed } from '../common/caller.ts'
 import { elsewhere } from '../common/elsewhere.ts'
-import { parseBody, Reference, Timestamp, texts, timestamp } from '../common/request.ts'
+import { itemFields, parseBody, Reference, Timestamp, texts, timestamp } from '../common/request.ts'
 import type { Resource } from '../common/resource.ts'
 import { livePage } from '../common/resource-lists.ts'
-import { renamed } from './bot-users.ts'
 
 const settings = {
   ...texts,
@@ -51,9 +50,7 @@ const RateLimitsView = z.strictObject({
 })
 
 export const EndpointView = z.strictObject({
-  id: z.string(),
-  uri: z.string(),
-  created_at: Timestamp,
+  ...itemFields,
   updated_at: Timestamp,
   public_url: z.string(),
   url: z.string(),

@@ -9,11 +9,19 @@ import type {
   IpPolicyStore,
 } from '../../records/ip-policy-store.ts'
 import type { IdSource } from '../../records/resource-id.ts'
-import { checkLength, present, ServiceError } from '../../records/service-error.ts'
+import { checkTexts, present, ServiceError } from '../../records/service-error.ts'
 import { ownedByGateway, refuseForeign } from '../common/caller.ts'
-import { parseBody, Reference, Timestamp, texts, timestamp } from '../common/request.ts'
+import {
+  itemFields,
+  parseBody,
+  parseChange,
+  Reference,
+  texts,
+  timestamp,
+} from '../common/request.ts'
 import type { Resource } from '../common/resource.ts'
 
+const TEXT_CODES = [215, 215] as const
 /** RFC 4291 section 2.5.5.2: where the IPv4 address begins in `::ffff:0:0/96`. */
 const MAPPED_BITS = 96
 
@@ -25,9 +33,7 @@ export const IpPolicyRuleCreate = z.strictObject({
 })
 export const IpPolicyRuleUpdate = z.strictObject({ ...texts, cidr: z.string().optional() })
 export const IpPolicyRuleView = z.strictObject({
-  id: z.string(),
-  uri: z.string(),
-  created_at: Timestamp,
+  ...itemFields,
   description: z.string(),
   metadata: z.string(),
   cidr: z.string(),
@@ -60,7 +66,7 @@ export function ipPolicyRules({
     }) satisfies z.infer<typeof IpPolicyRuleView>
 
   function checkRule(rule: IpPolicyRule): void {
-    checkTexts(rule)
+    checkTexts(rule, TEXT_CODES)
     checkCidr(rule.cidr)
     const peers = store.ofPolicy(rule.ipPolicyId)
     if (peers.some(({ id, cidr }) => id !== rule.id && cidr === rule.cidr)) {
@@ -95,13 +101,7 @@ export function ipPolicyRules({
       return view(rule, baseUrl)
     },
     update: ({ id }, body) => {
-      const change = parseBody(IpPolicyRuleUpdate, body)
-      if (Object.keys(change).length === 0) {
-        throw new ServiceError(
-          1401,
-          'The request changes nothing. Set cidr, description or metadata.',
-        )
-      }
+      const change = parseChange(IpPolicyRuleUpdate, body, 1401, 'cidr, description or metadata')
       const keep = () => {
         const rule = present(store.get(id))
         const { description = rule.description, metadata = rule.metadata } = change
@@ -143,15 +143,10 @@ function checkCidr(cidr: string): void {
   throw new ServiceError(1409, `A CIDR must start with its lowest address: ${lowest}.`)
 }
 
-const MAX_DESCRIPTION = 255
-const MAX_METADATA = 4_096
-
 export const IpPolicyCreate = z.strictObject(texts)
 export const IpPolicyUpdate = IpPolicyCreate
 export const IpPolicyView = z.strictObject({
-  id: z.string(),
-  uri: z.string(),
-  created_at: Timestamp,
+  ...itemFields,
   description: z.string(),
   metadata: z.string(),
 })
@@ -188,20 +183,17 @@ export function ipPolicies({
     create: async (body, baseUrl, caller) => {
       refuseForeign(caller, 'IP policies')
       const { description = '', metadata = '' } = parseBody(IpPolicyCreate, body)
-      checkTexts({ description, metadata })
+      checkTexts({ description, metadata }, TEXT_CODES)
       const policy = { id: ids.next('ipp'), description, metadata, createdAt: clock.now() }
       await database.change(() => store.insert(policy), { concludes: policy.id })
       return view(policy, baseUrl)
     },
     update: ({ id }, body) => {
-      const change = parseBody(IpPolicyUpdate, body)
-      if (Object.keys(change).length === 0) {
-        throw new ServiceError(1400, 'The request changes nothing. Set description or metadata.')
-      }
+      const change = parseChange(IpPolicyUpdate, body, 1400, 'description or metadata')
       const keep = () => {
         const policy = present(store.get(id))
         const { description = policy.description, metadata = policy.metadata } = change
-        checkTexts({ description, metadata })
+        checkTexts({ description, metadata }, TEXT_CODES)
         const updated = { ...policy, description, metadata }
         store.replace(updated)
         return updated
@@ -212,10 +204,4 @@ export function ipPolicies({
       await database.change(() => store.delete(id), { concludes: id, mayUseReserve: true })
     },
   }
-}
-
-/** Rules have the same bounds. */
-export function checkTexts(item: { description: string; metadata: string }): void {
-  checkLength(item.description, MAX_DESCRIPTION, 215, 'description')
-  checkLength(item.metadata, MAX_METADATA, 215, 'metadata')
 }

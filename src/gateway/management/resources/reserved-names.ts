@@ -14,9 +14,15 @@ import {
 } from '../../records/reserved-domain-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { type Caller, ownerFor, sees, type Viewer } from '../common/caller.ts'
-import { parseBody, Timestamp, texts, timestamp } from '../common/request.ts'
+import {
+  itemFields,
+  parseBody,
+  parseChange,
+  Timestamp,
+  texts,
+  timestamp,
+} from '../common/request.ts'
 import type { Resource } from '../common/resource.ts'
-import { renamed } from './bot-users.ts'
 
 export const ReservedAddrCreate = z.strictObject({
   ...texts,
@@ -30,9 +36,7 @@ export const ReservedAddrUpdate = z.strictObject({
 })
 
 export const ReservedAddrView = z.strictObject({
-  id: z.string(),
-  uri: z.string(),
-  created_at: Timestamp,
+  ...itemFields,
   description: z.string(),
   metadata: z.string(),
   addr: z.string(),
@@ -69,19 +73,17 @@ export function reservedAddrs({
     ownerOf: ({ ownerId }) => ownerId,
     create: async (body, baseUrl, caller) => {
       const { owner_id, ...request } = parseBody(ReservedAddrCreate, body)
-      const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
+      const ownerId = ownerFor(caller, owner_id)
       return view(await addrRegistrar.reserve({ ...request, ownerId }), baseUrl)
     },
     update: (addr, body, caller) => {
-      const { owner_id, ...change } = parseBody(ReservedAddrUpdate, body)
-      if (Object.keys(change).length === 0 && owner_id === undefined) {
-        throw new ServiceError(
-          422,
-          'The request changes nothing. Set description, metadata or owner_id.',
-        )
-      }
-      const asked = owner_id && renamed(owner_id, 'bot')
-      const ownerId = asked === undefined ? undefined : ownerFor(caller, asked)
+      const { owner_id, ...change } = parseChange(
+        ReservedAddrUpdate,
+        body,
+        422,
+        'description, metadata or owner_id',
+      )
+      const ownerId = owner_id === undefined ? undefined : ownerFor(caller, owner_id)
       return addrRegistrar.update(addr, { ...change, ownerId })
     },
     remove: (addr) => addrRegistrar.release(addr),
@@ -178,9 +180,7 @@ export const ReservedDomainUpdate = z.strictObject({
 })
 
 export const ReservedDomainView = z.strictObject({
-  id: z.string(),
-  uri: z.string(),
-  created_at: Timestamp,
+  ...itemFields,
   /** Left out while they are empty. */
   description: z.string().optional(),
   metadata: z.string().optional(),
@@ -238,40 +238,10 @@ export interface ReservedDomainsDeps {
 }
 
 /** Reserved domains (spec 2.4). */
-export function reservedDomains({
-  domains: store,
-  registrar,
-  authority: { owners },
-  domainCertificates,
-  cnameBase,
-  dnsCheck,
-}: ReservedDomainsDeps): Resource<ReservedDomain> {
-  const targetsOf = (domain: ReservedDomain) => ({
-    cname_target: cnameTarget(domain, cnameBase),
-    acme_challenge_cname_target: challengeTarget(domain, cnameBase),
-  })
+export function reservedDomains(deps: ReservedDomainsDeps): Resource<ReservedDomain> {
+  const { domains: store, registrar, domainCertificates } = deps
   const view = (domain: ReservedDomain, baseUrl: string, viewer?: Viewer) =>
-    ({
-      id: domain.id,
-      uri: `${baseUrl}/reserved_domains/${domain.id}`,
-      created_at: timestamp(domain.createdAt),
-      ...(domain.description && { description: domain.description }),
-      ...(domain.metadata && { metadata: domain.metadata }),
-      ...(domain.ownerId !== null && { owner_id: domain.ownerId }),
-      domain: domain.domain,
-      region: domain.region,
-      ...overlapOf(owners.olderOverlap(domain), viewer),
-      http_endpoint_configuration: null,
-      https_endpoint_configuration: null,
-      certificate: null,
-      certificate_management_policy: {
-        authority: domain.authority,
-        private_key_type: domain.privateKeyType,
-      },
-      certificate_management_status: viewStatus(domainCertificates.statusOf(domain)),
-      ...targetsOf(domain),
-    }) satisfies z.infer<typeof ReservedDomainView>
-
+    viewDomain(domain, baseUrl, viewer, deps)
   return {
     path: 'reserved_domains',
     collection: 'reserved_domains',
@@ -287,21 +257,20 @@ export function reservedDomains({
         throw new ServiceError(449, 'Set either domain or name, not both.')
       }
       const asked = domain ?? name ?? ''
-      const ownerId = ownerFor(caller, ownerIn(change))
+      const ownerId = ownerFor(caller, change.owner_id)
       const request = { ...settingsOf(change), region: change.region, ownerId, domain: asked }
       const reserved = await registrar.reserve(request, authorOf(caller))
       return view(reserved, baseUrl)
     },
     update: (domain, body, caller) => {
-      const change = parseBody(ReservedDomainUpdate, body)
-      if (Object.keys(change).length === 0) {
-        throw new ServiceError(
-          422,
-          'The request changes nothing. Set description, metadata, owner_id or certificate_management_policy.',
-        )
-      }
-      const asked = ownerIn(change)
-      const ownerId = asked === undefined ? undefined : ownerFor(caller, asked)
+      const change = parseChange(
+        ReservedDomainUpdate,
+        body,
+        422,
+        'description, metadata, owner_id or certificate_management_policy',
+      )
+      const { owner_id } = change
+      const ownerId = owner_id === undefined ? undefined : ownerFor(caller, owner_id)
       return registrar.update(domain, { ...settingsOf(change), ownerId }, authorOf(caller))
     },
     remove: (domain) => registrar.release(domain),
@@ -312,20 +281,62 @@ export function reservedDomains({
     },
     actions: {
       check: async (domain) => {
-        const { cname_target, acme_challenge_cname_target } = targetsOf(domain)
-        const records: ExpectedRecord[] = [
-          { name: domain.domain, expected: cname_target },
-          {
-            name: `_acme-challenge.${domain.domain.replace(/^\*\./, '')}`,
-            expected: acme_challenge_cname_target,
-          },
-        ]
-        const result = await dnsCheck.check(records)
+        const result = await deps.dnsCheck.check(recordsOf(domain, deps))
         if (result.ok) domainCertificates.retry(domain)
         return result
       },
     },
   }
+}
+
+/** Without a viewer, an older domain of another account is not named. */
+function viewDomain(
+  domain: ReservedDomain,
+  baseUrl: string,
+  viewer: Viewer | undefined,
+  deps: Pick<ReservedDomainsDeps, 'authority' | 'domainCertificates' | 'cnameBase'>,
+) {
+  const view: z.infer<typeof ReservedDomainView> = {
+    id: domain.id,
+    uri: `${baseUrl}/reserved_domains/${domain.id}`,
+    created_at: timestamp(domain.createdAt),
+    ...(domain.description && { description: domain.description }),
+    ...(domain.metadata && { metadata: domain.metadata }),
+    ...(domain.ownerId !== null && { owner_id: domain.ownerId }),
+    domain: domain.domain,
+    region: domain.region,
+    ...overlapOf(deps.authority.owners.olderOverlap(domain), viewer),
+    http_endpoint_configuration: null,
+    https_endpoint_configuration: null,
+    certificate: null,
+    certificate_management_policy: {
+      authority: domain.authority,
+      private_key_type: domain.privateKeyType,
+    },
+    certificate_management_status: viewStatus(deps.domainCertificates.statusOf(domain)),
+    ...targetsOf(domain, deps),
+  }
+  return view
+}
+
+function targetsOf(domain: ReservedDomain, { cnameBase }: Pick<ReservedDomainsDeps, 'cnameBase'>) {
+  return {
+    cname_target: cnameTarget(domain, cnameBase),
+    acme_challenge_cname_target: challengeTarget(domain, cnameBase),
+  }
+}
+
+/** The CNAME records that a domain needs. */
+function recordsOf(
+  domain: ReservedDomain,
+  deps: Pick<ReservedDomainsDeps, 'cnameBase'>,
+): ExpectedRecord[] {
+  const { cname_target, acme_challenge_cname_target } = targetsOf(domain, deps)
+  const challengeName = `_acme-challenge.${domain.domain.replace(/^\*\./, '')}`
+  return [
+    { name: domain.domain, expected: cname_target },
+    { name: challengeName, expected: acme_challenge_cname_target },
+  ]
 }
 
 /** Overlaps are for the gateway's owner to allow, and not for a key that is for one owner. */
@@ -340,10 +351,6 @@ function overlapOf(older: ReservedDomain | undefined, viewer: Viewer | undefined
   }
   const msg = `${older.domain} is older and belongs to another account. It serves the names that both domains cover. To let this domain serve them, set its owner_id again with a key of the gateway's owner. Otherwise delete this domain.`
   return { overlap: { older_id: older.id, older_domain: older.domain, msg } }
-}
-
-function ownerIn({ owner_id }: z.infer<typeof ReservedDomainUpdate>): string | null | undefined {
-  return owner_id && renamed(owner_id, 'bot')
 }
 
 function settingsOf(change: z.infer<typeof ReservedDomainUpdate>): DomainSettings {

@@ -6,14 +6,11 @@ import type { WebhookEndpoint } from '../../records/webhook-store.ts'
 import { eventId, sequenceOf } from '../../webhooks/webhook-sender.ts'
 import type { Webhooks } from '../../webhooks/webhooks.ts'
 import { ownerFor } from '../common/caller.ts'
-import { parseBody, Timestamp, timestamp } from '../common/request.ts'
+import { itemFields, parseBody, Timestamp, timestamp } from '../common/request.ts'
 import type { Resource } from '../common/resource.ts'
-import { renamed } from './bot-users.ts'
 
 export const EventView = z.strictObject({
-  id: z.string(),
-  uri: z.string(),
-  created_at: Timestamp,
+  ...itemFields,
   /** Counts up by one, over restarts. */
   sequence: z.int(),
   type: z.enum(EVENT_TYPES),
@@ -92,9 +89,7 @@ export const WebhookRotation = z.strictObject({
 })
 
 export const WebhookEndpointView = z.strictObject({
-  id: z.string(),
-  uri: z.string(),
-  created_at: Timestamp,
+  ...itemFields,
   url: z.string(),
   description: z.string(),
   event_types: EventTypes,
@@ -151,7 +146,7 @@ export function webhookEndpoints({
         event_types,
         owner_id,
       } = parseBody(WebhookEndpointCreate, body)
-      const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
+      const ownerId = ownerFor(caller, owner_id)
       const eventTypes = [...new Set(event_types)]
       const endpoint = await webhooks.create({ ownerId, url, description, eventTypes })
       return view(endpoint, baseUrl, endpoint.secret)
