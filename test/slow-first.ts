@@ -9,7 +9,7 @@ const SECONDS: Readonly<Record<string, number>> = {
   'cluster/cut-off': 60,
   'browser/device-page': 55,
   'agent/tunnels': 45,
-  'cluster/cluster': 45,
+  'nodes/cluster': 45,
   'names/cluster': 45,
   'device/hop-contract': 45,
   'cluster/failures': 40,
