@@ -1,18 +1,18 @@
 /**
  * What functions of expressions take, and variables that are looked up or read out of a field, beside
- * what they cost (`function-prices.ts`). Fails where a price is off by more than two, and where a
+ * what they cost (`all-functions.ts`). Fails where a price is off by more than two, and where a
  * function is not measured.
  */
 import { systemClock } from '../src/base/clock.ts'
 import { ACTIONS } from '../src/policy/actions/all-actions.ts'
 import { HeaderList } from '../src/policy/exchange/header-list.ts'
 import { PolicyExchange } from '../src/policy/exchange/policy-exchange.ts'
-import { Account } from '../src/policy/expression/cost/account.ts'
+import { Account } from '../src/policy/expression/account.ts'
 import type { Phase } from '../src/policy/phase.ts'
-import { policyLanguage } from '../src/policy/policy-language.ts'
-import { PolicyScope } from '../src/policy/policy-scope.ts'
-import { FUNCTIONS } from '../src/policy/vocabulary/all-functions.ts'
-import { FUNCTION_PRICES } from '../src/policy/vocabulary/function-prices.ts'
+import { PolicyScope, policyLanguage } from '../src/policy/policy-language.ts'
+
+import { FUNCTION_PRICES, FUNCTIONS } from '../src/policy/vocabulary/all-functions.ts'
+
 import { priceCases } from './expression-price-cases.ts'
 import { cpuUs } from './processor-time.ts'
 import { onceReaders, openTables } from './table-prices.ts'

@@ -8,8 +8,12 @@ import { ACTIONS, UNAVAILABLE_ACTIONS } from '../src/policy/actions/all-actions.
 import { WEBHOOK_ADVICE, WEBHOOK_NAMES } from '../src/policy/actions/verify-webhook.ts'
 import { checkPolicy } from '../src/policy/check.ts'
 import { PHASES } from '../src/policy/phase.ts'
-import { ADDRESS_VARIABLES, TABLE_SETTINGS } from '../src/policy/vocabulary/address-variables.ts'
-import { UNAVAILABLE_VARIABLES } from '../src/policy/vocabulary/variables.ts'
+import {
+  ADDRESS_VARIABLES,
+  TABLE_SETTINGS,
+  UNAVAILABLE_VARIABLES,
+} from '../src/policy/vocabulary/variables.ts'
+
 import { openGatewayStores } from './helpers/gateway-stores.ts'
 import { serviceCode } from './helpers/service-code.ts'
 import { createTlsFixture } from './helpers/tls-fixture.ts'

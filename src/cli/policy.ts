@@ -78,7 +78,7 @@ export function policyCommand(context: CommandContext): Command {
     .command('schema')
     .description('print a JSON Schema of policy files, for editors')
     .action(async () => {
-      const { policyJsonSchema } = await import('../policy/actions/json-schema.ts')
+      const { policyJsonSchema } = await import('../policy/actions/all-actions.ts')
       context.stdout.write(`${JSON.stringify(policyJsonSchema(), null, 2)}\n`)
     })
   return policy

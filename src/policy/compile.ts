@@ -10,26 +10,29 @@ import {
   readDocument,
   type Sourced,
 } from './document/document.ts'
-import { child, isWithin } from './document/json-pointer.ts'
 import type { KnownDocuments } from './document/known-documents.ts'
-import type { Parts } from './document/parts.ts'
-import { readPolicyText } from './document/policy-text.ts'
-import { ProblemList } from './document/problem.ts'
+import { type Parts, readPolicyText } from './document/policy-text.ts'
+import { child, isWithin, ProblemList } from './document/problem.ts'
+
 import { type ReadConfig, readConfig } from './document/read-config.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
-import type { CompiledExpression } from './expression/compiled-expression.ts'
-import { Account, MAX_STEPS } from './expression/cost/account.ts'
+import { Account, MAX_STEPS } from './expression/account.ts'
+import {
+  type CompiledExpression,
+  splitTemplate,
+  Template,
+} from './expression/compiled-expression.ts'
 import type { ExpressionLanguage } from './expression/expression.ts'
 import type { Scope } from './expression/expression-check.ts'
 import { ExpressionProblem } from './expression/expression-problem.ts'
 import { aType, canBe } from './expression/expression-type.ts'
-import { splitTemplate, Template } from './expression/template.ts'
+
 import { type Lane, LaneMember } from './limit/lane.ts'
 import type { LimiterTables } from './limit/limiter-tables.ts'
-import type { PolicyReach } from './outbound/policy-reach.ts'
+import type { PolicyReach } from './outbound/outbound-allow.ts'
 import { PHASES, type Phase } from './phase.ts'
-import { policyLanguage } from './policy-language.ts'
-import { PolicyScope } from './policy-scope.ts'
+import { PolicyScope, policyLanguage } from './policy-language.ts'
+
 import type { BodyRewriter } from './rewriting/body-rewriter.ts'
 import { type CompiledAction, type CompiledRule, leastStepsOf, PhaseRules } from './run-phase.ts'
 import { readsPath } from './vocabulary/requests.ts'

@@ -2,7 +2,6 @@ import { systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/logger.ts'
 import { ACTIONS } from './actions/all-actions.ts'
 import { HeaderList } from './exchange/header-list.ts'
-import { plainHost } from './exchange/host-name.ts'
 import type { Outcome, Reply } from './exchange/outcome.ts'
 import {
   PolicyExchange,
@@ -10,8 +9,9 @@ import {
   type PolicyTrace,
   type RuleStep,
 } from './exchange/policy-exchange.ts'
+import { plainHost } from './exchange/request-path.ts'
 import { type Json, toJson } from './expression/value.ts'
-import type { PolicyReach } from './outbound/policy-reach.ts'
+import type { PolicyReach } from './outbound/outbound-allow.ts'
 import { type CompiledPolicy, compilePolicy } from './policy.ts'
 
 /** A request that nobody sends: what would the policy do with it? */

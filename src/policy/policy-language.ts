@@ -1,16 +1,25 @@
 import type { Clock } from '../base/clock.ts'
+import type { ActionDefinition } from './actions/action.ts'
 import { ACTIONS } from './actions/all-actions.ts'
+import type { AddressTable } from './exchange/address-tables.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
-import { Account } from './expression/cost/account.ts'
+import { Account } from './expression/account.ts'
 import { ExpressionLanguage } from './expression/expression.ts'
+import type { NameProblem, Scope } from './expression/expression-check.ts'
+import type { Variable } from './expression/expression-function.ts'
 import { Pattern } from './expression/pattern.ts'
 import type { ValueInput } from './expression/value.ts'
-import type { Variable } from './expression/variable.ts'
 import { ATTEMPTS } from './outbound/http-asker.ts'
-import { FUNCTIONS } from './vocabulary/all-functions.ts'
-import { FUNCTION_PRICES } from './vocabulary/function-prices.ts'
+import type { PolicyReach } from './outbound/outbound-allow.ts'
+import type { Phase } from './phase.ts'
+import { FUNCTION_PRICES, FUNCTIONS } from './vocabulary/all-functions.ts'
 import { POLICY_MEANING } from './vocabulary/policy-meaning.ts'
-import { VARIABLES } from './vocabulary/variables.ts'
+import {
+  ADDRESS_VARIABLES,
+  TABLE_SETTINGS,
+  UNAVAILABLE_VARIABLES,
+  VARIABLES,
+} from './vocabulary/variables.ts'
 
 /** One for each clock: it costs 2 ms and 400 KB and is the same for every policy. */
 const LANGUAGES = new WeakMap<Clock, ExpressionLanguage<PolicyExchange>>()
@@ -55,3 +64,100 @@ export function preparePolicies(clock: Clock): void {
     new Pattern(source).test('a\u00e9\u0100', new Account())
   }
 }
+
+const RESULTS = 'actions.ngrok.'
+const VARS = 'vars.'
+
+/** What expressions may name at one place of a document: it grows as the document is read. */
+export class PolicyScope {
+  readonly #byNamespace = new Map<string, ActionDefinition>()
+  /** Namespaces of actions that stand before. */
+  readonly #ran = new Set<string>()
+  readonly #vars = new Set<string>()
+  readonly #hasTable: (table: AddressTable) => boolean
+  #areVarsKnown = true
+
+  /** `hasTable`: see `PolicyReach`. */
+  constructor(hasTable: PolicyReach['hasTable'] = () => true) {
+    this.#hasTable = hasTable
+    for (const action of ACTIONS.values()) this.#byNamespace.set(action.namespace, action)
+  }
+
+  /** Variables live for a phase; results live for the exchange, or while a connection is judged. */
+  enterPhase(phase: Phase): void {
+    this.#vars.clear()
+    this.#areVarsKnown = true
+    if (phase === 'on_http_request') this.#ran.clear()
+  }
+
+  addAction({ namespace }: ActionDefinition): void {
+    this.#ran.add(namespace)
+  }
+
+  /** Without a name any variable may be set from here on. */
+  addVariable(name: string | undefined): void {
+    if (name === undefined) this.#areVarsKnown = false
+    else this.#vars.add(name)
+  }
+
+  /** The scope of one expression, with names of its own. */
+  in(phase: Phase, names: Readonly<Record<string, string>> = {}): Scope {
+    const typeOf = (path: string) =>
+      Object.hasOwn(names, path) ? names[path] : this.#typeOf(path, phase)
+    return { phase, typeOf, names: () => this.#names(phase) }
+  }
+
+  #typeOf(path: string, phase: Phase): string | NameProblem | undefined {
+    const table = ADDRESS_VARIABLES[path]?.table
+    if (table && !this.#hasTable(table)) {
+      const remedy = `set ${TABLE_SETTINGS[table]} at the gateway to a MaxMind database file`
+      return { message: `${path} is not available: ${remedy}`, isForeign: true }
+    }
+    const variable = VARIABLES.get(path)
+    if (variable) {
+      if (!variable.phases || variable.phases.includes(phase)) return variable.type
+      return refused(`${path} is not available in ${phase}`)
+    }
+    if (path.startsWith(VARS)) return this.#varType(path.slice(VARS.length))
+    if (path.startsWith(RESULTS)) return this.#resultType(path.slice(RESULTS.length))
+    const known = Object.entries(UNAVAILABLE_VARIABLES).find(([start]) => startsWith(path, start))
+    return known && { message: `${path} is not available: ${known[1]}`, isForeign: true }
+  }
+
+  #names(phase: Phase): string[] {
+    const readable = Array.from(VARIABLES).filter(
+      ([, { phases }]) => !phases || phases.includes(phase),
+    )
+    return readable.map(([name]) => name)
+  }
+
+  #varType(path: string): string | NameProblem | undefined {
+    const [name = ''] = path.split('.', 1)
+    if (this.#areVarsKnown && !this.#vars.has(name)) {
+      return refused(`vars.${name} is not set by an earlier set-vars in the same phase`)
+    }
+    return path === name ? 'dyn' : undefined
+  }
+
+  #resultType(path: string): string | NameProblem | undefined {
+    const [namespace = ''] = path.split('.', 1)
+    const action = this.#byNamespace.get(namespace)
+    if (!action) return undefined
+    if (path === namespace) return 'map(dyn)'
+    if (!this.#ran.has(namespace)) {
+      return refused(`${RESULTS}${path} has no value, because no ${action.type} comes before this`)
+    }
+    const field = path.slice(namespace.length + 1)
+    if (Object.hasOwn(action.results, field)) return action.results[field]
+    const names = Object.keys(action.results)
+    if (names.some((name) => name.startsWith(`${field}.`))) return 'map(dyn)'
+    if (names.some((name) => field.startsWith(`${name}.`))) return undefined
+    return refused(`${action.type} has no result ${field}`)
+  }
+}
+
+function startsWith(path: string, start: string): boolean {
+  return path === start || path.startsWith(start.endsWith('.') ? start : `${start}.`)
+}
+
+const refused = (message: string): NameProblem => ({ message, isForeign: false })

@@ -3,7 +3,7 @@ import type { RunningAction } from './actions/action.ts'
 import { CLOSE, CONTINUE, type MaybePromise, type Outcome, refuse } from './exchange/outcome.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import type { CompiledExpression } from './expression/compiled-expression.ts'
-import { EvaluationError } from './expression/evaluation-error.ts'
+import { EvaluationError } from './expression/expression-problem.ts'
 import type { LaneMember } from './limit/lane.ts'
 import type { Phase } from './phase.ts'
 

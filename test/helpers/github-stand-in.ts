@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { onTestFinished } from 'vitest'
-import { OAUTH_PROVIDERS, type OAuthProvider } from '../../src/policy/login/oauth-providers.ts'
+import { OAUTH_PROVIDERS, type OAuthProvider } from '../../src/policy/login/oauth-client.ts'
 
 export interface GithubUser {
   readonly id: number

@@ -9,7 +9,7 @@ import { DnsCheck } from '../../src/gateway/management/resources/reserved-names.
 import { HttpServer } from '../../src/http/http-server.ts'
 import { BrowserSessions } from '../../src/http/pages/browser-sessions.ts'
 import { RequestGate } from '../../src/http/request-gate.ts'
-import type { PolicyReach } from '../../src/policy/outbound/policy-reach.ts'
+import type { PolicyReach } from '../../src/policy/outbound/outbound-allow.ts'
 import { captureLog } from './captured-log.ts'
 import { openGatewayStores } from './gateway-stores.ts'
 import { OpenApiCheck } from './openapi-check.ts'

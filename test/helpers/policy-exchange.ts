@@ -1,7 +1,6 @@
 import type { Clock } from '../../src/base/clock.ts'
 import { ACTIONS } from '../../src/policy/actions/all-actions.ts'
 import { HeaderList } from '../../src/policy/exchange/header-list.ts'
-import { plainHost } from '../../src/policy/exchange/host-name.ts'
 import type { Outcome } from '../../src/policy/exchange/outcome.ts'
 import {
   type ActionResult,
@@ -9,11 +8,12 @@ import {
   PolicyExchange,
   type PolicyTrace,
 } from '../../src/policy/exchange/policy-exchange.ts'
+import { plainHost } from '../../src/policy/exchange/request-path.ts'
 import { toJson } from '../../src/policy/expression/value.ts'
 import type { Phase } from '../../src/policy/phase.ts'
 import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../src/policy/policy.ts'
-import { policyLanguage } from '../../src/policy/policy-language.ts'
-import { PolicyScope } from '../../src/policy/policy-scope.ts'
+import { PolicyScope, policyLanguage } from '../../src/policy/policy-language.ts'
+
 import { captureLog } from './captured-log.ts'
 import { ManualClock } from './manual-clock.ts'
 

@@ -5,8 +5,11 @@ import { describe, expect, it } from 'vitest'
 import { ConnectionCertificate } from '../../src/gateway/ingress/common/connection-certificate.ts'
 import { checkPolicy } from '../../src/policy/check.ts'
 import { PolicyError } from '../../src/policy/document/problem.ts'
-import { EvaluationError } from '../../src/policy/expression/evaluation-error.ts'
-import { ExpressionProblem } from '../../src/policy/expression/expression-problem.ts'
+import {
+  EvaluationError,
+  ExpressionProblem,
+} from '../../src/policy/expression/expression-problem.ts'
+
 import { compilePolicy } from '../../src/policy/policy.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Account, MAX_EXPRESSION_STEPS } from '../../src/policy/expression/cost/account.ts'
+import { Account, MAX_EXPRESSION_STEPS } from '../../src/policy/expression/account.ts'
 import { Pattern } from '../../src/policy/expression/pattern.ts'
 import { compileExpression, createExchange } from '../helpers/policy-exchange.ts'
 

@@ -3,8 +3,14 @@ import { type AddressRanges, parseCidr } from '../../base/net/network.ts'
 import { KnownDocuments } from '../../policy/document/known-documents.ts'
 import { PolicyError, ProblemList } from '../../policy/document/problem.ts'
 import { Lane } from '../../policy/limit/lane.ts'
-import { type AllowEntry, mayDial, mayRead } from '../../policy/outbound/outbound-allow.ts'
-import type { Asker, PolicyReach } from '../../policy/outbound/policy-reach.ts'
+import {
+  type AllowEntry,
+  type Asker,
+  mayDial,
+  mayRead,
+  type PolicyReach,
+} from '../../policy/outbound/outbound-allow.ts'
+
 import {
   type CompiledPolicy,
   compilePolicy,

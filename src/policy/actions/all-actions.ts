@@ -1,26 +1,21 @@
+import * as z from 'zod'
+import { ALLOW_AMBIGUOUS_PATHS } from '../document/document.ts'
+import { PHASES, type Phase } from '../phase.ts'
 import type { ActionDefinition } from './action.ts'
-import { addHeaders } from './add-headers.ts'
+import { closeConnection, customResponse, deny, forwardInternal } from './answers.ts'
 import { basicAuth } from './basic-auth.ts'
 import { circuitBreaker } from './circuit-breaker.ts'
 import { compressResponse } from './compress-response.ts'
-import { closeConnection } from './connection/close-connection.ts'
-import { terminateTls } from './connection/terminate-tls.ts'
-import { customResponse } from './custom-response.ts'
-import { deny } from './deny.ts'
-import { forwardInternal } from './forward-internal.ts'
+import { requestBodyFindReplace, responseBodyFindReplace } from './find-replace.ts'
+import { addHeaders, removeHeaders } from './headers.ts'
 import { httpRequest } from './http-request.ts'
 import { jwtValidation } from './jwt-validation.ts'
-import { log } from './log.ts'
-import { oauth } from './oauth.ts'
-import { openidConnect } from './openid-connect.ts'
+import { oauth, openidConnect } from './login.ts'
 import { rateLimit } from './rate-limit.ts'
-import { redirect } from './redirect.ts'
-import { removeHeaders } from './remove-headers.ts'
-import { requestBodyFindReplace } from './request-body-find-replace.ts'
-import { responseBodyFindReplace } from './response-body-find-replace.ts'
 import { restrictIps } from './restrict-ips.ts'
-import { setVars } from './set-vars.ts'
-import { urlRewrite } from './url-rewrite.ts'
+import { log, setVars } from './set-vars.ts'
+import { terminateTls } from './terminate-tls.ts'
+import { redirect, urlRewrite } from './urls.ts'
 import { verifyWebhook } from './verify-webhook.ts'
 
 /** Every action, by the type that documents use. */
@@ -60,3 +55,52 @@ export const UNAVAILABLE_ACTIONS: ReadonlyMap<string, string> = new Map([
   ['saml', 'use openid-connect, which most identity providers support'],
   ['sse-find-replace', 'events are forwarded unchanged; use response-body-find-replace'],
 ])
+
+type Schema = Readonly<Record<string, unknown>>
+
+/** A JSON Schema (2020-12) of policy documents, for editors. Expressions it takes as texts. */
+export function policyJsonSchema(): Schema {
+  const actions = Array.from(ACTIONS.values())
+  return {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    title: 'Traffic policy',
+    ...strictObject(
+      {
+        [ALLOW_AMBIGUOUS_PATHS]: { type: 'boolean', default: false },
+        ...Object.fromEntries(PHASES.map((phase) => [phase, rulesOf(phase, actions)])),
+      },
+      [],
+    ),
+    $defs: Object.fromEntries(actions.map((action) => [action.type, actionSchema(action)])),
+  }
+}
+
+function rulesOf(phase: Phase, actions: readonly ActionDefinition[]): Schema {
+  const possible = actions.filter(({ phases }) => phases.includes(phase))
+  const rule = strictObject(
+    {
+      name: { type: 'string' },
+      expressions: { type: 'array', items: { type: 'string' } },
+      actions: {
+        type: 'array',
+        minItems: 1,
+        items: { oneOf: possible.map(({ type }) => ({ $ref: `#/$defs/${type}` })) },
+      },
+    },
+    ['actions'],
+  )
+  return { type: 'array', items: rule }
+}
+
+function actionSchema({ type, config, example }: ActionDefinition): Schema {
+  const { $schema: _schema, ...schema } = z.toJSONSchema(config, { io: 'input' })
+  const isConfigNeeded = !config.safeParse({}).success
+  return strictObject(
+    { type: { const: type }, config: { ...schema, examples: [example] } },
+    isConfigNeeded ? ['type', 'config'] : ['type'],
+  )
+}
+
+function strictObject(properties: Schema, required: readonly string[]): Schema {
+  return { type: 'object', properties, required, additionalProperties: false }
+}

@@ -1,10 +1,10 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import * as z from 'zod'
-import { listOf, problem } from '../document/config-schema.ts'
+import { listOf, problem } from '../document/read-config.ts'
 import { onlyValue, requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, respond } from '../exchange/outcome.ts'
-import type { Price } from '../expression/cost/price.ts'
-import { EvaluationError } from '../expression/evaluation-error.ts'
+import type { Price } from '../expression/account.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import { defineAction } from './action.ts'
 
 const MAX_CREDENTIALS = 10

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { durationMs } from '../document/config-schema.ts'
+import { durationMs } from '../document/read-config.ts'
 import { CONTINUE, type Outcome, refuse } from '../exchange/outcome.ts'
 import { Circuit } from '../limit/circuit.ts'
 import { defineAction } from './action.ts'

@@ -1,7 +1,7 @@
 import type { Transform } from 'node:stream'
 import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib'
 import * as z from 'zod'
-import { problem } from '../document/config-schema.ts'
+import { problem } from '../document/read-config.ts'
 import type { HeaderList } from '../exchange/header-list.ts'
 import { hasWholeBody, requestOf, responseOf } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'

@@ -1,13 +1,13 @@
 import * as z from 'zod'
-import { durationMs, headers } from '../document/config-schema.ts'
+import { durationMs, headers } from '../document/read-config.ts'
 import { CONTINUE, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
-import { EvaluationError } from '../expression/evaluation-error.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import { aType, canBe } from '../expression/expression-type.ts'
 import { type Ask, HttpAsker } from '../outbound/http-asker.ts'
 import { HTTP_PHASES } from '../phase.ts'
 import { type ActionContext, defineAction } from './action.ts'
-import { headerTemplates } from './fields/header-templates.ts'
+import { headerTemplates } from './headers.ts'
 
 const MAX_QUERY = 32
 const MAX_QUERY_KEY = 128

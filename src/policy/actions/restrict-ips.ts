@@ -6,10 +6,10 @@ import {
   parseAddress,
   parseCidr,
 } from '../../base/net/network.ts'
-import { CLOSE, CONTINUE, refuse } from '../exchange/outcome.ts'
+import { CLOSE, CONTINUE, NO_ERROR, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
-import { NO_ERROR } from '../exchange/result-error.ts'
-import { EvaluationError } from '../expression/evaluation-error.ts'
+
+import { EvaluationError } from '../expression/expression-problem.ts'
 import { PHASES } from '../phase.ts'
 import { type ActionContext, defineAction } from './action.ts'
 

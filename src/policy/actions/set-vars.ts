@@ -1,11 +1,45 @@
 import * as z from 'zod'
-import { listOf } from '../document/config-schema.ts'
+import { listOf as boundedList } from '../document/read-config.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
-import type { Price } from '../expression/cost/price.ts'
-import { EvaluationError } from '../expression/evaluation-error.ts'
+import type { PolicyExchange } from '../exchange/policy-exchange.ts'
+import type { Price } from '../expression/account.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
+import { listOf, mapOf, toJson, type ValueInput } from '../expression/value.ts'
 import { PHASES } from '../phase.ts'
-import { defineAction } from './action.ts'
-import { compileValue } from './fields/value-template.ts'
+import { type ActionContext, type ConfigPath, defineAction } from './action.ts'
+
+/**
+ * A value of a configuration with `${…}` in any of its texts. A text that is one interpolation
+ * keeps the type of its expression; whole numbers are integers, as in expressions.
+ */
+function compileValue(
+  value: unknown,
+  path: ConfigPath,
+  context: ActionContext,
+): (exchange: PolicyExchange) => ValueInput {
+  if (typeof value === 'string') {
+    const template = context.template(value, path)
+    const { constant, only } = template
+    if (constant !== undefined) return () => constant
+    if (only) return (exchange) => only.evaluate(exchange)
+    return (exchange) => template.render(exchange)
+  }
+  if (Number.isSafeInteger(value)) {
+    const integer = BigInt(value as number)
+    return () => integer
+  }
+  if (Array.isArray(value)) {
+    const items = value.map((item, index) => compileValue(item, [...path, index], context))
+    return (exchange) => listOf(items.map((item) => item(exchange)))
+  }
+  if (typeof value === 'object' && value !== null) {
+    const entries = Object.entries(value).map(
+      ([key, item]) => [key, compileValue(item, [...path, key], context)] as const,
+    )
+    return (exchange) => mapOf(new Map(entries.map(([key, item]) => [key, item(exchange)])))
+  }
+  return () => value as null | boolean | number
+}
 
 const MAX_VARS = 50
 /** Characters of all texts in one value: a chain of variables must not grow without end. */
@@ -18,7 +52,7 @@ const NAME = /^[A-Za-z_]\w*$/
 export const setVars = defineAction({
   type: 'set-vars',
   phases: PHASES,
-  config: z.strictObject({ vars: listOf(z.record(z.string(), z.unknown()), MAX_VARS) }),
+  config: z.strictObject({ vars: boundedList(z.record(z.string(), z.unknown()), MAX_VARS) }),
   example: { vars: [{ tier: 'gold' }] },
   neverEnds: true,
   build({ vars }, context) {
@@ -63,3 +97,28 @@ function sizeOf(value: unknown): number {
   }
   return size
 }
+
+/** Of a line in the log. */
+const LOG_PRICE: Price = { call: 100, kib: 60, item: 20, isDeep: true }
+
+/** Writes metadata into the log of the gateway. */
+export const log = defineAction({
+  type: 'log',
+  phases: PHASES,
+  config: z.strictObject({ metadata: z.record(z.string(), z.unknown()) }),
+  example: { metadata: { why: 'audit' } },
+  results: { metadata: 'map(dyn)' },
+  neverEnds: true,
+  build({ metadata }, context) {
+    const compute = compileValue(metadata, ['metadata'], context)
+    return (exchange) => {
+      const value = compute(exchange)
+      exchange.account.pay(LOG_PRICE, [value])
+      const fields = toJson(value) as Record<string, unknown>
+      exchange.results.set('log', { metadata: value })
+      exchange.log(fields)
+      context.log.info({ endpoint: exchange.endpoint.id, metadata: fields }, 'policy log')
+      return CONTINUE
+    }
+  },
+})

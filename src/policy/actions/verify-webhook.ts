@@ -1,13 +1,16 @@
 import * as z from 'zod'
-import { requestOf } from '../exchange/message-head.ts'
-import { CONTINUE, type MaybePromise, refuse } from '../exchange/outcome.ts'
-import { rawUrl } from '../exchange/request-view.ts'
-import { NO_ERROR } from '../exchange/result-error.ts'
-import type { Price } from '../expression/cost/price.ts'
-import { download } from '../outbound/download.ts'
-import { WEBHOOK_CHALLENGES, WEBHOOK_REFUSALS } from '../outbound/webhook-challenge.ts'
-import type { SignedRequest } from '../outbound/webhook-mac.ts'
-import { WEBHOOK_PROVIDERS } from '../outbound/webhook-signature.ts'
+import { rawUrl, requestOf } from '../exchange/message-head.ts'
+import { CONTINUE, type MaybePromise, NO_ERROR, refuse } from '../exchange/outcome.ts'
+
+import type { Price } from '../expression/account.ts'
+import { download } from '../outbound/outbound.ts'
+import {
+  type SignedRequest,
+  WEBHOOK_CHALLENGES,
+  WEBHOOK_PROVIDERS,
+  WEBHOOK_REFUSALS,
+} from '../outbound/webhook-signature.ts'
+
 import { SnsVerifier } from '../outbound/webhook-sns.ts'
 import { type ActionContext, defineAction } from './action.ts'
 

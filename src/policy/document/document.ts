@@ -1,7 +1,6 @@
 import { nearest, noField } from '../../base/nearest.ts'
 import { PHASES, type Phase } from '../phase.ts'
-import { child } from './json-pointer.ts'
-import type { ProblemList } from './problem.ts'
+import { child, type ProblemList } from './problem.ts'
 
 /** Rules of all phases together. */
 const MAX_RULES = 200

@@ -1,8 +1,132 @@
-import { isAlias, isMap, isScalar, isSeq, type Node, type Scalar } from 'yaml'
-import { child } from './json-pointer.ts'
-import type { Parts } from './parts.ts'
-import type { ProblemList } from './problem.ts'
-import { YamlText } from './yaml-text.ts'
+import {
+  Composer,
+  type Document,
+  isAlias,
+  isMap,
+  isScalar,
+  isSeq,
+  Lexer,
+  LineCounter,
+  type Node,
+  Parser,
+  type Scalar,
+} from 'yaml'
+import { child, type ProblemList, type SourcePosition, stepsOf } from './problem.ts'
+
+/** Work in parts: after each it says about how many characters it was, so that others may go on. */
+export type Parts<T> = Generator<number, T, undefined>
+
+/** Does all parts at once. */
+export function atOnce<T>(parts: Parts<T>): T {
+  let part = parts.next()
+  while (!part.done) part = parts.next()
+  return part.value
+}
+
+/** Collections inside each other: the library puts them together by recursion. */
+const MAX_NESTING = 100
+
+/** A YAML text (JSON is YAML too) whose parts remember where they stand. */
+class YamlText {
+  readonly text: string
+  readonly document: Document.Parsed
+  /** Where a second document starts, in characters; undefined when there is one alone. */
+  readonly second: number | undefined
+  readonly #lines: LineCounter
+
+  private constructor(text: string, documents: readonly Document.Parsed[], lines: LineCounter) {
+    const [document, second] = documents
+    this.text = text
+    this.document = document as Document.Parsed
+    this.second = second?.range[0]
+    this.#lines = lines
+  }
+
+  /** Undefined for a text nested so deep that to compose it could end the process. */
+  static *read(text: string): Parts<YamlText | undefined> {
+    const lines = new LineCounter()
+    lines.addNewLine(0)
+    const parser = new Parser(lines.addNewLine)
+    const tokens = []
+    for (const lexeme of new Lexer().lex(text)) {
+      for (const token of parser.next(lexeme)) tokens.push(token)
+      if (parser.stack.length > MAX_NESTING) return undefined
+      yield lexeme.length
+    }
+    for (const token of parser.end()) tokens.push(token)
+    // An excerpt for each error takes long, and repeated keys are named by who knows their pointer.
+    const composer = new Composer({ uniqueKeys: false, prettyErrors: false, logLevel: 'silent' })
+    const documents = Array.from(composer.compose(tokens, true, text.length))
+    return new YamlText(text, documents, lines)
+  }
+
+  /** The place of a character, counted from 0. */
+  position(offset: number): SourcePosition {
+    const { line, col } = this.#lines.linePos(offset)
+    return { line: Math.max(1, line), column: Math.max(1, col) }
+  }
+}
+
+const TOP: SourcePosition = { line: 1, column: 1 }
+
+/** Finds where the value of a JSON pointer stands in JSON or YAML text. */
+export class SourcePositions {
+  readonly #text: string
+  #yaml: YamlText | undefined
+
+  constructor(text: string) {
+    this.#text = text
+  }
+
+  /**
+   * The place of the character at `offset` of a text. Without one, or where the text is not written
+   * as it reads: the place of the value, of its key when there is one, or of what is around it.
+   */
+  find(pointer: string, offset?: number): SourcePosition {
+    // What is wrong with all of it may be that it cannot be read.
+    if (pointer === '') return TOP
+    this.#yaml ??= atOnce(YamlText.read(this.#text))
+    if (!this.#yaml) return TOP
+    let node: unknown = this.#yaml.document.contents
+    let place = startOf(node) ?? 0
+    for (const key of stepsOf(pointer)) {
+      const next = childOf(node, key)
+      if (!next) break
+      node = next.value
+      place = next.offset ?? place
+    }
+    if (offset !== undefined) place = this.#within(node, offset) ?? place
+    return this.#yaml.position(place)
+  }
+
+  /** Texts in quotes or without stand on one line as they are, unless something is escaped. */
+  #within(node: unknown, offset: number): number | undefined {
+    if (!isScalar(node) || typeof node.value !== 'string' || !node.range) return undefined
+    if (offset > node.value.length) return undefined
+    const start = node.range[0] + (node.type?.startsWith('QUOTE') ? 1 : 0)
+    return this.#text.startsWith(node.value, start) ? start + offset : undefined
+  }
+}
+
+interface Child {
+  readonly value: unknown
+  readonly offset: number | undefined
+}
+
+function childOf(node: unknown, key: string): Child | undefined {
+  if (isSeq(node)) {
+    const value = node.items[Number(key)]
+    return value === undefined ? undefined : { value, offset: startOf(value) }
+  }
+  if (!isMap(node)) return undefined
+  // Of equal keys the last one counts.
+  const pair = node.items.findLast((item) => isScalar(item.key) && String(item.key.value) === key)
+  return pair && { value: pair.value, offset: startOf(pair.key) }
+}
+
+function startOf(node: unknown): number | undefined {
+  return (node as Node | null | undefined)?.range?.[0]
+}
 
 /** Characters of a document. */
 const MAX_LENGTH = 131_072

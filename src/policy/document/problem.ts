@@ -1,5 +1,62 @@
-import { compareRanks, documentRanks } from './document-rank.ts'
-import type { SourcePosition } from './yaml-text.ts'
+/** A place in a text, both counted from 1. */
+export interface SourcePosition {
+  readonly line: number
+  readonly column: number
+}
+
+/** Appends a step to a JSON pointer (RFC 6901 3). */
+export function child(pointer: string, key: string | number): string {
+  return `${pointer}/${String(key).replaceAll('~', '~0').replaceAll('/', '~1')}`
+}
+
+/** The steps of a JSON pointer. */
+export function stepsOf(pointer: string): string[] {
+  const steps = pointer.split('/').slice(1)
+  return steps.map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'))
+}
+
+/** True when a pointer leads to one of others, or into what they lead to. */
+export function isWithin(pointer: string, others: Iterable<string>): boolean {
+  for (const other of others) {
+    if (pointer === other || pointer.startsWith(`${other}/`)) return true
+  }
+  return false
+}
+
+/** Where a part of a document stands: its place among its siblings, from the top down. */
+type Rank = readonly number[]
+
+/** Ranks of JSON pointers; what is not there stands where it would have to be added. */
+function documentRanks(document: unknown): (pointer: string) => Rank {
+  const places = new WeakMap<object, Map<string, number>>()
+  const placesIn = (parent: object) => {
+    const known = places.get(parent) ?? new Map(Object.keys(parent).map((key, at) => [key, at]))
+    places.set(parent, known)
+    return known
+  }
+  return (pointer) => {
+    const rank: number[] = []
+    let node = document
+    for (const step of stepsOf(pointer)) {
+      if (typeof node !== 'object' || node === null) break
+      const place = placesIn(node).get(step)
+      if (place === undefined) break
+      rank.push(place)
+      node = (node as Readonly<Record<string, unknown>>)[step]
+    }
+    return rank
+  }
+}
+
+/** What contains comes before what it contains. */
+function compareRanks(a: Rank, b: Rank): number {
+  for (const [index, place] of a.entries()) {
+    const other = b[index]
+    if (other === undefined) return 1
+    if (place !== other) return place - other
+  }
+  return a.length - b.length
+}
 
 /** Something wrong with a policy document. */
 export interface PolicyProblem {

@@ -1,14 +1,169 @@
-import type { z } from 'zod'
-import { addIssue, issueSentence } from './config-problem.ts'
-import { child, isWithin } from './json-pointer.ts'
-import type { ProblemList } from './problem.ts'
+import * as z from 'zod'
+import { parseDuration } from '../../base/clock.ts'
+import { noField } from '../../base/nearest.ts'
+import { CODES, child, isWithin, type ProblemKind, type ProblemList } from './problem.ts'
+
+/** Marks what is wrong in a way that zod carries along. */
+export const problem = (kind: ProblemKind, message: string) => ({
+  error: message,
+  params: { kind },
+})
+
+/** RFC 9110 5.1, as far as the service takes it. */
+const HEADER_NAME = /^[a-zA-Z0-9_-]{1,256}$/
+const MAX_HEADER_VALUE = 8_192
+
+export const isHeaderName = (text: string): boolean => HEADER_NAME.test(text)
+
+/** What may stand in a field value (RFC 9110 5.5): no control characters but tab. */
+export const isHeaderValue = (text: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(text)
+
+/** YAML makes numbers and truth values of what stands without quotes. */
+const HeaderText = z.preprocess(
+  (value) => (typeof value === 'number' || typeof value === 'boolean' ? String(value) : value),
+  z.string().max(MAX_HEADER_VALUE),
+)
+
+/** Names and values; `least` is how many there must be. The rest is up to `headerTemplates()`. */
+export function headers(least: 0 | 1) {
+  return z
+    .record(z.string(), HeaderText)
+    .refine(
+      (map) => Object.keys(map).length >= least,
+      problem('empty', 'At least one header is required.'),
+    )
+}
+
+const DURATION_HINT = 'A duration must be text such as 90s, 10m or 1h.'
+
+const NS_PER_MS = 1_000_000
+
+/** A duration such as `90s` or `10m`, in milliseconds; as a number it is taken for nanoseconds. */
+export function durationMs(least: string, most: string) {
+  const [min = 0, max = 0] = [parseDuration(least), parseDuration(most)]
+  // Who means seconds comes out far below, and is told how to write them.
+  const isWithin = (ms: number) => ms >= min && ms <= max
+  const asText = (value: unknown) =>
+    typeof value === 'number' && isWithin(value / NS_PER_MS) ? `${value / NS_PER_MS}ms` : value
+  const text = z
+    .string({ error: ({ input }) => (input === undefined ? undefined : DURATION_HINT) })
+    .refine((text) => parseDuration(text) !== undefined, problem('badDuration', DURATION_HINT))
+    .refine(
+      (text) => {
+        const ms = parseDuration(text)
+        return ms === undefined || isWithin(ms)
+      },
+      problem('outOfRange', `The duration must be from ${least} to ${most}.`),
+    )
+    .transform((text) => parseDuration(text) ?? 0)
+  return z.preprocess(asText, text)
+}
+
+/** A list of at least one and at most `most` items. */
+export function listOf<T extends z.ZodType>(item: T, most: number) {
+  return z.array(item).min(1).max(most)
+}
+
+/** Adds what a schema found wrong with a configuration; `known` are the fields there are there. */
+function addIssue(
+  issue: z.core.$ZodIssue,
+  pointer: string,
+  known: Readonly<Record<string, unknown>>,
+  problems: ProblemList,
+): void {
+  if (issue.code !== 'unrecognized_keys') {
+    problems.add(kindOf(issue), pointer, issue.message)
+    return
+  }
+  for (const key of issue.keys) {
+    const sentence = noField(key, 'this action', Object.keys(known))
+    problems.add('badValue', child(pointer, key), sentence)
+  }
+}
+
+function kindOf(issue: z.core.$ZodIssue): ProblemKind {
+  switch (issue.code) {
+    case 'custom': {
+      const kind: unknown = issue.params?.kind
+      return typeof kind === 'string' && kind in CODES ? (kind as ProblemKind) : 'badValue'
+    }
+    case 'too_big':
+      if (issue.origin === 'array' || issue.origin === 'set') return 'tooManyEntries'
+      return issue.origin === 'string' ? 'tooLong' : 'outOfRange'
+    case 'too_small':
+      return issue.origin === 'array' || issue.origin === 'string' ? 'empty' : 'outOfRange'
+    case 'invalid_value':
+      return 'notAllowedValue'
+    case 'invalid_key':
+      return 'badHeader'
+    default:
+      return 'badValue'
+  }
+}
+
+/** The sentence of an issue for people; undefined leaves zod's own. */
+function issueSentence(issue: z.core.$ZodRawIssue): string | undefined {
+  const field = issue.path?.at(-1)
+  const name = typeof field === 'string' ? field : 'An item'
+  switch (issue.code) {
+    case 'invalid_type':
+      return issue.input === undefined
+        ? `${name} is missing.`
+        : `${name} must be ${article(String(issue.expected))}.`
+    case 'too_big':
+      return `${name} ${amount('at most', issue.maximum, String(issue.origin))}.`
+    case 'too_small':
+      return `${name} ${amount('at least', issue.minimum, String(issue.origin))}.`
+    case 'invalid_value': {
+      const values = issue.values as readonly unknown[]
+      return `${name} must be ${values
+        .map(String)
+        .join(', ')
+        .replace(/, ([^,]*)$/, ' or $1')}.`
+    }
+    case 'invalid_key':
+      return `${name} is not a valid header name.`
+    default:
+      return undefined
+  }
+}
+
+function amount(bound: string, limit: unknown, origin: string): string {
+  const shown = Number(limit).toLocaleString('en')
+  switch (origin) {
+    case 'string':
+      return limit === 1 ? 'must not be empty' : `must have ${bound} ${shown} characters`
+    case 'array':
+      return `must have ${bound} ${shown} ${limit === 1 ? 'item' : 'items'}`
+    default:
+      return `must be ${bound} ${shown}`
+  }
+}
+
+function article(type: string): string {
+  switch (type) {
+    case 'int':
+      return 'a whole number'
+    case 'boolean':
+      return 'true or false'
+    case 'string':
+      return 'text'
+    case 'array':
+      return 'a list'
+    case 'object':
+    case 'record':
+      return 'an object'
+    default:
+      return `a ${type}`
+  }
+}
 
 /** What cannot be seen before something else is mended takes a round more. */
 const MAX_ROUNDS = 5
 /** Bad parts of one configuration that are worth the mending. */
 const MAX_MENDED = 100
 
-export interface ConfigSource {
+interface ConfigSource {
   readonly schema: z.ZodType
   /** A configuration that the schema takes. */
   readonly example: unknown

@@ -1,7 +1,8 @@
-import { EvaluationError } from '../expression/evaluation-error.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import type { Phase } from '../phase.ts'
 import type { HeaderList } from './header-list.ts'
 import type { PolicyExchange, PolicyRequest, PolicyResponse } from './policy-exchange.ts'
+import { type PlainTarget, plainAuthority } from './request-path.ts'
 
 /** Throws EvaluationError while there is none. */
 export const requestOf = (exchange: PolicyExchange): PolicyRequest => {
@@ -54,4 +55,25 @@ export function hasWholeBody(exchange: PolicyExchange): boolean {
 /** The message that an action of the phase works on. */
 export function headOf(exchange: PolicyExchange, phase: Phase): { readonly headers: HeaderList } {
   return phase === 'on_http_response' ? responseOf(exchange) : requestOf(exchange)
+}
+
+/** The URL of a request as it came, or as actions have left it: signatures are made over it. */
+export function rawUrl({ scheme, headers, host, target }: PolicyRequest): string {
+  return `${scheme}://${headers.get('host') ?? host}${target}`
+}
+
+/** Path and query of a request in the spelling that rules are compared with. Throws EvaluationError. */
+export function targetOf(exchange: PolicyExchange): PlainTarget {
+  return exchange.parsed.target(requestOf(exchange).target, exchange.account)
+}
+
+/** The host in the same spelling, with the port of the Host field. */
+export function authorityOf({ headers, host, scheme }: PolicyRequest): string {
+  return plainAuthority(headers.get('host') ?? host, scheme)
+}
+
+/** The whole URL in the same spelling. Throws EvaluationError. */
+export function plainUrl(exchange: PolicyExchange): string {
+  const request = requestOf(exchange)
+  return `${request.scheme}://${authorityOf(request)}${targetOf(exchange).text}`
 }

@@ -1,8 +1,25 @@
-import type { Account } from '../expression/cost/account.ts'
+import type { Account } from '../expression/account.ts'
 import { duration, timestamp, type ValueInput } from '../expression/value.ts'
-import { mediaParameters } from './media-type.ts'
 import { type PlainTarget, plainTarget } from './request-path.ts'
 import { MAX_USER_AGENT, readUserAgent, type UserAgent } from './user-agent.ts'
+
+/** The media type in a Content-Type field, as RFC 9110 8.3.1 has it. */
+export function mediaType(raw: string): string {
+  const end = raw.indexOf(';')
+  return (end === -1 ? raw : raw.slice(0, end)).trim().toLowerCase()
+}
+
+/** The parameters of the same. */
+function mediaParameters(raw: string): ReadonlyMap<string, string> {
+  const parameters = new Map<string, string>()
+  for (const part of raw.split(';').slice(1)) {
+    const mark = part.indexOf('=')
+    if (mark === -1) continue
+    const value = part.slice(mark + 1).trim()
+    parameters.set(part.slice(0, mark).trim().toLowerCase(), value.replace(/^"(.*)"$/, '$1'))
+  }
+  return parameters
+}
 
 /** What it takes to take 1,024 characters apart, to look for escapes in as many, and to decode them. */
 const KIB_STEPS = 400

@@ -1,13 +1,12 @@
 import type { X509Certificate } from 'node:crypto'
 import type { Transform } from 'node:stream'
-import { Account } from '../expression/cost/account.ts'
+import { Account } from '../expression/account.ts'
 import type { Phase } from '../phase.ts'
-import { AddressLookUps } from './address-look-ups.ts'
-import type { AddressTables } from './address-tables.ts'
+import { AddressLookUps, type AddressTables } from './address-tables.ts'
+
 import type { HeaderList } from './header-list.ts'
-import type { Outcome } from './outcome.ts'
+import type { EndTls, Outcome } from './outcome.ts'
 import { ParsedFields } from './parsed-fields.ts'
-import type { EndTls } from './tls-terms.ts'
 
 /** The TLS session of a connection that the gateway terminates. */
 export interface TlsSession {

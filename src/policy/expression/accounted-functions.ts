@@ -14,7 +14,6 @@ import {
   objectType,
 } from '@bufbuild/cel'
 import { strings } from '@bufbuild/cel/ext'
-import { ACCOUNTED, APPEND, INDEXED, NEW_LIST } from './cost/cost-rewrite.ts'
 import {
   bytesSteps,
   DEFAULT_PRICE,
@@ -25,9 +24,10 @@ import {
   type Price,
   type Prices,
   stepsOf,
-} from './cost/price.ts'
+} from './account.ts'
 import type { Evaluation } from './evaluation.ts'
 import type { ExpressionFunction, ParameterType } from './expression-function.ts'
+import { ACCOUNTED, APPEND, INDEXED, NEW_LIST } from './node-weight.ts'
 import { isMap, type Value } from './value.ts'
 
 const LIST = listType(CelScalar.DYN)

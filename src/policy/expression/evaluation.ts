@@ -1,9 +1,9 @@
 import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Clock } from '../../base/clock.ts'
 import { type Cidr, parseCidr } from '../../base/net/network.ts'
-import { Account } from './cost/account.ts'
-import type { Price } from './cost/price.ts'
-import { EvaluationError } from './evaluation-error.ts'
+import { Account, type Price } from './account.ts'
+
+import { EvaluationError } from './expression-problem.ts'
 import { PatternCache } from './pattern.ts'
 
 /** What it takes to find a time zone. */

@@ -1,6 +1,12 @@
 import { nearest } from '../../base/nearest.ts'
 import type { Phase } from '../phase.ts'
 import { canCompare, comparisonProblem } from './comparison.ts'
+import {
+  type FindOverloads,
+  isConstant,
+  type Overload,
+  qualifiedName,
+} from './expression-function.ts'
 import { ExpressionProblem } from './expression-problem.ts'
 import {
   AND,
@@ -29,7 +35,6 @@ import {
   partType,
   type Type,
 } from './expression-type.ts'
-import { type FindOverloads, isConstant, type Overload, qualifiedName } from './overload.ts'
 
 /** The names that an expression may use where it stands. */
 export interface Scope {

@@ -1,10 +1,10 @@
 import type { Phase } from '../phase.ts'
 import type { Evaluation } from './evaluation.ts'
-import type { Node } from './expression-tree.ts'
+import { type CallNode, childrenOf, type Node, pathOf } from './expression-tree.ts'
 import type { ListValue, MapValue, MessageValue, UintValue, Value, ValueInput } from './value.ts'
 
 /** The types that parameters can have, by the shape in which their values arrive. */
-export interface ParameterTypes {
+interface ParameterTypes {
   readonly bool: boolean
   readonly int: bigint
   readonly uint: UintValue
@@ -98,4 +98,59 @@ export function methodWithin<const P extends readonly ParameterType[]>(
 /** Adds a check of written-out arguments. */
 export function checked(definition: ExpressionFunction, check: CheckArguments): ExpressionFunction {
   return { ...definition, check }
+}
+
+/** One way to call a function; a method's target is its first parameter. */
+export interface Overload {
+  readonly isMethod: boolean
+  readonly parameters: readonly string[]
+  readonly result: string
+  readonly phases?: readonly Phase[] | undefined
+  readonly check?: CheckArguments | undefined
+}
+
+/** All ways to call what has a name. */
+export type FindOverloads = (name: string) => readonly Overload[] | undefined
+
+/** `json.decode` when that is a function, and not a method of something called `json`. */
+export function qualifiedName({ target, name }: CallNode, find: FindOverloads): string | undefined {
+  const path = target && pathOf(target)
+  const qualified = path === undefined ? undefined : `${path}.${name}`
+  return qualified !== undefined && find(qualified) ? qualified : undefined
+}
+
+/** True when nothing below depends on a variable or on the request. */
+export function isConstant(node: Node, find: FindOverloads): boolean {
+  if (node.kind === 'constant') return true
+  if (node.kind === 'name' || node.kind === 'fold') return false
+  if (node.kind === 'call') return isConstantCall(node, find)
+  return childrenOf(node).every((child) => isConstant(child, find))
+}
+
+function isConstantCall(node: CallNode, find: FindOverloads): boolean {
+  const qualified = qualifiedName(node, find)
+  const name = qualified ?? node.name
+  if (name.startsWith('@') || find(name)?.some(({ phases }) => phases)) return false
+  const operands = qualified === undefined ? childrenOf(node) : node.args
+  return operands.every((operand) => isConstant(operand, find))
+}
+
+/** Asks whether a variable with a dotted name has a value: the function that rewrites may call. */
+export const IS_KNOWN = '@is_known'
+
+/** What expressions mean beyond the language, for those who give them variables and functions. */
+export interface Meaning {
+  /** Names that read like functions and are rewritten. */
+  readonly macros: readonly string[]
+  /** Puts the tree in terms of the language and the functions; throws Error with a sentence. */
+  readonly rewrite: (tree: Node, isVariable: (path: string) => boolean) => Node
+}
+
+/** A name that expressions can read. It is computed when an expression asks for it, not before. */
+export interface Variable<Subject> {
+  /** `string`, `list(string)`, `map(dyn)`, … */
+  readonly type: string
+  readonly phases?: readonly Phase[]
+  /** Undefined when the subject has no such thing. */
+  readonly read: (subject: Subject, evaluation: Evaluation) => ValueInput | undefined
 }

@@ -1,3 +1,15 @@
+/** An expression that failed while it ran. */
+export class EvaluationError extends Error {
+  override readonly name = 'EvaluationError'
+  /** True when it had spent all that it may, false when its values did not fit. */
+  readonly isOverspent: boolean
+
+  constructor(message: string, { isOverspent = false } = {}) {
+    super(message)
+    this.isOverspent = isOverspent
+  }
+}
+
 /** An expression that cannot be used. The message is a clause: `x is not known`. */
 export class ExpressionProblem extends Error {
   override readonly name = 'ExpressionProblem'

@@ -1,6 +1,7 @@
 import { type CelFunc, CelScalar, celEnv, celFunc, isCelError, parse, plan } from '@bufbuild/cel'
 import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Clock } from '../../base/clock.ts'
+import { Account, MAX_EXPRESSION_STEPS, type Prices } from './account.ts'
 import {
   AccountedFunctions,
   ERROR_STEPS,
@@ -9,24 +10,74 @@ import {
   signatureOf,
 } from './accounted-functions.ts'
 import { CompiledExpression, type TypedForm } from './compiled-expression.ts'
-import { Account, MAX_EXPRESSION_STEPS } from './cost/account.ts'
-import { rewriteCosts } from './cost/cost-rewrite.ts'
-import { weightOf } from './cost/node-weight.ts'
-import type { Prices } from './cost/price.ts'
 import { Evaluation } from './evaluation.ts'
-import { EvaluationError } from './evaluation-error.ts'
 import { ExpressionChecker, type Scope } from './expression-check.ts'
-import type { CheckArguments, ExpressionFunction } from './expression-function.ts'
-import { refuseOversizeSource, refuseOversizeTree } from './expression-limits.ts'
-import { ExpressionProblem } from './expression-problem.ts'
-import { type Node, writeTree } from './expression-tree.ts'
-import { checkFormat } from './format-check.ts'
-import { LeastSteps } from './least-steps.ts'
-import { IS_KNOWN, type Meaning } from './meaning.ts'
-import type { Overload } from './overload.ts'
+import {
+  type CheckArguments,
+  type ExpressionFunction,
+  IS_KNOWN,
+  type Meaning,
+  type Overload,
+  type Variable,
+} from './expression-function.ts'
+import { EvaluationError, ExpressionProblem } from './expression-problem.ts'
+import { countNodes, foldDepth, type Node, textOf, writeTree } from './expression-tree.ts'
+import { LeastSteps, rewriteCosts, weightOf } from './node-weight.ts'
+
 import { ParsedSource } from './parsed-source.ts'
 import type { Value } from './value.ts'
-import type { Variable } from './variable.ts'
+
+const MAX_SOURCE = 4_096
+const MAX_TOKENS = 600
+const MAX_NESTING = 32
+const MAX_NODES = 600
+const MAX_FOLD_DEPTH = 2
+
+const TOKEN = /[A-Za-z_]\w*|[\d.]+|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s\w]/g
+
+/** Keeps sources from the parser that it would take long for. Throws ExpressionProblem. */
+export function refuseOversizeSource(source: string): void {
+  if (source.length > MAX_SOURCE) {
+    throw new ExpressionProblem(`more than ${MAX_SOURCE} characters`)
+  }
+  let tokens = 0
+  let nesting = 0
+  for (const [token] of source.matchAll(TOKEN)) {
+    tokens += 1
+    if (tokens > MAX_TOKENS) throw new ExpressionProblem(`more than ${MAX_TOKENS} tokens`)
+    if (token === '(' || token === '[' || token === '{') nesting += 1
+    if (token === ')' || token === ']' || token === '}') nesting -= 1
+    if (nesting > MAX_NESTING) {
+      throw new ExpressionProblem(`brackets are nested more than ${MAX_NESTING} levels deep`)
+    }
+  }
+}
+
+/** Bounds what one evaluation costs at least. Throws ExpressionProblem. */
+export function refuseOversizeTree(tree: Node): void {
+  if (countNodes(tree) > MAX_NODES) {
+    throw new ExpressionProblem(`more than ${MAX_NODES} parts`)
+  }
+  if (foldDepth(tree) > MAX_FOLD_DEPTH) {
+    throw new ExpressionProblem(`macros are nested more than ${MAX_FOLD_DEPTH} levels deep`)
+  }
+}
+
+/** A clause of `format()`: what it prints, or a percent sign. */
+const CLAUSE = /%(?:\.\d+)?(.)?/gs
+const KINDS = 'sdfebxXo'
+
+/** Finds what is wrong with `'text'.format([…])` when both are written out. */
+function checkFormat([text, values]: readonly Node[]): string | undefined {
+  const source = textOf(text)
+  if (source === undefined) return undefined
+  const kinds = Array.from(source.matchAll(CLAUSE), ([, kind = '']) => kind)
+  const clauses = kinds.filter((kind) => kind !== '%')
+  const unknown = clauses.find((kind) => kind === '' || !KINDS.includes(kind))
+  if (unknown !== undefined) return `format() has no clause %${unknown}`
+  if (values?.kind !== 'list' || values.items.length === clauses.length) return undefined
+  return `format() has ${clauses.length} clauses for ${values.items.length} values`
+}
 
 /** What reads like a function and is none. */
 const MACROS = ['all', 'exists', 'exists_one', 'filter', 'has', 'map']
@@ -37,7 +88,7 @@ const CHECKS: Readonly<Record<string, CheckArguments>> = { format: checkFormat }
 /** Nothing beyond the language. */
 const PLAIN: Meaning = { macros: [], rewrite: (tree) => tree }
 
-export interface ExpressionLanguageOptions<Subject> {
+interface ExpressionLanguageOptions<Subject> {
   readonly clock: Clock
   readonly functions: readonly ExpressionFunction<Subject>[]
   readonly variables: ReadonlyMap<string, Variable<Subject>>

@@ -1,5 +1,5 @@
+import { ownerOf, setOwner, type Tier } from './bucket-table.ts'
 import type { BucketMemory, SlidingWindow } from './sliding-window.ts'
-import { ownerOf, setOwner, type Tier } from './tier.ts'
 
 /**
  * The buckets of a limiter for another process, a row of 32-bit numbers each: the two halves of the

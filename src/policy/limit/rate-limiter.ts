@@ -1,10 +1,43 @@
+import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import { networkOf } from '../../base/net/network.ts'
+import { admitTo, createTier, ownerOf, setOwner, type Tier } from './bucket-table.ts'
 import { KeyHash } from './key-hash.ts'
 import { DumpWriter, putBucket, readDump } from './limiter-dump.ts'
-import { OwnerCounts } from './owner-counts.ts'
 import { SharedBuckets } from './shared-buckets.ts'
-import { admitTo, createTier, ownerOf, setOwner, type Tier } from './tier.ts'
+
+const ROW_BITS = 12
+const ROW_CELLS = 1 << ROW_BITS
+const ROW_MASK = ROW_CELLS - 1
+
+/**
+ * How many buckets each owner has, in 32 kB for any number of owners: two rows of counters, of
+ * which an owner has one each (a count-min sketch). Never too low; too high for who shares both
+ * counters with others, one owner in 16 million for each of them.
+ */
+export class OwnerCounts {
+  readonly #cells = new Uint32Array(2 * ROW_CELLS)
+
+  get bytes(): number {
+    return this.#cells.byteLength
+  }
+
+  /** `owner` is 32 bits of a hash; `by` is 1 or -1. */
+  change(owner: number, by: number): void {
+    for (const cell of [firstCell(owner), secondCell(owner)]) {
+      this.#cells[cell] = (this.#cells[cell] as number) + by
+    }
+  }
+
+  of(owner: number): number {
+    const first = this.#cells[firstCell(owner)] as number
+    const second = this.#cells[secondCell(owner)] as number
+    return Math.min(first, second)
+  }
+}
+
+const firstCell = (owner: number) => owner & ROW_MASK
+const secondCell = (owner: number) => ROW_CELLS + ((owner >>> ROW_BITS) & ROW_MASK)
 
 /** A rate limit, as far as its memory goes. */
 export interface CountedLimiter {
@@ -275,4 +308,35 @@ export class RateLimiter {
       } else tier.sweepAt += 1
     }
   }
+}
+
+const WORD_BYTES = 4
+const KEY_BYTES = 8
+
+const Base64 = z.base64().transform((text) => Buffer.from(text, 'base64'))
+const Rows = Base64.refine(({ length }) => length % WORD_BYTES === 0).transform(toWords)
+
+/** What a limiter has counted, as fields of a JSON object: base64. Reads a `LimiterDump`. */
+export const DUMP_FIELDS = {
+  key: Base64.refine(({ length }) => length === KEY_BYTES),
+  rows: z.tuple([Rows, Rows, Rows]),
+}
+
+interface DumpText {
+  readonly key: string
+  readonly rows: readonly string[]
+}
+
+export function dumpText({ key, rows }: LimiterDump): DumpText {
+  return { key: key.toString('base64'), rows: rows.map(toBase64) }
+}
+
+function toBase64({ buffer, byteOffset, byteLength }: Int32Array): string {
+  return Buffer.from(buffer, byteOffset, byteLength).toString('base64')
+}
+
+function toWords(bytes: Buffer): Int32Array {
+  const words = new Int32Array(bytes.length / WORD_BYTES)
+  bytes.copy(Buffer.from(words.buffer))
+  return words
 }

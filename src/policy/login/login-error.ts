@@ -1,5 +1,4 @@
-import { type Outcome, refuse } from '../exchange/outcome.ts'
-import type { ResultError } from '../exchange/result-error.ts'
+import { type Outcome, type ResultError, refuse } from '../exchange/outcome.ts'
 
 interface LoginFault {
   readonly status: number

@@ -4,10 +4,18 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { cookiesOf, loginCookieName, setLoginCookie } from '../exchange/login-cookie.ts'
 import { requestOf } from '../exchange/message-head.ts'
-import { CONTINUE, type MaybePromise, type Outcome, respond } from '../exchange/outcome.ts'
-import type { PolicyExchange, PolicyRequest } from '../exchange/policy-exchange.ts'
-import type { Price } from '../expression/cost/price.ts'
-import type { PolicyReach } from '../outbound/policy-reach.ts'
+import {
+  CONTINUE,
+  type MaybePromise,
+  NO_ERROR,
+  type Outcome,
+  type ResultError,
+  respond,
+} from '../exchange/outcome.ts'
+import type { ActionResult, PolicyExchange, PolicyRequest } from '../exchange/policy-exchange.ts'
+import type { Price } from '../expression/account.ts'
+import { formatTime, valueOfJson } from '../expression/value.ts'
+import type { PolicyReach } from '../outbound/outbound-allow.ts'
 import type { ClientCredentials } from './identity-provider.ts'
 import type { LoginDesk } from './login-desk.ts'
 import { LoginError, type LoginKind, refuseLogin, resultErrorOf } from './login-error.ts'
@@ -17,21 +25,94 @@ import {
   FLOW_MS,
   isOfBrowser,
   type LoginFlow,
+  localPath,
   openFlow,
+  ownPath,
+  PATHS,
   proofOf,
+  Sealer,
   sealFlow,
+  siteOf,
 } from './login-flow.ts'
-import { loginResult } from './login-result.ts'
-import { localPath, ownPath, PATHS, siteOf } from './login-site.ts'
-import { Sealer } from './sealer.ts'
-import { type LoginSession, type SessionLimits, sessionEnd, sessionState } from './session.ts'
 import {
   type CookieOwner,
+  claimsOf,
   forgetSession,
+  identityOf,
+  type LoginSession,
+  type SessionLimits,
+  type SessionState,
   sessionCookies,
+  sessionEnd,
   sessionIn,
   sessionLength,
-} from './session-cookie.ts'
+  sessionState,
+} from './session.ts'
+
+/** Who is signed in, and for how long. */
+interface SignedInVisitor {
+  readonly session: LoginSession
+  readonly issuer: string
+  /** Milliseconds since the epoch. */
+  readonly end: number
+}
+
+interface LoginEvents {
+  readonly error?: ResultError
+  /** Of the session that the visitor had. */
+  readonly state?: SessionState | undefined
+  readonly isRenewed?: boolean
+}
+
+/** Results and their types, as expressions read them. */
+export function loginResults(kind: LoginKind): Record<string, string> {
+  return {
+    'error.code': 'string',
+    'error.message': 'string',
+    'identity.id': 'string',
+    'identity.email': 'string',
+    'identity.name': 'string',
+    'identity.provider_user_id': 'string',
+    [`identity.${sessionField(kind)}`]: 'string',
+    'identity.claims': 'map(dyn)',
+    ...(kind === 'oidc' && { identity_token: 'string' }),
+    access_token: 'string',
+    refresh_token: 'string',
+    expires_at: 'string',
+    session_timed_out: 'bool',
+    session_max_duration_reached: 'bool',
+    userinfo_refreshed: 'bool',
+  }
+}
+
+/** What the rules that follow can read; without a visitor texts are empty. */
+function loginResult(
+  kind: LoginKind,
+  visitor: SignedInVisitor | undefined,
+  { error = NO_ERROR, state, isRenewed = false }: LoginEvents,
+): ActionResult {
+  const session = visitor?.session
+  const claims = session ? claimsOf(session) : {}
+  return {
+    error,
+    identity: {
+      ...identityOf(claims, visitor?.issuer ?? ''),
+      ...(session === undefined && { id: '' }),
+      [sessionField(kind)]: session?.id ?? '',
+      claims: valueOfJson(claims),
+    },
+    ...(kind === 'oidc' && { identity_token: session?.idToken ?? '' }),
+    access_token: session?.accessToken ?? '',
+    refresh_token: session?.refreshToken ?? '',
+    expires_at: visitor ? formatTime(visitor.end) : '',
+    session_timed_out: state === 'timed-out',
+    session_max_duration_reached: state === 'max-duration-reached',
+    userinfo_refreshed: isRenewed,
+  }
+}
+
+const sessionField = (kind: LoginKind) =>
+  kind === 'oidc' ? 'current_session_id' : 'current_provider_session_id'
 
 /** Of opening a session and reading what is in it. */
 const SESSION_PRICE: Price = { call: 400, kib: 150 }
@@ -41,7 +122,7 @@ const MAX_SEALERS = 256
 const SEEN_SHARE = 0.1
 const MAX_CAUSES = 5
 
-export interface LoginOptions {
+interface LoginOptions {
   readonly kind: LoginKind
   readonly authId: string
   /** Log-ins where this is the same, and `authId`, share their sessions. */

@@ -16,17 +16,20 @@ import {
 } from 'openid-client'
 import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Clock } from '../../base/clock.ts'
-import type { PolicyReach } from '../outbound/policy-reach.ts'
-import { Renewable } from '../outbound/renewable.ts'
-import type {
-  ClientCredentials,
-  IdentityProvider,
-  SignedIn,
-  SignInRequest,
+import { Renewable } from '../outbound/key-source.ts'
+import type { PolicyReach } from '../outbound/outbound-allow.ts'
+import {
+  type ClientCredentials,
+  type IdentityProvider,
+  isEndOfSession,
+  PROVIDER_TIMEOUT_S,
+  providerFailure,
+  providerFetch,
+  type SignedIn,
+  type SignInRequest,
 } from './identity-provider.ts'
 import { LoginError } from './login-error.ts'
-import { isEndOfSession, providerFailure } from './provider-failure.ts'
-import { PROVIDER_TIMEOUT_S, providerFetch } from './provider-fetch.ts'
+
 import { type Claims, claimsOf, type LoginSession } from './session.ts'
 
 /** How long metadata and keys are used before they are read again. */

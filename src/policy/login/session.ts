@@ -1,5 +1,9 @@
+import { createHash } from 'node:crypto'
 import { decodeJwt } from 'jose'
 import * as z from 'zod'
+import { loginCookieName, setLoginCookie } from '../exchange/login-cookie.ts'
+import { LoginError } from './login-error.ts'
+import type { Sealer } from './login-flow.ts'
 
 const SavedSession = z.strictObject({
   v: z.literal(1),
@@ -64,14 +68,125 @@ export function claimsOf({ idToken, profile }: Pick<LoginSession, 'idToken' | 'p
   return idToken === '' ? profile : { ...decodeJwt(idToken), ...profile }
 }
 
-export function sessionText(session: LoginSession): string {
+function sessionText(session: LoginSession): string {
   return JSON.stringify({ v: 1, ...session })
 }
 
 /** Undefined for what another version of this has written. */
-export function readSession(text: string): LoginSession | undefined {
+function readSession(text: string): LoginSession | undefined {
   const { success, data } = SavedSession.safeParse(JSON.parse(text))
   if (!success) return undefined
   const { v: _version, ...session } = data
   return session
+}
+
+/** A visitor, as the rules that follow can judge them; what is not known is empty. */
+interface Identity {
+  /** The same for the same person at the same provider. */
+  readonly id: string
+  /** Only one that the provider does not call unverified: rules let people in by it. */
+  readonly email: string
+  readonly name: string
+  readonly provider_user_id: string
+}
+
+/** `issuer` makes identifiers of different providers different. */
+export function identityOf(claims: Claims, issuer: string): Identity {
+  const subject = text(claims.sub)
+  const isVerified = isTrue(claims.email_verified) || isTrue(claims.xms_edov)
+  const isUnverified = ANY_TENANT.test(issuer) ? !isVerified : isFalse(claims.email_verified)
+  const digest = createHash('sha256')
+    .update(JSON.stringify([issuer, subject]))
+    .digest('base64url')
+  return {
+    id: `idt_${digest.slice(0, 27)}`,
+    email: isUnverified ? '' : text(claims.email),
+    name: text(claims.name) || text(claims.preferred_username),
+    provider_user_id: subject,
+  }
+}
+
+/** Whoever runs a tenant there writes what he likes into the email of its users. */
+const ANY_TENANT = /^https:\/\/login\.microsoftonline\.com\//
+const isTrue = (claim: unknown) => claim === true || claim === 'true'
+const isFalse = (claim: unknown) => claim === false || claim === 'false'
+const text = (claim: unknown) => (typeof claim === 'string' ? claim : '')
+
+const PURPOSE = 'session'
+/** Browsers keep 4,096 bytes of a cookie with its name and its attributes. */
+const MAX_VALUE = 3_800
+const MAX_PARTS = 5
+
+/** Whose cookies they are. */
+export interface CookieOwner {
+  /** Different for log-ins that do not share their sessions. */
+  readonly tag: string
+  readonly isSecure: boolean
+  readonly sealer: Sealer
+}
+
+/** A session in the cookies of a request; undefined when there is none, or none that is ours. */
+export function sessionIn(
+  cookie: (name: string) => string | undefined,
+  { sealer, ...owner }: CookieOwner,
+): LoginSession | undefined {
+  const sealed = valuesIn(cookie, owner).join('')
+  const text = sealed === '' ? undefined : sealer.open(sealed, PURPOSE)
+  return text === undefined ? undefined : readSession(text)
+}
+
+/** Characters of the session in the cookies of a request. */
+export function sessionLength(
+  cookie: (name: string) => string | undefined,
+  owner: Omit<CookieOwner, 'sealer'>,
+): number {
+  return valuesIn(cookie, owner).reduce((sum, { length }) => sum + length, 0)
+}
+
+/** Set-Cookie values. Throws LoginError for a session that is too large. */
+export function sessionCookies(
+  session: LoginSession,
+  maxAgeS: number,
+  cookie: (name: string) => string | undefined,
+  { sealer, ...owner }: CookieOwner,
+): string[] {
+  const sealed = sealer.seal(sessionText(session), PURPOSE)
+  const parts = sealed.match(new RegExp(`.{1,${MAX_VALUE}}`, 'g')) ?? []
+  if (parts.length > MAX_PARTS) throw new LoginError('session-too-large')
+  const { isSecure } = owner
+  const kept = parts.map((part, index) =>
+    setLoginCookie(partName(owner, index), part, { maxAgeS, isSecure }),
+  )
+  return [...kept, ...forgetSession(cookie, owner, parts.length)]
+}
+
+/** Set-Cookie values that take away what the browser has of a session, from a part on. */
+export function forgetSession(
+  cookie: (name: string) => string | undefined,
+  owner: Omit<CookieOwner, 'sealer'>,
+  from = 0,
+): string[] {
+  const names = Array.from({ length: MAX_PARTS }, (_, index) => partName(owner, index)).slice(from)
+  const { isSecure } = owner
+  return names
+    .filter((name) => cookie(name) !== undefined)
+    .map((name) => setLoginCookie(name, '', { maxAgeS: 0, isSecure }))
+}
+
+function valuesIn(
+  cookie: (name: string) => string | undefined,
+  owner: Omit<CookieOwner, 'sealer'>,
+): string[] {
+  const values: string[] = []
+  for (let index = 0; index < MAX_PARTS; index += 1) {
+    const value = cookie(partName(owner, index))
+    if (value === undefined) break
+    values.push(value)
+  }
+  return values
+}
+
+function partName({ tag, isSecure }: Omit<CookieOwner, 'sealer'>, index: number): string {
+  const name = loginCookieName('session', tag, isSecure)
+  return index === 0 ? name : `${name}.${index}`
 }

@@ -1,10 +1,10 @@
 import type { Clock } from '../../base/clock.ts'
+import { NO_ERROR, type ResultError } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
-import { NO_ERROR, type ResultError } from '../exchange/result-error.ts'
-import { EvaluationError } from '../expression/evaluation-error.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import type { ValueInput } from '../expression/value.ts'
 import { OutboundError, type OutboundResponse, send } from './outbound.ts'
-import type { Asker, PolicyReach } from './policy-reach.ts'
+import type { Asker, PolicyReach } from './outbound-allow.ts'
 
 /** Bytes of an answer that are read. */
 const MAX_ANSWER = 262_144

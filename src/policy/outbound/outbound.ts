@@ -4,12 +4,12 @@ import { request as httpsRequest } from 'node:https'
 import type { LookupFunction } from 'node:net'
 import { parseAddress } from '../../base/net/network.ts'
 import { request as httpRequest } from '../../base/net/node-http.ts'
-import type { Asker, PolicyReach } from './policy-reach.ts'
+import type { Asker, PolicyReach } from './outbound-allow.ts'
 
 /** Says to this gateway, where a request comes back to it, how deep policies ask each other. */
 const DEPTH_FIELD = 'x-policy-hops'
 
-export interface OutboundRequest {
+interface OutboundRequest {
   readonly url: URL
   readonly method: string
   readonly headers: Readonly<Record<string, string>>
@@ -157,4 +157,21 @@ function failureOf(error: Error, signal: AbortSignal): OutboundError {
     return new OutboundError('ERR_NGROK_3602', 'The server did not answer in time.')
   const reason = 'code' in error ? String(error.code) : error.message
   return new OutboundError('ERR_NGROK_3600', `The request to the server failed: ${reason}.`)
+}
+
+const MAX_BYTES = 262_144
+const TIMEOUT_MS = 5_000
+
+/** What a server publishes, at most 256 KiB within 5 s. Throws OutboundError; `what` stands in its text. */
+export async function download(
+  url: URL,
+  reach: PolicyReach,
+  { what, accept }: { readonly what: string; readonly accept: string },
+): Promise<Buffer> {
+  const headers = { accept, 'user-agent': 'device-agent-gateway' }
+  const signal = AbortSignal.timeout(TIMEOUT_MS)
+  const request = { url, method: 'GET', headers, maxBytes: MAX_BYTES, signal }
+  const { status, body } = await send(request, reach)
+  if (status === 200) return body
+  throw new OutboundError('ERR_NGROK_3422', `${what} answered ${status}.`)
 }

@@ -1,7 +1,7 @@
 import { decodeJwt, decodeProtectedHeader, errors, type JWTVerifyGetKey, jwtVerify } from 'jose'
 import type { Clock } from '../../base/clock.ts'
-import type { ResultError } from '../exchange/result-error.ts'
-import { jsonSteps } from '../expression/cost/json-steps.ts'
+import type { ResultError } from '../exchange/outcome.ts'
+import { jsonSteps } from '../expression/account.ts'
 import { type ValueInput, valueOfJson } from '../expression/value.ts'
 
 import type { KeySource } from './key-source.ts'

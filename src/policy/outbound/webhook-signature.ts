@@ -1,26 +1,278 @@
-import { createHash, createPublicKey, verify } from 'node:crypto'
-import {
-  anyOf,
-  isEqual,
-  isRecent,
-  type Mac,
-  MISMATCH,
-  type SignedRequest,
-  STALE,
-  type Verify,
-} from './webhook-mac.ts'
-import {
-  verifyBox,
-  verifyContentful,
-  verifyHubSpot,
-  verifyHygraph,
-  verifyLinear,
-  verifyMailgun,
-} from './webhook-messages.ts'
-import { verifyPlivo } from './webhook-plivo.ts'
+import { createHash, createHmac, createPublicKey, timingSafeEqual, verify } from 'node:crypto'
+import type { HeaderList } from '../exchange/header-list.ts'
+import { type Outcome, respond } from '../exchange/outcome.ts'
 
-/** Bytes of a form that is taken apart; Twilio's have a few kilobytes. */
+/** What a provider signed: the fields it sent and the body as it came. */
+export interface SignedRequest {
+  readonly headers: HeaderList
+  readonly method: string
+  /** As the provider has it configured, with scheme and host. */
+  readonly url: string
+  readonly body: Buffer
+  readonly secret: string
+  /** Wall time, milliseconds since the epoch. */
+  readonly now: number
+}
+
+/** Answers why a signature does not hold; undefined when it does. */
+type Verify = (request: SignedRequest) => string | undefined
+
+/** How old a signed timestamp may be: what Stripe and Slack advise. */
+const MAX_AGE_S = 300
+/** Signatures of one request that are looked at: while a secret is replaced there are two. */
+const MAX_SIGNATURES = 10
+export const MISMATCH = 'The signature does not match the body.'
+export const STALE = 'The signature is too old, or has no timestamp.'
+
+interface Mac {
+  readonly digest?: 'sha1' | 'sha256' | 'sha512'
+  readonly encoding?: 'hex' | 'base64'
+  /** Stands before each signature. */
+  readonly prefix?: string
+}
+
+/** Whether one of the signatures that were presented is that of the bytes. */
+function anyOf(
+  presented: string | undefined,
+  { digest = 'sha256', encoding = 'hex', prefix = '' }: Mac,
+  secret: string | Buffer,
+  signed: Buffer,
+): string | undefined {
+  // With an empty key anybody can sign.
+  if (presented === undefined || secret.length === 0) return MISMATCH
+  const expected = prefix + createHmac(digest, secret).update(signed).digest(encoding)
+  const candidates = presented.split(',', MAX_SIGNATURES)
+  return candidates.some((it) => isEqual(it.trim(), expected)) ? undefined : MISMATCH
+}
+
+/** Seconds or, with 13 digits, milliseconds since the epoch, or a time as RFC 3339 has it; without a zone UTC. */
+function isRecent(time: string, now: number): boolean {
+  const seconds = /^\d{1,13}$/.test(time)
+    ? Number(time) / (time.length === 13 ? 1_000 : 1)
+    : Date.parse(withZone(time)) / 1_000
+  return Math.abs(now / 1_000 - seconds) <= MAX_AGE_S
+}
+
+function withZone(time: string): string {
+  if (!/^\d{4}-\d\d-\d\dT/.test(time)) return ''
+  return /(?:Z|[+-]\d\d:?\d\d)$/i.test(time) ? time : `${time}Z`
+}
+
+/** Constant in time: digests have one length whatever was sent. */
+export function isEqual(presented: string, expected: string): boolean {
+  const digest = (text: string) => createHash('sha256').update(text).digest()
+  return timingSafeEqual(digest(presented), digest(expected))
+}
+
+/** Longer than what any provider asks with. */
+const MAX_TOKEN = 256
+/** What Twitter asks with. A signature of it is that of no event, which is an object of JSON. */
+const TOKEN = /^[\w+/=-]+$/
+const ZOOM_ASKS = 'endpoint.url_validation'
+
+/** The answer to a question that only its receiver knows; undefined for a request like others. `failure`: why its signature does not hold. */
+type Challenge = (request: SignedRequest, failure: string | undefined) => Outcome | undefined
+
+/** Providers that ask who answers, by the name that documents have for them. */
+export const WEBHOOK_CHALLENGES: Readonly<Record<string, Challenge>> = {
+  // https://docs.x.com/x-api/webhooks/quickstart: asks without a signature, every hour.
+  twitter({ method, url, secret }) {
+    const token = new URLSearchParams(url.split('?', 2)[1]).get('crc_token')
+    if (method !== 'GET' || !isToken(token) || secret === '') return undefined
+    const mac = createHmac('sha256', secret).update(token).digest('base64')
+    return json({ response_token: `sha256=${mac}` })
+  },
+  // https://docs.connect.worldline-solutions.com/documentation/webhooks/
+  worldline({ method, headers }) {
+    const token = headers.get('x-gcs-webhooks-endpoint-verification') ?? null
+    return method === 'GET' && isToken(token) ? answer('text/plain', token) : undefined
+  },
+  // Signed as what follows is.
+  zoom({ body, secret }, failure) {
+    const token = failure === undefined ? zoomToken(body) : undefined
+    if (token === undefined) return undefined
+    const mac = createHmac('sha256', secret).update(token).digest('hex')
+    return json({ plainToken: token, encryptedToken: mac })
+  },
+}
+
+/** What is said to those who ask with signatures that are wrong, and want to be told so in a way of their own. */
+export const WEBHOOK_REFUSALS: Readonly<Record<string, Outcome>> = {
+  // https://developer.xero.com/documentation/webhooks/configuring-your-server
+  xero: respond({
+    status: 401,
+    errorCode: 'ERR_NGROK_3204',
+    headers: ['ngrok-error-code', 'ERR_NGROK_3204'],
+    body: '',
+  }),
+}
+
+function zoomToken(body: Buffer): string | undefined {
+  try {
+    const { event, payload } = JSON.parse(body.toString())
+    const token = event === ZOOM_ASKS ? payload.plainToken : undefined
+    return typeof token === 'string' && token.length <= MAX_TOKEN ? token : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function isToken(text: string | null): text is string {
+  return text !== null && text.length <= MAX_TOKEN && TOKEN.test(text)
+}
+
+const json = (value: object) => answer('application/json', JSON.stringify(value))
+
+function answer(type: string, body: string): Outcome {
+  const headers = ['content-type', type, 'cache-control', 'no-store']
+  return respond({ status: 200, headers: [...headers, 'x-content-type-options', 'nosniff'], body })
+}
+
+/** As its own library writes them, with two backslashes. */
+const HYGRAPH_ESCAPES: Readonly<Record<string, string>> = {
+  '&': '\\\\u0026',
+  '<': '\\\\u003c',
+  '>': '\\\\u003e',
+}
+/** More than Contentful sends. */
+const MAX_SIGNED_HEADERS = 50
+/** What HubSpot signs as it is, although it stands encoded in the address. */
+const HUBSPOT_DECODED = /%(?:3A|2F|3F|40|21|24|27|28|29|2A|2C|3B)/gi
+
+/** Body and time, with one or both of two keys: one of them is being replaced. */
+const verifyBox: Verify = ({ headers, body, secret, now }) => {
+  const time = headers.get('box-delivery-timestamp') ?? ''
+  if (!isRecent(time, now)) return STALE
+  const names = ['box-signature-primary', 'box-signature-secondary']
+  const presented = names.flatMap((name) => headers.get(name) ?? []).join(',')
+  const signed = Buffer.concat([body, Buffer.from(time)])
+  return anyOf(presented, { encoding: 'base64' }, secret, signed)
+}
+
+/** Method, path, the headers that it names, and body, each on a line. */
+const verifyContentful: Verify = ({ method, url, headers, body, secret, now }) => {
+  const names = (headers.get('x-contentful-signed-headers') ?? '').toLowerCase().split(',')
+  // What it does not name, it has not signed.
+  const isTimed = names.includes('x-contentful-timestamp')
+  if (!isTimed || !isRecent(headers.get('x-contentful-timestamp') ?? '', now)) return STALE
+  if (names.length > MAX_SIGNED_HEADERS) return MISMATCH
+  const fields = names.map((name) => `${name}:${headers.get(name)?.trim() ?? ''}`)
+  const lead = [method, pathOf(url), fields.join(';'), ''].join('\n')
+  return anyOf(headers.get('x-contentful-signature'), {}, secret, join(lead, body))
+}
+
+/** The third version of its signatures: method, address, body and time. */
+const verifyHubSpot: Verify = ({ method, url, headers, body, secret, now }) => {
+  const time = headers.get('x-hubspot-request-timestamp') ?? ''
+  if (!isRecent(time, now)) return STALE
+  const address = url.replace(HUBSPOT_DECODED, decodeURIComponent)
+  const signed = Buffer.concat([join(method + address, body), Buffer.from(time)])
+  return anyOf(headers.get('x-hubspot-signature-v3'), { encoding: 'base64' }, secret, signed)
+}
+
+/** Body, environment and time as an object of JSON, in which HTML would do no harm. */
+const verifyHygraph: Verify = ({ headers, body, secret, now }) => {
+  const parts = /^sign=([^,]*), env=([^,]*), t=(\d+)$/.exec(headers.get('gcms-signature') ?? '')
+  const [, presented, environment, time = ''] = parts ?? []
+  if (!isRecent(time, now)) return STALE
+  const fields = { Body: body.toString(), EnvironmentName: environment, TimeStamp: Number(time) }
+  const signed = JSON.stringify(fields).replace(/[&<>]/g, (it) => HYGRAPH_ESCAPES[it] ?? it)
+  return anyOf(presented, { encoding: 'base64' }, secret, Buffer.from(signed))
+}
+
+/** The body, in which its time stands. */
+const verifyLinear: Verify = ({ headers, body, secret, now }) => {
+  const time = fieldIn(body, 'webhookTimestamp')
+  if (time !== undefined && !isRecent(String(time), now)) return STALE
+  return anyOf(headers.get('linear-signature'), {}, secret, body)
+}
+
+/** Time and a token, which stand in the body; it signs nothing else of it. */
+const verifyMailgun: Verify = ({ body, secret, now }) => {
+  const { timestamp, token, signature } = signatureIn(body)
+  if (!isRecent(timestamp, now)) return STALE
+  return anyOf(signature, {}, secret, Buffer.from(timestamp + token))
+}
+
+function signatureIn(body: SignedRequest['body']) {
+  const none = { timestamp: '', token: '', signature: undefined }
+  const found = fieldIn(body, 'signature')
+  if (typeof found !== 'object' || found === null) return none
+  const { timestamp, token, signature } = found as Record<string, unknown>
+  if (typeof token !== 'string' || typeof signature !== 'string') return none
+  return { timestamp: String(timestamp), token, signature }
+}
+
+/** What stands below a name in an object of JSON; undefined where there is none. */
+function fieldIn(body: SignedRequest['body'], name: string): unknown {
+  try {
+    return (JSON.parse(body.toString()) as Record<string, unknown> | null)?.[name]
+  } catch {
+    return undefined
+  }
+}
+
+function pathOf(url: string): string {
+  const { pathname, search } = new URL(url)
+  return pathname + search
+}
+
+const join = (lead: string, body: Buffer) => Buffer.concat([Buffer.from(lead), body])
+
+/** Bytes of a form that is taken apart; those of Plivo and Twilio have a few kilobytes. */
 const MAX_FORM = 65_536
+const MAC = { encoding: 'base64' } as const
+
+/**
+ * The third version, of calls, signs the address, the fields of a form and a nonce; the second, of
+ * messages, the address and a nonce alone. One is made with the token of the account that the request is
+ * about, the other with that of its main account.
+ */
+function verifyPlivo(request: SignedRequest): string | undefined {
+  const { headers, body } = request
+  const isThird = headers.get('x-plivo-signature-v3-nonce') !== undefined
+  const version = isThird ? 'v3' : 'v2'
+  const nonce = headers.get(`x-plivo-signature-${version}-nonce`)
+  if (nonce === undefined) return MISMATCH
+  if (body.length > MAX_FORM) return `The form exceeds ${MAX_FORM} bytes.`
+  const names = [`x-plivo-signature-${version}`, `x-plivo-signature-ma-${version}`]
+  const presented = names.flatMap((name) => headers.get(name) ?? []).join(',')
+  const texts = isThird ? thirdTexts(request, nonce) : secondTexts(request, nonce)
+  const failures = texts.map((text) => anyOf(presented, MAC, request.secret, Buffer.from(text)))
+  return failures.includes(undefined) ? undefined : MISMATCH
+}
+
+function secondTexts({ url }: SignedRequest, nonce: string): string[] {
+  return basesOf(url).map((base) => base + nonce)
+}
+
+function thirdTexts({ method, url, headers, body }: SignedRequest, nonce: string): string[] {
+  const isForm = /^application\/x-www-form-urlencoded\b/i.test(headers.get('content-type') ?? '')
+  // Nothing signs what is no form.
+  if (body.length > 0 && (!isForm || method !== 'POST')) return []
+  const query = pairsOf(url.split('?', 2)[1]).map((pair) => pair.join('='))
+  const fields = pairsOf(body.toString()).map((pair) => pair.join(''))
+  const mark = query.length > 0 || fields.length > 0 ? '?' : ''
+  const point = query.length > 0 && fields.length > 0 ? '.' : ''
+  const rest = `${mark}${query.join('&')}${point}${fields.join('')}.${nonce}`
+  return basesOf(url).map((base) => base + rest)
+}
+
+/** Plivo signs an address as it was written down, which may have ended with its host. */
+function basesOf(url: string): string[] {
+  const [base = ''] = url.split('?', 1)
+  return new URL(base).pathname === '/' ? [base, base.replace(/\/$/, '')] : [base]
+}
+
+/** By name and value, in the order of code units. */
+function pairsOf(text: string | undefined): [string, string][] {
+  return [...new URLSearchParams(text)].sort(
+    ([a, one], [b, other]) => compare(a, b) || compare(one, other),
+  )
+}
+
+const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0)
+
 /** A signature of the body alone; several stand behind commas. */
 const ofBody = (header: string, mac: Mac = {}): Verify => {
   return ({ headers, body, secret }) => anyOf(headers.get(header), mac, secret, body)

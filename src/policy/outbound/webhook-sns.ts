@@ -1,9 +1,9 @@
 import { type KeyObject, verify, X509Certificate } from 'node:crypto'
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
+import { Renewable } from './key-source.ts'
 import { OutboundError } from './outbound.ts'
-import { Renewable } from './renewable.ts'
-import { isEqual, MISMATCH, type SignedRequest, STALE } from './webhook-mac.ts'
+import { isEqual, MISMATCH, type SignedRequest, STALE } from './webhook-signature.ts'
 
 /** Nothing is sent again later than that, unless a topic asks for it. */
 const MAX_AGE_MS = 3_600_000

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer'
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { packageRoot } from '../../base/file.ts'
-import { EvaluationError } from '../expression/evaluation-error.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import type { LaneMember } from '../limit/lane.ts'
 import { type Replacement, type ReplacementResult, TextRewriter } from './rewrite-text.ts'
 

@@ -1,5 +1,5 @@
-import { Account } from '../expression/cost/account.ts'
-import { EvaluationError } from '../expression/evaluation-error.ts'
+import { Account } from '../expression/account.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import { PatternCache, PatternError } from '../expression/pattern.ts'
 
 /** Bytes of a body, plain, before and after. */

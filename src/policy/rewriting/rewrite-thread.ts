@@ -1,5 +1,5 @@
 import { parentPort } from 'node:worker_threads'
-import { EvaluationError } from '../expression/evaluation-error.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import type { RewriteAnswer, RewriteQuestion } from './body-rewriter.ts'
 import { TextRewriter } from './rewrite-text.ts'
 

@@ -1,8 +1,7 @@
 import { isAscii } from 'node:buffer'
 import { parseQuery } from '../exchange/parsed-fields.ts'
-import { jsonSteps } from '../expression/cost/json-steps.ts'
+import { jsonSteps } from '../expression/account.ts'
 import type { Evaluation } from '../expression/evaluation.ts'
-import { EvaluationError } from '../expression/evaluation-error.ts'
 import {
   type ExpressionFunction,
   fn,
@@ -10,6 +9,7 @@ import {
   method,
   methodWithin,
 } from '../expression/expression-function.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import {
   isList,
   type MapValue,

@@ -1,11 +1,11 @@
 import type { Evaluation } from '../expression/evaluation.ts'
-import { EvaluationError } from '../expression/evaluation-error.ts'
 import {
   type ExpressionFunction,
   fnWithin,
   method,
   methodWithin,
 } from '../expression/expression-function.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import { isList, type ListValue, toJson, type Value } from '../expression/value.ts'
 
 /** `list.sortBy(x, key)` is rewritten to this: the list, and the key of each item. */

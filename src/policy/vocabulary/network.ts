@@ -1,13 +1,13 @@
 import { randomInt } from 'node:crypto'
 import { parseAddress } from '../../base/net/network.ts'
 import type { Evaluation } from '../expression/evaluation.ts'
-import { EvaluationError } from '../expression/evaluation-error.ts'
 import {
   type ExpressionFunction,
   fn,
   fnWithin,
   methodWithin,
 } from '../expression/expression-function.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 
 /** What it takes to find an address in a range: IPv4, IPv6. */
 const ADDRESS_STEPS = [32, 330] as const

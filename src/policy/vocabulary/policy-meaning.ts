@@ -1,3 +1,4 @@
+import { IS_KNOWN, type Meaning } from '../expression/expression-function.ts'
 import {
   type CallNode,
   call,
@@ -9,7 +10,6 @@ import {
   pathOf,
   text,
 } from '../expression/expression-tree.ts'
-import { IS_KNOWN, type Meaning } from '../expression/meaning.ts'
 import { SORT_BY } from './lists.ts'
 import { contains, LENIENT_MAPS, lookUp } from './requests.ts'
 

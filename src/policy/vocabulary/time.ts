@@ -1,11 +1,11 @@
 import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Evaluation } from '../expression/evaluation.ts'
-import { EvaluationError } from '../expression/evaluation-error.ts'
 import {
   checked,
   type ExpressionFunction,
   methodWithin,
 } from '../expression/expression-function.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import { type Node, textOf } from '../expression/expression-tree.ts'
 import type { MessageValue } from '../expression/value.ts'
 

@@ -1,17 +1,208 @@
+import type { X509Certificate } from 'node:crypto'
+import type {
+  AddressLocation,
+  AddressNetwork,
+  AddressTable,
+  RegisteredLocation,
+} from '../exchange/address-tables.ts'
 import type { HeaderList } from '../exchange/header-list.ts'
-import { plainHost, plainValues } from '../exchange/host-name.ts'
-import { mediaType } from '../exchange/media-type.ts'
-import { requestOf, responseOf } from '../exchange/message-head.ts'
-import type { PolicyExchange, SessionCertificate, TlsSession } from '../exchange/policy-exchange.ts'
-import { rawPathOf } from '../exchange/request-path.ts'
-import { authorityOf, plainUrl, rawUrl, targetOf } from '../exchange/request-view.ts'
+import {
+  authorityOf,
+  plainUrl,
+  rawUrl,
+  requestOf,
+  responseOf,
+  targetOf,
+} from '../exchange/message-head.ts'
+import { mediaType } from '../exchange/parsed-fields.ts'
+import type {
+  Connection,
+  PolicyExchange,
+  SessionCertificate,
+  TlsSession,
+} from '../exchange/policy-exchange.ts'
+import { plainHost, plainValues, rawPathOf } from '../exchange/request-path.ts'
 import type { UserAgent } from '../exchange/user-agent.ts'
+import type { Variable } from '../expression/expression-function.ts'
 import { formatTime, timestamp, type ValueInput } from '../expression/value.ts'
-import type { Variable } from '../expression/variable.ts'
 import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from '../phase.ts'
-import { ADDRESS_VARIABLES } from './address-variables.ts'
-import { CERTIFICATE_VARIABLES } from './certificate-variables.ts'
 import { queryParameters, requestCookies, responseCookies } from './requests.ts'
+
+/** One that can be read where there is a table. */
+interface AddressVariable extends Variable<PolicyExchange> {
+  readonly table: AddressTable
+}
+
+type Field<From> = readonly [type: string, read: (from: From) => ValueInput]
+
+const text = <From>(read: (from: From) => string): Field<From> => ['string', read]
+
+const REGISTERED: Readonly<Record<string, Field<RegisteredLocation>>> = {
+  city: text(({ city }) => city),
+  continent: text(({ continent }) => continent),
+  country: text(({ country }) => country),
+  country_code: text(({ countryCode }) => countryCode),
+  is_eu: ['bool', ({ isEu }) => isEu],
+  metro_code: text(({ metroCode }) => metroCode),
+  subdivision: text(({ subdivision }) => subdivision),
+  timezone: text(({ timezone }) => timezone),
+}
+
+const POINT: Readonly<Record<string, Field<AddressLocation>>> = {
+  latitude: text(({ latitude }) => latitude),
+  longitude: text(({ longitude }) => longitude),
+  radius: text(({ radius }) => radius),
+}
+
+const LOCATION: Readonly<Record<string, Field<AddressLocation>>> = {
+  ...REGISTERED,
+  ...POINT,
+  postal_code: text(({ postalCode }) => postalCode),
+}
+
+const NETWORK: Readonly<Record<string, Field<AddressNetwork>>> = {
+  number: ['int', ({ number }) => BigInt(number)],
+  organization: text(({ organization }) => organization),
+}
+
+/** Of connections of before there was more than one address. */
+const CLIENT_FIELDS = ['city', 'country', 'country_code', 'subdivision', ...Object.keys(POINT)]
+
+/** What tables know of the two addresses of a connection. */
+export const ADDRESS_VARIABLES: Readonly<Record<string, AddressVariable>> = {
+  ...Object.fromEntries(
+    CLIENT_FIELDS.map((name) => [
+      `conn.geo.${name}`,
+      located(({ clientIp }) => clientIp, LOCATION[name] as Field<AddressLocation>),
+    ]),
+  ),
+  ...ofAddress('conn.client_ip', ({ clientIp }) => clientIp),
+  ...ofAddress('conn.server_ip', ({ serverIp }) => serverIp),
+}
+
+/** What is to be set at the gateway so that there is a table. */
+export const TABLE_SETTINGS: Readonly<Record<AddressTable, string>> = {
+  geo: 'GATEWAY_GEO_DB',
+  asn: 'GATEWAY_ASN_DB',
+}
+
+type AddressOf = (connection: Connection) => string
+
+function ofAddress(root: string, addressOf: AddressOf): Record<string, AddressVariable> {
+  const variables: Record<string, AddressVariable> = {}
+  for (const [name, field] of Object.entries(LOCATION)) {
+    variables[`${root}.geo.location.${name}`] = located(addressOf, field)
+  }
+  for (const [name, [type, read]] of Object.entries(REGISTERED)) {
+    const field: Field<AddressLocation> = [type, ({ registered }) => read(registered)]
+    variables[`${root}.geo.registered_location.${name}`] = located(addressOf, field)
+  }
+  for (const [name, [type, read]] of Object.entries(NETWORK)) {
+    variables[`${root}.as.${name}`] = {
+      type,
+      table: 'asn',
+      read: ({ connection, lookUps, account }) => {
+        const { tables } = connection
+        const network = tables && lookUps.networkOf(addressOf(connection), tables, account)
+        return network && read(network)
+      },
+    }
+  }
+  return variables
+}
+
+function located(addressOf: AddressOf, [type, read]: Field<AddressLocation>): AddressVariable {
+  return {
+    type,
+    table: 'geo',
+    read: ({ connection, lookUps, account }) => {
+      const { tables } = connection
+      const location = tables && lookUps.locationOf(addressOf(connection), tables, account)
+      return location && read(location)
+    },
+  }
+}
+
+interface CertificateVariable {
+  readonly type: string
+  /** Undefined when the certificate does not tell. */
+  readonly read: (certificate: SessionCertificate) => ValueInput | undefined
+}
+
+const NAME_LISTS: Readonly<Record<string, string>> = {
+  country: 'C',
+  locality: 'L',
+  organization: 'O',
+  organizational_unit: 'OU',
+  postal_code: 'postalCode',
+  province: 'ST',
+  street_address: 'street',
+}
+
+const SAN_LISTS: Readonly<Record<string, string>> = {
+  dns_names: 'DNS',
+  email_addresses: 'email',
+  ip_addresses: 'IP Address',
+  uris: 'URI',
+}
+
+/** What expressions can read of a certificate, under `conn.tls.client` and `conn.tls.server`. */
+const CERTIFICATE_VARIABLES: Readonly<Record<string, CertificateVariable>> = {
+  signature_algorithm: { type: 'string', read: ({ signatureAlgorithm }) => signatureAlgorithm },
+  extensions: { type: 'list(extension)', read: ({ extensions }) => extensions },
+  serial_number: textFrom(({ serialNumber }) => serialNumber.toLowerCase()),
+  ...distinguishedName('subject'),
+  ...distinguishedName('issuer'),
+  san: textFrom(({ subjectAltName }) => subjectAltName ?? ''),
+  ...Object.fromEntries(
+    Object.entries(SAN_LISTS).map(([name, kind]) => [
+      `san.${name}`,
+      list(({ subjectAltName }) => alternativeNames(subjectAltName ?? '', kind)),
+    ]),
+  ),
+  'validity.not_before': time(({ validFrom }) => validFrom),
+  'validity.not_after': time(({ validTo }) => validTo),
+}
+
+function textFrom(read: (certificate: X509Certificate) => string): CertificateVariable {
+  return { type: 'string', read: ({ x509 }) => read(x509) }
+}
+
+function list(read: (certificate: X509Certificate) => string[]): CertificateVariable {
+  return { type: 'list(string)', read: ({ x509 }) => read(x509) }
+}
+
+function time(read: (certificate: X509Certificate) => string): CertificateVariable {
+  return { type: 'timestamp', read: ({ x509 }) => timestamp(Date.parse(read(x509))) }
+}
+
+function distinguishedName(part: 'subject' | 'issuer'): Record<string, CertificateVariable> {
+  const field = (kind: string) => (certificate: X509Certificate) =>
+    linesOf(certificate[part])
+      .filter((line) => line.startsWith(`${kind}=`))
+      .map((line) => line.slice(kind.length + 1).replace(/\\(.)/g, '$1'))
+  return {
+    // RFC 2253 2.1 writes the last part of the sequence first.
+    [part]: textFrom((certificate) => linesOf(certificate[part]).reverse().join(',')),
+    [`${part}.common_name`]: textFrom((certificate) => field('CN')(certificate).at(-1) ?? ''),
+    ...Object.fromEntries(
+      Object.entries(NAME_LISTS).map(([name, kind]) => [`${part}.${name}`, list(field(kind))]),
+    ),
+  }
+}
+
+/** Node writes a name as one `KIND=value` per line, escaped as in RFC 2253. */
+function linesOf(name: string | undefined): string[] {
+  return name === undefined || name === '' ? [] : name.split('\n')
+}
+
+/** Node writes `DNS:a.example, URI:"with a comma"`; what needs quotes is quoted as JSON. */
+function alternativeNames(names: string, kind: string): string[] {
+  const found = names.matchAll(/(?:^|, )([A-Za-z ]+):("(?:[^"\\]|\\.)*"|[^,]*)/g)
+  return Array.from(found)
+    .filter((match) => match[1] === kind)
+    .map(([, , value = '']) => (value.startsWith('"') ? JSON.parse(value) : value))
+}
 
 type ExchangeVariable = Variable<PolicyExchange>
 

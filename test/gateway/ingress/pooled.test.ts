@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import type { AgentEndpoint } from '../../../src/gateway/endpoints/endpoint.ts'
-import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
+import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
+
 import { CONTINUE, type Outcome } from '../../../src/policy/exchange/outcome.ts'
 import type { CompiledPolicy } from '../../../src/policy/policy.ts'
 import { turns } from '../../helpers/frame-peer.ts'

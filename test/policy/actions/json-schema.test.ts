@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { ACTIONS } from '../../../src/policy/actions/all-actions.ts'
-import { policyJsonSchema } from '../../../src/policy/actions/json-schema.ts'
+import { ACTIONS, policyJsonSchema } from '../../../src/policy/actions/all-actions.ts'
 
 type Schema = Record<string, unknown>
 

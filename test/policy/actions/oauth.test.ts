@@ -1,7 +1,7 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import { describe, expect, it } from 'vitest'
 import { checkPolicy } from '../../../src/policy/check.ts'
-import { OAUTH_PROVIDERS } from '../../../src/policy/login/oauth-providers.ts'
+import { OAUTH_PROVIDERS } from '../../../src/policy/login/oauth-client.ts'
 import { type AllowEntry, parseAllowEntry } from '../../../src/policy/outbound/outbound-allow.ts'
 import { forward, startDeviceService } from '../../helpers/device-sdk.ts'
 import { startGithub } from '../../helpers/github-stand-in.ts'

@@ -1,5 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { plainAuthority, plainHost, plainValues } from '../../../src/policy/exchange/host-name.ts'
+import {
+  plainAuthority,
+  plainHost,
+  plainValues,
+} from '../../../src/policy/exchange/request-path.ts'
 
 describe('plainHost()', () => {
   it.each([

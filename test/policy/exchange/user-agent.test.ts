@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { MAX_USER_AGENT, readUserAgent } from '../../../src/policy/exchange/user-agent.ts'
-import { Account } from '../../../src/policy/expression/cost/account.ts'
+import { Account } from '../../../src/policy/expression/account.ts'
 import { createExchange, evaluate } from '../../helpers/policy-exchange.ts'
 
 const KHTML = 'AppleWebKit/537.36 (KHTML, like Gecko)'

@@ -2,8 +2,8 @@ import type { Value } from '@bufbuild/cel-spec/cel/expr/value_pb.js'
 import { getConformanceSuite, type IncrementalTest } from '@bufbuild/cel-spec/testdata/tests.js'
 import { describe, expect, it } from 'vitest'
 import { ExpressionLanguage } from '../../../src/policy/expression/expression.ts'
+import type { Variable } from '../../../src/policy/expression/expression-function.ts'
 import { toJson, type ValueInput } from '../../../src/policy/expression/value.ts'
-import type { Variable } from '../../../src/policy/expression/variable.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
 /** Those about messages and enums, and about libraries of functions, are not for policies. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { MAX_STEPS } from '../../../src/policy/expression/cost/account.ts'
-import { refuseOversizeSource } from '../../../src/policy/expression/expression-limits.ts'
+import { MAX_STEPS } from '../../../src/policy/expression/account.ts'
+import { refuseOversizeSource } from '../../../src/policy/expression/expression.ts'
 import { ExpressionProblem } from '../../../src/policy/expression/expression-problem.ts'
 import {
   compileExpression,

@@ -1,7 +1,10 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: what interpolations look like
 import { describe, expect, it } from 'vitest'
-import { EvaluationError } from '../../../src/policy/expression/evaluation-error.ts'
-import { ExpressionProblem } from '../../../src/policy/expression/expression-problem.ts'
+import {
+  EvaluationError,
+  ExpressionProblem,
+} from '../../../src/policy/expression/expression-problem.ts'
+
 import { pathOf } from '../../../src/policy/expression/expression-tree.ts'
 import { compileExpression, createExchange, evaluate } from '../../helpers/policy-exchange.ts'
 

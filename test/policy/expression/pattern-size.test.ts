@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Pattern, PatternError } from '../../../src/policy/expression/pattern.ts'
-import { patternSize } from '../../../src/policy/expression/pattern-size.ts'
+import { Pattern, PatternError, patternSize } from '../../../src/policy/expression/pattern.ts'
 
 describe('patternSize', () => {
   it.each([

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { BoundedCache } from '../../../src/base/bounded-cache.ts'
-import { Account } from '../../../src/policy/expression/cost/account.ts'
+import { Account } from '../../../src/policy/expression/account.ts'
 import { Pattern, PatternError } from '../../../src/policy/expression/pattern.ts'
 import { seeded } from '../../helpers/seeded.ts'
 

@@ -1,6 +1,6 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import { describe, expect, it } from 'vitest'
-import { splitTemplate } from '../../../src/policy/expression/template.ts'
+import { splitTemplate } from '../../../src/policy/expression/compiled-expression.ts'
 import { onRequest, PolicyBench, replyOf } from '../../helpers/policy-exchange.ts'
 
 async function render(text: string, vars: Record<string, unknown> = {}): Promise<string> {

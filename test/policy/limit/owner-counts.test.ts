@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { OwnerCounts } from '../../../src/policy/limit/owner-counts.ts'
+import { OwnerCounts } from '../../../src/policy/limit/rate-limiter.ts'
 import { seeded } from '../../helpers/seeded.ts'
 
 describe('OwnerCounts', () => {

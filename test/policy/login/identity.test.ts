@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { identityOf } from '../../../src/policy/login/identity.ts'
+import { identityOf } from '../../../src/policy/login/session.ts'
 
 const OWN = 'https://id.site.test'
 const TENANT = 'https://login.microsoftonline.com/4a8c0f9e-0000-0000-0000-000000000000/v2.0'

@@ -5,9 +5,9 @@ import {
   isOfBrowser,
   openFlow,
   proofOf,
+  Sealer,
   sealFlow,
 } from '../../../src/policy/login/login-flow.ts'
-import { Sealer } from '../../../src/policy/login/sealer.ts'
 
 const sealer = new Sealer(Buffer.alloc(32, 1))
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { localPath, ownPath, siteOf } from '../../../src/policy/login/login-site.ts'
+import { localPath, ownPath, siteOf } from '../../../src/policy/login/login-flow.ts'
 import { createExchange } from '../../helpers/policy-exchange.ts'
 
 const ORIGIN = 'https://cam.test:8443'

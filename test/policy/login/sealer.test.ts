@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { Sealer } from '../../../src/policy/login/sealer.ts'
+import { Sealer } from '../../../src/policy/login/login-flow.ts'
 
 const key = Buffer.alloc(32, 7)
 

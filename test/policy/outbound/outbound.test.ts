@@ -1,5 +1,5 @@
-import type { AddressInfo } from 'node:net'
-import { createServer, type Socket } from 'node:net'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
+
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { send } from '../../../src/policy/outbound/outbound.ts'
 

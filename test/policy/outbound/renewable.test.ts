@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Renewable } from '../../../src/policy/outbound/renewable.ts'
+import { Renewable } from '../../../src/policy/outbound/key-source.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
 function createSource() {

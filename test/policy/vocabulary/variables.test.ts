@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { ConnectionCertificate } from '../../../src/gateway/ingress/common/connection-certificate.ts'
-import { EvaluationError } from '../../../src/policy/expression/evaluation-error.ts'
+import { EvaluationError } from '../../../src/policy/expression/expression-problem.ts'
 import { createCertificate } from '../../helpers/policy-certificate.ts'
 import { compileExpression, type EvaluationParts, evaluate } from '../../helpers/policy-exchange.ts'
 

@@ -1,7 +1,7 @@
 import { TLSSocket } from 'node:tls'
 import type { AddressTables } from '../../../policy/exchange/address-tables.ts'
+import type { TlsTerms } from '../../../policy/exchange/outcome.ts'
 import type { Connection, TlsSession } from '../../../policy/exchange/policy-exchange.ts'
-import type { TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { ClientSocket } from './client-socket.ts'
 import { ConnectionCertificate } from './connection-certificate.ts'
 

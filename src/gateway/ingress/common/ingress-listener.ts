@@ -1,4 +1,4 @@
-import type { Asker } from '../../../policy/outbound/policy-reach.ts'
+import type { Asker } from '../../../policy/outbound/outbound-allow.ts'
 import type { NameState } from '../../endpoints/host-table.ts'
 import type { LocalReply } from './local-reply.ts'
 

@@ -1,13 +1,13 @@
 import { HeaderList } from '../../../policy/exchange/header-list.ts'
 import { withoutLoginCookies } from '../../../policy/exchange/login-cookie.ts'
-import type { MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
+import type { EndTls, MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
 import {
   type BodyTransform,
   PolicyExchange,
   type PolicyRequest,
 } from '../../../policy/exchange/policy-exchange.ts'
-import type { EndTls } from '../../../policy/exchange/tls-terms.ts'
-import type { Account } from '../../../policy/expression/cost/account.ts'
+
+import type { Account } from '../../../policy/expression/account.ts'
 import { type Endpoint, endpointFacts } from '../../endpoints/endpoint.ts'
 import { isPooled } from '../../endpoints/endpoint-pool.ts'
 import type { Client } from '../common/client.ts'

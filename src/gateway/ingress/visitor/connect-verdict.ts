@@ -1,7 +1,7 @@
-import type { MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
+import type { EndTls, MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
 import { type Connection, PolicyExchange } from '../../../policy/exchange/policy-exchange.ts'
-import type { EndTls } from '../../../policy/exchange/tls-terms.ts'
-import type { Account } from '../../../policy/expression/cost/account.ts'
+
+import type { Account } from '../../../policy/expression/account.ts'
 import { type Endpoint, endpointFacts } from '../../endpoints/endpoint.ts'
 
 /** How a connection has come to an endpoint. */

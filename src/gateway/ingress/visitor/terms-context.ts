@@ -1,6 +1,6 @@
 import { constants } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
-import type { TlsTerms } from '../../../policy/exchange/tls-terms.ts'
+import type { TlsTerms } from '../../../policy/exchange/outcome.ts'
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'
 
 const ID_CONTEXT_LENGTH = 32

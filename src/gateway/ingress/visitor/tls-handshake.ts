@@ -1,6 +1,6 @@
 import { Socket } from 'node:net'
 import { TLSSocket, type TLSSocketOptions } from 'node:tls'
-import type { TlsTerms } from '../../../policy/exchange/tls-terms.ts'
+import type { TlsTerms } from '../../../policy/exchange/outcome.ts'
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'
 import type { TransportSocket } from '../common/client-socket.ts'
 import { termsContext } from './terms-context.ts'

@@ -2,8 +2,11 @@ import type { Request } from 'express'
 import type * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
 import { Scheduler } from '../../../base/scheduler.ts'
-import { EvaluationError } from '../../../policy/expression/evaluation-error.ts'
-import { ExpressionProblem } from '../../../policy/expression/expression-problem.ts'
+import {
+  EvaluationError,
+  ExpressionProblem,
+} from '../../../policy/expression/expression-problem.ts'
+
 import type { PageRequest } from '../../records/resource-table.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { type Fields, fieldKinds } from '../filter/fields.ts'

@@ -1,5 +1,5 @@
 import { parseDuration } from '../../../base/clock.ts'
-import { refuseOversizeTree } from '../../../policy/expression/expression-limits.ts'
+import { refuseOversizeTree } from '../../../policy/expression/expression.ts'
 import { ExpressionProblem } from '../../../policy/expression/expression-problem.ts'
 import {
   AND,

@@ -1,10 +1,13 @@
 import type { Clock } from '../../../base/clock.ts'
 import type { CompiledExpression } from '../../../policy/expression/compiled-expression.ts'
-import { EvaluationError } from '../../../policy/expression/evaluation-error.ts'
 import { ExpressionLanguage } from '../../../policy/expression/expression.ts'
-import { ExpressionProblem } from '../../../policy/expression/expression-problem.ts'
+import {
+  EvaluationError,
+  ExpressionProblem,
+} from '../../../policy/expression/expression-problem.ts'
+
 import { BOOL } from '../../../policy/expression/expression-type.ts'
-import { FUNCTION_PRICES } from '../../../policy/vocabulary/function-prices.ts'
+import { FUNCTION_PRICES } from '../../../policy/vocabulary/all-functions.ts'
 import { TEXT_FUNCTIONS } from '../../../policy/vocabulary/text.ts'
 import { FIELD_FUNCTIONS, type Fields } from './fields.ts'
 import { FilterReader } from './filter-reader.ts'

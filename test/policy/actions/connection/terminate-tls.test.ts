@@ -1,8 +1,8 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import { describe, expect, it } from 'vitest'
 import { PolicyError } from '../../../../src/policy/document/problem.ts'
+import type { TlsEnding, TlsTerms } from '../../../../src/policy/exchange/outcome.ts'
 import { PolicyExchange } from '../../../../src/policy/exchange/policy-exchange.ts'
-import type { TlsEnding, TlsTerms } from '../../../../src/policy/exchange/tls-terms.ts'
 import { toJson } from '../../../../src/policy/expression/value.ts'
 import { createExchange, PolicyBench } from '../../../helpers/policy-exchange.ts'
 import { createAuthority } from '../../../helpers/tls-fixture.ts'

@@ -1,12 +1,20 @@
 import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext } from 'node:tls'
 import * as z from 'zod'
-import { plainHost } from '../../exchange/host-name.ts'
-import { CLOSE, CONTINUE, type Outcome, refuse } from '../../exchange/outcome.ts'
-import type { PolicyExchange } from '../../exchange/policy-exchange.ts'
-import { NO_ERROR } from '../../exchange/result-error.ts'
-import type { ClientCertificates, TlsEnding, TlsTerms } from '../../exchange/tls-terms.ts'
-import { type ActionContext, type ConfigPath, defineAction } from '../action.ts'
+import {
+  CLOSE,
+  type ClientCertificates,
+  CONTINUE,
+  NO_ERROR,
+  type Outcome,
+  refuse,
+  type TlsEnding,
+  type TlsTerms,
+} from '../exchange/outcome.ts'
+import type { PolicyExchange } from '../exchange/policy-exchange.ts'
+import { plainHost } from '../exchange/request-path.ts'
+
+import { type ActionContext, type ConfigPath, defineAction } from './action.ts'
 
 const MAX_AUTHORITIES = 100
 const MAX_PEM = 65_536

@@ -9,16 +9,19 @@ import {
   inflate,
 } from 'node:zlib'
 import * as z from 'zod'
-import type { Clock } from '../../../base/clock.ts'
-import { listOf } from '../../document/config-schema.ts'
-import type { HeaderList } from '../../exchange/header-list.ts'
-import type { BodyTransform, PolicyExchange } from '../../exchange/policy-exchange.ts'
-import { Account } from '../../expression/cost/account.ts'
-import { EvaluationError } from '../../expression/evaluation-error.ts'
-import { Pattern, PatternError } from '../../expression/pattern.ts'
-import { cutOf, type ReplacedBody } from '../../rewriting/body-rewriter.ts'
-import { MAX_REPLACED_BODY } from '../../rewriting/rewrite-text.ts'
-import type { ActionContext } from '../action.ts'
+import type { Clock } from '../../base/clock.ts'
+import { listOf } from '../document/read-config.ts'
+import type { HeaderList } from '../exchange/header-list.ts'
+import { hasWholeBody, requestOf, responseOf } from '../exchange/message-head.ts'
+import { CONTINUE, respond } from '../exchange/outcome.ts'
+import type { BodyTransform, PolicyExchange } from '../exchange/policy-exchange.ts'
+import { Account } from '../expression/account.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
+import { Pattern, PatternError } from '../expression/pattern.ts'
+import { RESPONSE_PHASE } from '../phase.ts'
+import { cutOf, type ReplacedBody } from '../rewriting/body-rewriter.ts'
+import { MAX_REPLACED_BODY } from '../rewriting/rewrite-text.ts'
+import { type ActionContext, defineAction } from './action.ts'
 
 const MAX_REPLACEMENTS = 10
 const NEWLINE = 0x0a
@@ -29,7 +32,7 @@ const DECODERS: Readonly<Record<string, (body: Buffer) => Promise<Buffer>>> = {
   br: (body) => promisify(brotliDecompress)(body, { maxOutputLength: MAX_REPLACED_BODY }),
 }
 
-export const replacementsConfig = z.strictObject({
+const replacementsConfig = z.strictObject({
   replacements: listOf(
     z.strictObject({ from: z.string().min(1).max(1_024), to: z.string().max(65_536).default('') }),
     MAX_REPLACEMENTS,
@@ -39,10 +42,10 @@ export const replacementsConfig = z.strictObject({
 type Replacements = z.output<typeof replacementsConfig>['replacements']
 
 /** Changes a body; throws EvaluationError when it cannot be changed as a whole. */
-export type ReplaceBody = (body: Buffer) => Promise<ReplacedBody>
+type ReplaceBody = (body: Buffer) => Promise<ReplacedBody>
 
 /** Prepares the replacements of a configuration; their texts are computed for each exchange. */
-export function compileReplacements(
+function compileReplacements(
   replacements: Replacements,
   context: ActionContext,
 ): (exchange: PolicyExchange) => ReplaceBody {
@@ -90,7 +93,7 @@ const TEXT_TYPES: ReadonlySet<string> = new Set([
  * True when a body with these headers is text: nothing is looked for in images and downloads. A body
  * without a type counts as text. Events of `text/event-stream` are passed on as they come.
  */
-export function isText(headers: HeaderList): boolean {
+function isText(headers: HeaderList): boolean {
   const encoding = encodingOf(headers)
   if (encoding !== '' && !Object.hasOwn(DECODERS, encoding)) return false
   const [type = ''] = (headers.get('content-type') ?? '').toLowerCase().split(';')
@@ -100,7 +103,7 @@ export function isText(headers: HeaderList): boolean {
 }
 
 /** The plain body. Throws EvaluationError when it is damaged or too large. */
-export async function decodeBody(body: Buffer, encoding: string): Promise<Buffer> {
+async function decodeBody(body: Buffer, encoding: string): Promise<Buffer> {
   const decode = Object.hasOwn(DECODERS, encoding) ? DECODERS[encoding] : undefined
   if (!decode) return body
   try {
@@ -111,25 +114,25 @@ export async function decodeBody(body: Buffer, encoding: string): Promise<Buffer
 }
 
 /** `gzip`, `deflate`, `br`; empty for plain bodies. */
-export function encodingOf(headers: HeaderList): string {
+function encodingOf(headers: HeaderList): string {
   const encoding = headers.all('content-encoding').join(',').trim().toLowerCase()
   return encoding === 'identity' ? '' : encoding
 }
 
 /** Fields that describe the bytes of a body, and do not hold for other bytes. */
-export function forgetBody(headers: HeaderList): void {
+function forgetBody(headers: HeaderList): void {
   for (const name of ['content-encoding', 'content-length', 'content-md5', 'digest', 'etag']) {
     headers.remove(name)
   }
 }
 
 /** Collects a body and sends on what `change` makes of it. */
-export function wholeBody(change: (body: Buffer) => Promise<Buffer> | Buffer): BodyTransform {
+function wholeBody(change: (body: Buffer) => Promise<Buffer> | Buffer): BodyTransform {
   return { isWhole: true, create: () => new ChangedBody(change, undefined) }
 }
 
 /** Takes the encoding off, piece by piece. */
-export function decodedBody(encoding: string): BodyTransform | undefined {
+function decodedBody(encoding: string): BodyTransform | undefined {
   const create = Object.hasOwn(DECODING_STREAMS, encoding) ? DECODING_STREAMS[encoding] : undefined
   return create && { isWhole: true, create }
 }
@@ -149,7 +152,7 @@ const MAX_LINE = 65_536
  * Changes a body as a whole when it comes within a second and has at most 1 MiB. A longer or slower
  * one is changed line by line as it comes: a stream that never ends is delivered, too.
  */
-export function changedBody(
+function changedBody(
   change: (body: Buffer) => Promise<Buffer> | Buffer,
   clock: Clock,
 ): BodyTransform {
@@ -234,3 +237,58 @@ class ChangedBody extends Transform {
     return this.#held[0] ?? Buffer.alloc(0)
   }
 }
+
+/** Replaces in the body of a request before it goes upstream. */
+export const requestBodyFindReplace = defineAction({
+  type: 'request-body-find-replace',
+  phases: ['on_http_request'],
+  config: replacementsConfig,
+  example: { replacements: [{ from: 'secret-[0-9]+', to: '[hidden]' }] },
+  results: { replacements: 'list(replacement)' },
+  neverEnds: true,
+  build({ replacements }, context) {
+    const prepare = compileReplacements(replacements, context)
+    return async (exchange) => {
+      const request = requestOf(exchange)
+      const { headers } = request
+      const encoding = encodingOf(headers)
+      exchange.results.set('request_body_find_replace', { replacements: [] })
+      if (!isText(headers)) return CONTINUE
+      const raw = await request.readBody(MAX_REPLACED_BODY)
+      if (!raw) return respond({ status: 413, headers: [], body: '' })
+      if (raw.length === 0) return CONTINUE
+      const replace = prepare(exchange)
+      const { body, results } = await replace(await decodeBody(raw, encoding))
+      exchange.results.set('request_body_find_replace', { replacements: results })
+      if (results.length > 0) {
+        forgetBody(headers)
+        exchange.transformRequest(wholeBody(() => body))
+      }
+      return CONTINUE
+    }
+  },
+})
+
+/** Replaces in the body of a response. It has no results: the body comes after all rules ran. */
+export const responseBodyFindReplace = defineAction({
+  type: 'response-body-find-replace',
+  phases: RESPONSE_PHASE,
+  config: replacementsConfig,
+  example: { replacements: [{ from: 'http://', to: 'https://' }] },
+  neverEnds: true,
+  build({ replacements }, context) {
+    const prepare = compileReplacements(replacements, context)
+    return (exchange) => {
+      const { headers } = responseOf(exchange)
+      if (!hasWholeBody(exchange) || !isText(headers)) return CONTINUE
+      const replace = prepare(exchange)
+      const decoded = decodedBody(encodingOf(headers))
+      forgetBody(headers)
+      if (decoded) exchange.transformResponse(decoded)
+      exchange.transformResponse(
+        changedBody(async (body) => (await replace(body)).body, context.clock),
+      )
+      return CONTINUE
+    }
+  },
+})
