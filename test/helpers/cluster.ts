@@ -7,13 +7,16 @@ import {
   createAuthority,
   requestFor,
 } from '../../src/gateway/cluster/peers/cluster-authority.ts'
-import type { ClusterMaterial } from '../../src/gateway/cluster/peers/cluster-material.ts'
-import { createJoinToken, type KeptJoinToken } from '../../src/gateway/cluster/peers/join-token.ts'
+import type { PublicPorts } from '../../src/gateway/cluster/peers/greeting.ts'
+import {
+  type ClusterMaterial,
+  createJoinToken,
+  type KeptJoinToken,
+} from '../../src/gateway/cluster/peers/join-token.ts'
 import type { PeerIdentity } from '../../src/gateway/cluster/peers/peer-identity.ts'
 import { PeerLinks } from '../../src/gateway/cluster/peers/peer-links.ts'
 import { PeerListener } from '../../src/gateway/cluster/peers/peer-listener.ts'
 import type { PeerSession } from '../../src/gateway/cluster/peers/peer-session.ts'
-import type { PublicPorts } from '../../src/gateway/cluster/peers/public-ports.ts'
 import { createPrivateKeyPem } from '../../src/gateway/records/private-key.ts'
 import { BufferAccount } from '../../src/gateway/streams/buffer-account.ts'
 import type { Stream } from '../../src/muxado/stream.ts'

@@ -12,8 +12,8 @@ import {
   createAuthority,
   requestFor,
 } from './peers/cluster-authority.ts'
-import type { ClusterMaterial } from './peers/cluster-material.ts'
-import { opens, parseJoinToken } from './peers/join-token.ts'
+import { type ClusterMaterial, opens, parseJoinToken } from './peers/join-token.ts'
+
 import { IDENTITY_FILE, keepIdentity, type PeerIdentity } from './peers/peer-identity.ts'
 
 export interface AdmissionOptions {

@@ -1,8 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { AuditTrail } from '../../store/audit-trail.ts'
 import type { Duties, Duty } from '../ports/duties.ts'
-import type { NodeRow } from './nodes/node-facts.ts'
-import { homeFor } from './nodes/rendezvous.ts'
+import { homeFor, type NodeRow } from './nodes/node-facts.ts'
 
 const LOOK_MS = 30_000
 

@@ -1,20 +1,23 @@
-import { randomUUID } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
+import { existsSync, readFileSync, renameSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
+import { writeFileDurably } from '../../base/file.ts'
 import type { ListenAddress } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { prepareDataFolder } from '../../store/data-folder.ts'
 import type { Migration } from '../../store/migrations.ts'
+import { createPrivateKeyPem } from '../records/private-key.ts'
 import { type AdmissionOptions, admit, admitAgain } from './admission.ts'
 import { CERTIFICATE_STEPS } from './certificate-steps.ts'
 import { CLUSTER_STEPS } from './nodes/cluster-schema.ts'
 import { forgottenAt } from './nodes/forgotten-nodes.ts'
 import { CLUSTER_PROTOCOL, type NodeFacts, OLDEST_PROTOCOL } from './nodes/node-facts.ts'
 import { MATERIAL_STEPS, SharedMaterial } from './nodes/shared-material.ts'
+import type { PublicPorts } from './peers/greeting.ts'
 import { type PeerIdentity, readIdentity } from './peers/peer-identity.ts'
-import type { PublicPorts } from './peers/public-ports.ts'
 import { DatabaseError } from './postgres/database-error.ts'
 import { PostgresConnection } from './postgres/postgres-connection.ts'
 import type { PostgresServer } from './postgres/postgres-session.ts'
@@ -22,7 +25,48 @@ import { migrateSchema, type SchemaStep } from './postgres/schema.ts'
 import { warnOfStrangers } from './postgres/strangers.ts'
 import { RECORD_STEPS } from './replication/record-log.ts'
 import { SharedDatabase } from './replication/shared-database.ts'
-import { hasSecrets, shareSecrets } from './site-secrets.ts'
+
+/** What devices trust, and what log-ins are sealed with: the same wherever they come in. */
+const SECRETS: Readonly<Record<string, () => Promise<string>>> = {
+  'ca.key': createPrivateKeyPem,
+  'login.key': async () => `${randomBytes(32).toString('base64url')}\n`,
+}
+/** Made of a key, and made again where that is another one. */
+const MADE_OF: Readonly<Record<string, string>> = { 'ca.key': 'ca.pem' }
+
+/** Whether a folder has all that it takes without the database. */
+function hasSecrets(folder: string): boolean {
+  return Object.keys(SECRETS).every((name) => existsSync(join(folder, name)))
+}
+
+/**
+ * Brings the secrets of the site into a folder. Those of the first node become the site's; what another
+ * one had before lies beside them afterwards. Throws DatabaseErrors.
+ */
+async function shareSecrets(
+  folder: string,
+  material: Pick<SharedMaterial, 'findSecret' | 'keepSecret'>,
+  log: Logger,
+): Promise<void> {
+  for (const [name, make] of Object.entries(SECRETS)) {
+    const path = join(folder, name)
+    const own = existsSync(path) ? readFileSync(path, 'utf8') : undefined
+    const kept =
+      (await material.findSecret(name)) ?? (await material.keepSecret(name, own ?? (await make())))
+    if (kept === own) continue
+    if (own !== undefined) {
+      log.warn({ path }, 'the cluster has another key: the local file was moved aside')
+      putAside(path)
+    }
+    const made = MADE_OF[name]
+    if (made !== undefined && existsSync(join(folder, made))) putAside(join(folder, made))
+    writeFileDurably(path, kept)
+  }
+}
+
+function putAside(path: string): void {
+  renameSync(path, `${path}.before-joining`)
+}
 
 /** Of all that gateways keep in PostgreSQL. */
 export const SITE_STEPS: readonly SchemaStep[] = [

@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { ClusterAuthority, requestFor } from './peers/cluster-authority.ts'
-import type { ClusterMaterial } from './peers/cluster-material.ts'
+import type { ClusterMaterial } from './peers/join-token.ts'
 import { keepIdentity, type PeerIdentity } from './peers/peer-identity.ts'
 
 /** A certificate is good for a year: that leaves months for a database that is away, or a broken clock. */

@@ -6,7 +6,41 @@ import { call } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
 import { NoAnswerError } from '../ports/other-gateways.ts'
 import { ServiceError } from '../records/service-error.ts'
+import type { Claims, Given, GiveRequest } from './nodes/claims.ts'
+import { giveRequestIn } from './nodes/notify-asker.ts'
 import { ANSWER_LIMITS, QUESTION_STREAM_TYPE } from './peers/peer-protocol.ts'
+
+const QUESTION = 'give'
+const GivenSchema = z.strictObject({ said: z.enum(['given', 'kept', 'unknown']) })
+
+interface GiveQuestionOptions {
+  readonly nodeId: string
+  readonly questions: Pick<Questions, 'on' | 'ask'>
+  readonly claims: () => Pick<Claims, 'asked'>
+}
+
+/** Asks another node for a name on the link to it: unlike by way of the database, that has an answer. */
+export class GiveQuestion {
+  readonly #questions: Pick<Questions, 'ask'>
+
+  constructor({ nodeId, questions, claims }: GiveQuestionOptions) {
+    this.#questions = questions
+    questions.on(QUESTION, async (of) => {
+      const request = giveRequestIn(of, nodeId)
+      return { said: request ? await claims().asked(request) : 'unknown' }
+    })
+  }
+
+  /** Never rejects. */
+  async ask(request: GiveRequest): Promise<Given> {
+    try {
+      const answer = await this.#questions.ask(request.nodeId, QUESTION, request)
+      return GivenSchema.parse(answer).said
+    } catch {
+      return 'unknown'
+    }
+  }
+}
 
 /** Of one kind: those of another may be what one of it waits for. */
 const MOST_AT_ONCE = 64

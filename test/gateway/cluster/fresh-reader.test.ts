@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { createDeferred } from '../../../src/base/deferred.ts'
-import { FreshReader } from '../../../src/gateway/cluster/fresh-reader.ts'
+import { FreshReader } from '../../../src/gateway/cluster/site-orders.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 

@@ -1,5 +1,21 @@
+import { createHash } from 'node:crypto'
 import * as z from 'zod'
 import { StartError } from '../../../base/app-error.ts'
+
+/**
+ * The node that should claim a name that no device brings along: the same at all nodes that see the
+ * same, and another only for the names of a node that comes or goes (highest random weight). It
+ * promises nothing: whose the name is, its claim says.
+ */
+export function homeFor(name: string, nodes: readonly NodeRow[]): string | undefined {
+  let best: { readonly id: string; readonly weight: string } | undefined
+  for (const { id, standing } of nodes) {
+    if (standing !== 'serving') continue
+    const weight = createHash('sha256').update(`${id}\n${name}`).digest('hex')
+    if (!best || weight > best.weight) best = { id, weight }
+  }
+  return best?.id
+}
 
 /** What the nodes of a cluster say to each other. It rises when an older node could not follow. */
 export const CLUSTER_PROTOCOL = 1

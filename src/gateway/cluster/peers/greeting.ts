@@ -1,5 +1,11 @@
 import * as z from 'zod'
-import { PublicPortsSchema } from './public-ports.ts'
+
+/** The ports that visitors come to: the same on all nodes, or URLs would depend on the way in. */
+const PublicPortsSchema = z.strictObject({
+  http: z.number().int().min(1).max(65_535),
+  https: z.number().int().min(1).max(65_535),
+})
+export type PublicPorts = z.infer<typeof PublicPortsSchema>
 
 /** Versions of what two nodes say to each other that this one speaks, oldest and newest. */
 export const SPOKEN = { oldest: 1, newest: 1 } as const

@@ -1,5 +1,16 @@
 import { randomBytes } from 'node:crypto'
 import { createToken, hashToken, matchesHash, Secret } from '../../../base/secret.ts'
+import type { AuthorityPem } from './cluster-authority.ts'
+
+/** What all nodes of a cluster share so that they know each other; kept where all reach it. */
+export interface ClusterMaterial {
+  /** Keeps what was made unless there is an authority; answers the one that is kept. */
+  keepAuthority(make: () => Promise<AuthorityPem>): Promise<AuthorityPem>
+  keepJoinToken(token: KeptJoinToken): Promise<void>
+  findJoinToken(id: string): Promise<KeptJoinToken | undefined>
+  /** Marks a token as used, for good; false when it was before, also by somebody at the same time. */
+  useJoinToken(id: string, nodeId: string): Promise<boolean>
+}
 
 const FORM = /^join_([0-9a-f]{16})_([0-9A-Za-z_-]{43})_([0-9a-f]{64})$/
 

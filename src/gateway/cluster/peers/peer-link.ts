@@ -10,9 +10,14 @@ import { call } from '../../../muxado/rpc.ts'
 import { Session } from '../../../muxado/session.ts'
 import type { BufferAccount } from '../../streams/buffer-account.ts'
 import { StreamSlots } from '../../streams/stream-slots.ts'
-import { LINK_REFUSALS, type LinkRefusal, SPOKEN, WelcomeSchema } from './greeting.ts'
+import {
+  LINK_REFUSALS,
+  type LinkRefusal,
+  type PublicPorts,
+  SPOKEN,
+  WelcomeSchema,
+} from './greeting.ts'
 import { PEER_PROTOCOL, type PeerIdentity, peerOf, tlsOptions } from './peer-identity.ts'
-import { nextPeerLinkState, type PeerLinkState } from './peer-link-state.ts'
 import {
   GREETING_LIMITS,
   GREETING_STREAM_TYPE,
@@ -20,7 +25,44 @@ import {
   LINK_LIMITS,
   LINK_SLOTS,
 } from './peer-protocol.ts'
-import type { PublicPorts } from './public-ports.ts'
+
+/** How a link to another node stands, as seen from the one that opens it. */
+type PeerLinkState =
+  /** TLS is being agreed on. */
+  | { readonly name: 'connecting' }
+  /** It is known who is there; versions are being compared. */
+  | { readonly name: 'greeting'; readonly session: Session }
+  | {
+      readonly name: 'up'
+      readonly session: Session
+      /** For its visitors. */
+      readonly slots: StreamSlots
+      readonly version: number
+    }
+  /** It is tried again in a while. */
+  | {
+      readonly name: 'down'
+      /** For people; no address and no secret. */
+      readonly reason: string
+      readonly refusal: LinkRefusal | undefined
+    }
+  | { readonly name: 'closed' }
+
+type Name = PeerLinkState['name']
+
+const NEXT: Record<Name, readonly Name[]> = {
+  connecting: ['greeting', 'down', 'closed'],
+  greeting: ['up', 'down', 'closed'],
+  up: ['down', 'closed'],
+  down: ['connecting', 'closed'],
+  closed: [],
+}
+
+/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+export function nextPeerLinkState(state: PeerLinkState, next: PeerLinkState): PeerLinkState {
+  if (NEXT[state.name].includes(next.name)) return next
+  throw new Error(`a link cannot be ${next.name} after ${state.name}`)
+}
 
 const CONNECT_MS = 3_000
 /** Neighbours are few and near: nobody is flooded by a try a second. */

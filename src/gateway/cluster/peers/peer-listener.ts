@@ -12,9 +12,9 @@ import type { Logger } from '../../../base/logger.ts'
 import { ConnectionShares, type ConnectionStage } from '../../../base/net/connection-shares.ts'
 
 import type { Stream } from '../../../muxado/stream.ts'
+import type { PublicPorts } from './greeting.ts'
 import { PEER_PROTOCOL, type PeerIdentity, peerOf, tlsOptions } from './peer-identity.ts'
 import { PeerSession } from './peer-session.ts'
-import type { PublicPorts } from './public-ports.ts'
 
 const HANDSHAKE_MS = 5_000
 /** Connections that have not shown that they are of a node, or are. */

@@ -8,7 +8,7 @@ import { acceptTyped, Session } from '../../../muxado/session.ts'
 import type { Stream } from '../../../muxado/stream.ts'
 
 import { VISITOR_STREAM_TYPE } from '../../streams/visitor-facts.ts'
-import { agree, GreetingSchema, SPOKEN } from './greeting.ts'
+import { agree, GreetingSchema, type PublicPorts, SPOKEN } from './greeting.ts'
 import {
   ANSWER_LIMITS,
   GREETING_LIMITS,
@@ -20,7 +20,6 @@ import {
   QUESTION_STREAM_TYPE,
   QUESTIONS_AT_ONCE,
 } from './peer-protocol.ts'
-import type { PublicPorts } from './public-ports.ts'
 
 /** Without a beat for so long the other node is gone, or paused. */
 const SILENCE_MS = HEARTBEAT_MS.intervalMs + 2 * HEARTBEAT_MS.toleranceMs

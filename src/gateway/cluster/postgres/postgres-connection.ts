@@ -1,11 +1,6 @@
 import { Backoff } from '../../../base/backoff.ts'
 import type { Clock } from '../../../base/clock.ts'
 import type { Logger } from '../../../base/logger.ts'
-import {
-  type ConnectionEvent,
-  type ConnectionState,
-  nextConnectionState,
-} from './connection-state.ts'
 import { DatabaseError, toDatabaseError } from './database-error.ts'
 import {
   PostgresSession,
@@ -13,6 +8,27 @@ import {
   type SessionOptions,
   type Statements,
 } from './postgres-session.ts'
+
+/**
+ * A connection to the database. `waiting`: the last try failed, or the session was lost; the next try
+ * comes after a while.
+ */
+export type ConnectionState = 'idle' | 'opening' | 'ready' | 'waiting' | 'closed'
+
+type ConnectionEvent = 'open' | 'opened' | 'lost' | 'close'
+
+const NEXT: Record<ConnectionState, Partial<Record<ConnectionEvent, ConnectionState>>> = {
+  idle: { open: 'opening', close: 'closed' },
+  opening: { opened: 'ready', lost: 'waiting', close: 'closed' },
+  ready: { lost: 'waiting', close: 'closed' },
+  waiting: { open: 'opening', close: 'closed' },
+  closed: {},
+}
+
+/** The state after an event; an event that means nothing in a state changes nothing. */
+function nextConnectionState(state: ConnectionState, event: ConnectionEvent): ConnectionState {
+  return NEXT[state][event] ?? state
+}
 
 /** A restart of the server takes about a second: whoever asks meanwhile waits. */
 const WAIT_MS = 2_000

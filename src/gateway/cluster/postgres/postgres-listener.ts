@@ -1,6 +1,9 @@
-import type { ConnectionState } from './connection-state.ts'
 import type { DatabaseError } from './database-error.ts'
-import { type ConnectionOptions, PostgresConnection } from './postgres-connection.ts'
+import {
+  type ConnectionOptions,
+  type ConnectionState,
+  PostgresConnection,
+} from './postgres-connection.ts'
 
 /** A connection that only listens says nothing: whether it is alive has to be asked. */
 const ASK_MS = 5_000

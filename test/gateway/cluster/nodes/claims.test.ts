@@ -48,3 +48,26 @@ it.each<[state: LeaseState, ofDevice: Tenure, ofCounter: Tenure]>([
   lease.state = state
   expect([claims.tenureOfDevice(key), claims.tenureOfCounter(key)]).toEqual([ofDevice, ofCounter])
 })
+
+it.each([
+  [4, true],
+  [5, true],
+  [6, false],
+])(
+  'keeps a name of generation 5 when another node tells of it with %i: %s',
+  async (generation, isKept) => {
+    const lost: string[] = []
+    const claims = new Claims({
+      lease: { nodeId: 'one', epoch: 1, state: 'held' },
+      writer: { claim: async () => ({ epoch: 1 }) },
+      clock: new ManualClock(),
+      onLost: ({ key }: { key: { host: string } }) => lost.push(key.host),
+    } as unknown as ClaimsOptions)
+    const process = { deviceId: 'door', instance: 'process-1' }
+    const own = claimOf('a.example', { ...process, generation: 5 })
+    await claims.claim(own)
+    const { facts } = claimOf('a.example', { ...process, generation })
+    claims.taken(own.key, { nodeId: 'two', epoch: 1, facts })
+    expect([claims.owns(own.key), lost]).toEqual([isKept, isKept ? [] : ['a.example']])
+  },
+)

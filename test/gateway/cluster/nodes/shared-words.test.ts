@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { ClaimRow } from '../../../../src/gateway/cluster/nodes/claim.ts'
-import { SharedWords } from '../../../../src/gateway/cluster/nodes/shared-words.ts'
+import { SharedWords } from '../../../../src/gateway/cluster/nodes/cluster-feed.ts'
 import { claimOf } from '../../../helpers/cluster-node.ts'
 
 const rowOf = (host: string, change: Parameters<typeof claimOf>[1] = {}): ClaimRow => {

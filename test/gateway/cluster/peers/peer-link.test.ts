@@ -5,7 +5,7 @@ import {
   type PeerIdentity,
   tlsOptions,
 } from '../../../../src/gateway/cluster/peers/peer-identity.ts'
-import { nextPeerLinkState } from '../../../../src/gateway/cluster/peers/peer-link-state.ts'
+import { nextPeerLinkState } from '../../../../src/gateway/cluster/peers/peer-link.ts'
 import {
   GREETING_STREAM_TYPE,
   LINK_LIMITS,
