@@ -88,7 +88,7 @@ export abstract class AnsweredExchange extends ClientExchange implements Forward
     state.policy?.upstreamEnded(status)
     const fields = this.withAdded(responseFields(head, state.forward.isToPeer))
     this.writer.begin({ status, reason, fields, framing, transforms: NO_TRANSFORMS }, false)
-    const isConverted = 'streams' in state.to && state.to.isBehindWebSocket
+    const isConverted = state.to.type === 'agent' && state.to.isBehindWebSocket
     const Passage = isConverted ? WebSocketConversion : Upgrade
     const { limits } = this.context
     const upgrade = new Passage({

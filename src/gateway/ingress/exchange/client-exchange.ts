@@ -18,23 +18,22 @@ import type { RequestHead } from '../syntax/request-head.ts'
 import { logExchange } from './access-log.ts'
 import { DeviceWait, silenceOf } from './device-wait.ts'
 import { type ExchangeState, nextExchangeState } from './exchange-state.ts'
-
-/** While it waits for its device. */
-export type ParkedState = Extract<ExchangeState, { readonly name: 'parked' }>
+import { NameSearch, type Searcher } from './name-search.ts'
 
 /** What a policy hears of a device that the gateway did not wait for: no fault of the device. */
 const NOT_AWAITED = 499
 
-const ROUTING: ExchangeState = { name: 'routing' }
+const SEARCHING: ExchangeState = { name: 'searching', policy: undefined }
 const OVER: ExchangeState = { name: 'over' }
 
 /** The client's side of an exchange: its state, what the client does meanwhile, and how it ends. */
-export class ClientExchange implements ResponseOwner {
+export class ClientExchange implements ResponseOwner, Searcher {
   protected readonly context: IngressContext
   protected readonly client: Client
   protected readonly request: IncomingRequest
   protected readonly writer: ResponseWriter
   protected readonly traffic = new ExchangeTraffic()
+  protected readonly search: NameSearch
   readonly #startedAt: number
   /** The one that the request has come to. */
   #endpoint: Endpoint | undefined
@@ -45,13 +44,14 @@ export class ClientExchange implements ResponseOwner {
   /** The response may have pauses of any length. */
   #isStream = false
   #meter: RateMeter | undefined
-  #state = ROUTING
+  #state = SEARCHING
 
   constructor(context: IngressContext, client: Client, head: RequestHead) {
     this.context = context
     this.client = client
     this.request = new IncomingRequest(head, client, context.clock)
     this.writer = client.writerFor(this.request, this.traffic, this)
+    this.search = new NameSearch(context, this)
     this.#startedAt = context.log.isLevelEnabled('debug') ? context.clock.monotonic() : 0
   }
 
@@ -62,6 +62,19 @@ export class ClientExchange implements ResponseOwner {
   /** True when the connection speaks another protocol now. */
   get isSwitched(): boolean {
     return this.#state.name === 'switched'
+  }
+
+  /** See `Searcher`, as for the next two. */
+  get network(): string {
+    return this.client.network
+  }
+
+  get waitingBytes(): number {
+    return this.request.memoryBytes
+  }
+
+  guard(step: () => void): void {
+    this.client.guard(step)
   }
 
   /** True while it is the client's turn. */
@@ -188,9 +201,9 @@ export class ClientExchange implements ResponseOwner {
       state.upgrade.sweep(now)
       return
     }
-    if (state.name === 'parked') {
+    if (state.name === 'searching') {
       // Another name may answer for the host by now, or the time is up.
-      this.goOn(state)
+      this.search.again()
       return
     }
     this.#watch ??= new ProgressWatch(this.context.limits)
@@ -235,17 +248,6 @@ export class ClientExchange implements ResponseOwner {
     const { clock } = this.context
     if (before.name === 'forwarding') this.#wait.end(next, this.#failure, clock.monotonic())
     if (next.name === 'forwarding') this.#wait.begin(this.#endpoint, clock.monotonic())
-  }
-
-  /** Leaves where it waits, and looks again who has the name; does nothing when it is late. */
-  protected goOn(parked: ParkedState): void {
-    if (this.#state !== parked) return
-    this.#leave(parked)
-    parked.goOn()
-  }
-
-  #leave({ hold }: ParkedState): void {
-    if (hold) this.context.routes.cancel(hold.away, hold.request)
   }
 
   /** Follows a verdict, unless the exchange has gone on from the state that asked for it. */
@@ -387,7 +389,7 @@ export class ClientExchange implements ResponseOwner {
   protected giveUp(): void {
     const state = this.#state
     if (state.name === 'preparing') state.pipe.destroy()
-    if (state.name === 'parked') this.#leave(state)
+    if (state.name === 'searching') this.search.stop()
     if ('forward' in state) state.forward?.abort()
     if ('policy' in state) state.policy?.upstreamEnded(NOT_AWAITED)
     this.writer.abandon()

@@ -82,7 +82,7 @@ export function silenceOf(
   if (state.name === 'responding' && isStream) return idleMs
   if (state.name !== 'forwarding') return silenceMs
   // Another node keeps time itself, and a link to one that does not is given up.
-  if ('home' in state.to) return Math.max(PEER_ANSWER_MS, answerMs, idleMs)
+  if (state.to.type === 'remote') return Math.max(PEER_ANSWER_MS, answerMs, idleMs)
   const own = endpoint?.type === 'agent' ? endpoint.answerMs : undefined
   // The head of a stream of gRPC may come with its first message; the caller's deadline is its own.
   return own ?? (isGrpc(head) ? idleMs : answerMs)

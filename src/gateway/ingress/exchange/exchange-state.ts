@@ -1,4 +1,3 @@
-import type { AwayName, HeldRequest } from '../../endpoints/away-name.ts'
 import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
 import type { RemoteHome } from '../../endpoints/routes.ts'
 import type { BodyPipe } from '../common/body-pipe.ts'
@@ -7,37 +6,15 @@ import type { GrowingBuffer } from '../syntax/growing-buffer.ts'
 import type { PolicyRun } from './policy-run.ts'
 import type { Switched } from './upgrade.ts'
 
-/** A request that waits for a name. */
-export interface Hold {
-  readonly away: AwayName
-  readonly request: HeldRequest
-}
-
-/** Another node, where the endpoint is at home. */
-export interface Crossing {
-  readonly home: RemoteHome
-  /** Looks where its home is now, and goes on there. */
-  readonly again: () => void
-}
-
 /** Where one request of a client stands, with what there is only then. */
 export type ExchangeState =
-  /** Its endpoint is being looked up. */
-  | { readonly name: 'routing' }
-  /** A policy decides about the request. */
-  | { readonly name: 'judging-request'; readonly policy: PolicyRun }
   /**
-   * Its device is away, or has just been lost. It goes on when the name is back; below a policy, if
+   * Its endpoint is searched, for the first time or after its device was lost: below a policy, if
    * that has decided about the request before.
    */
-  | {
-      readonly name: 'parked'
-      readonly policy: PolicyRun | undefined
-      /** Where it waits; undefined until it was looked who has the name now. */
-      readonly hold: Hold | undefined
-      /** Looks who has the name now; goes on with that, waits for it, or fails. */
-      readonly goOn: () => void
-    }
+  | { readonly name: 'searching'; readonly policy: PolicyRun | undefined }
+  /** A policy decides about the request. */
+  | { readonly name: 'judging-request'; readonly policy: PolicyRun }
   /** Its body is read as a whole, through what the policy wants done to it. */
   | { readonly name: 'preparing'; readonly policy: PolicyRun; readonly pipe: BodyPipe }
   /** It is with the device, or another node, or waits for a stream there; no final response has come. */
@@ -45,7 +22,8 @@ export type ExchangeState =
       readonly name: 'forwarding'
       readonly forward: Forward
       readonly policy: PolicyRun | undefined
-      readonly to: AgentEndpoint | Crossing
+      /** A home is at another node. */
+      readonly to: AgentEndpoint | RemoteHome
     }
   /** A policy decides about the response, whose body waits. */
   | {
@@ -72,19 +50,18 @@ export type ExchangeStateName = ExchangeState['name']
 const ENDS = ['draining', 'over'] as const
 
 const NEXT: Record<ExchangeStateName, readonly ExchangeStateName[]> = {
-  routing: ['forwarding', 'judging-request', 'parked', ...ENDS],
+  searching: ['searching', 'forwarding', 'judging-request', 'preparing', ...ENDS],
   // Handed on to an internal endpoint, a request is judged there, too.
   'judging-request': [
     'forwarding',
     'judging-request',
     'preparing',
     'judging-reply',
-    'parked',
+    'searching',
     ...ENDS,
   ],
-  parked: ['parked', 'forwarding', 'judging-request', ...ENDS],
-  preparing: ['forwarding', ...ENDS],
-  forwarding: ['responding', 'judging-response', 'switched', 'parked', ...ENDS],
+  preparing: ['forwarding', 'searching', ...ENDS],
+  forwarding: ['responding', 'judging-response', 'switched', 'searching', ...ENDS],
   'judging-response': ['responding', ...ENDS],
   'judging-reply': ['responding', ...ENDS],
   responding: ENDS,

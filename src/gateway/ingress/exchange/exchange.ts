@@ -1,23 +1,37 @@
 import type { AgentEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
-import {
-  ofSameAccount,
-  type RemoteHome,
-  type Route,
-  type RouteAccount,
-  type Routes,
-} from '../../endpoints/routes.ts'
+import type { RemoteHome } from '../../endpoints/routes.ts'
+import type { Route, Routes } from '../../endpoints/routes.ts'
+import type { StreamPool } from '../../streams/stream-pool.ts'
+import type { StreamSlots } from '../../streams/stream-slots.ts'
 import { type DeviceRequest, sizeOf } from '../common/device-request.ts'
+import type { EdgeErrorCode } from '../common/edge-error.ts'
 import { admit, redirectToHttps } from '../common/ingress-listener.ts'
-import { FAILURE_CODES, type Forward, type ForwardFailure } from '../device/forward.ts'
+import { CertificateTooLargeError } from '../device/entry-facts.ts'
+import {
+  FAILURE_CODES,
+  type Forward,
+  type ForwardFailure,
+  type PeerVerdict,
+} from '../device/forward.ts'
 import { requestFields } from '../device/forwarded-headers.ts'
 import { Http1Forward } from '../device/http1-forward.ts'
 import { Http2Forward } from '../device/http2-forward.ts'
-import { Losses } from '../device/losses.ts'
+import { PeerForward } from '../device/peer-forward.ts'
 import { ACCEPTED_HEAD, peerFields, withVersion } from '../device/peer-head.ts'
-import type { ParkedState } from './client-exchange.ts'
-import { CrossingExchange, type Passage } from './crossing-exchange.ts'
+import { AnsweredExchange } from './answered-exchange.ts'
+import type { NameQuery } from './name-search.ts'
 import { PolicyRun, unjudgedFields } from './policy-run.ts'
 import { acceptWebSocket } from './websocket-handshake.ts'
+
+/** How a request goes to another node. */
+interface Passage {
+  /** What has judged it here. */
+  readonly policy: PolicyRun | undefined
+  readonly streams: (link: StreamSlots) => StreamPool
+  readonly request: () => DeviceRequest
+  /** See `ForwardOptions`. */
+  readonly isAlone: boolean
+}
 
 /**
  * One request of a client, from its head to the end of the response.
@@ -34,61 +48,103 @@ import { acceptWebSocket } from './websocket-handshake.ts'
  * - On the way to `over` what the state held is let go: a forward has ended, its stream is back or
  *   given up. `client.exchangeDone()` or `client.abort()` follows once, unless the client is gone.
  */
-export class Exchange extends CrossingExchange {
-  readonly #losses = new Losses()
+export class Exchange extends AnsweredExchange implements NameQuery {
+  start(): void {
+    this.search.start(this)
+  }
 
-  /** Finds the endpoint and sends the request on. */
-  /** `before` is what the request has waited for: it goes to nobody but that account. */
-  start(before?: RouteAccount): void {
-    const { hostname, target } = this.request.head
+  /** Visitors find public endpoints, and policies that ask internal ones. */
+  find(): Route | undefined {
+    const routes = this.#routes
+    const { network } = this.client
+    const { hostname } = this.request.head
+    const { internal, scheme, peer } = this.client.listener
+    if (peer?.handed) return routes.matchInternal(peer.handed.url, peer.handed.ownerId, network)
+    return internal
+      ? routes.matchInternal(new URL(`${scheme}://${hostname}`), internal.ownerId, network)
+      : routes.match(hostname, scheme, network)
+  }
+
+  admits(found: Route): boolean {
     const { listener } = this.client
-    const found = ofSameAccount(this.#find(hostname), before)
-    if (!found && listener.peer) {
-      this.closeFor('not-mine')
-      return
-    }
-    const verdict = found && (listener.peer?.handed ? 'serve' : admit(listener, found))
-    if (!found || verdict === 'refuse') this.fail('ERR_NGROK_3200', true)
+    const verdict = listener.peer?.handed ? 'serve' : admit(listener, found)
+    const { hostname, target } = this.request.head
+    if (verdict === 'refuse') this.fail('ERR_NGROK_3200', true)
     else if (verdict === 'misdirect') this.fail('ERR_GATEWAY_MISDIRECTED', true)
     else if (verdict === 'redirect') this.reply(redirectToHttps(found, hostname, target), true)
-    else if (found.type === 'away') this.park(found, undefined, () => this.start(found))
-    else if (found.type === 'remote') this.#crossFirst(found)
+    return verdict === 'serve'
+  }
+
+  onFound(found: Endpoint | RemoteHome): void {
+    if (found.type === 'remote') this.#crossFirst(found)
     else this.#enterFirst(found)
+  }
+
+  onNone(reason: 'nobody' | 'away'): void {
+    if (reason === 'away') this.failOnDevice('ERR_GATEWAY_AWAY')
+    else if (this.client.listener.peer) this.closeFor('not-mine')
+    else this.fail('ERR_NGROK_3200', true)
   }
 
   onFailure(failure: ForwardFailure): void {
     const state = this.state
-    if (state.name === 'forwarding' && failure === 'lost' && this.#mayGoOutAgain(state.forward)) {
+    if (state.name === 'forwarding' && failure === 'lost') {
       const { to, forward, policy } = state
-      const goOn = 'home' in to ? to.again : () => this.#follow(to, forward, policy)
-      const parked: ParkedState = { name: 'parked', policy, hold: undefined, goOn }
-      this.become(parked)
-      // The session that was lost has still to withdraw its names.
-      setImmediate(() => this.client.guard(() => this.goOn(parked)))
-      return
+      const { head, body } = this.request
+      const { isSilent } = this.writer
+      const lost = { wasSent: forward.wasSent, method: head.method, hasBody: !!body, isSilent }
+      const next = to.type === 'remote' ? undefined : this.#successorOf(to, forward, policy)
+      if (this.search.lost(lost, next)) {
+        this.become({ name: 'searching', policy })
+        return
+      }
     }
     this.failOnDevice(FAILURE_CODES[failure])
   }
 
-  #mayGoOutAgain({ wasSent }: Forward): boolean {
-    const { head, body } = this.request
-    const { isSilent } = this.writer
-    return this.#losses.mayGoOutAgain({ wasSent, method: head.method, hasBody: !!body, isSilent })
+  onVerdict(verdict: PeerVerdict): void {
+    const state = this.state
+    if (state.name !== 'forwarding') return
+    if (verdict === 'closed') {
+      this.closeFor('policy')
+      return
+    }
+    this.become({ name: 'searching', policy: state.policy })
+    this.search.disowned()
+  }
+
+  protected failOnDevice(code: EdgeErrorCode): void {
+    const state = this.state
+    if ('policy' in state) state.policy?.upstreamEnded(undefined)
+    this.fail(code, true)
   }
 
   /**
    * After `endpoint` was lost: goes to what has its name now, past a policy that has judged. Another
    * member of its pool has a policy of its own.
    */
-  #follow(endpoint: AgentEndpoint, lost: Forward, policy: PolicyRun | undefined): void {
-    const next = this.#routes.successorOf(endpoint, this.client.network)
-    if (next?.type === 'away') {
-      this.park(next, policy, () => this.#follow(endpoint, lost, policy))
-    } else if (next?.type === 'remote') {
-      this.#crossInstead(next, lost, policy)
-    } else if (!next && !policy?.outer && this.client.listener.peer) {
-      this.#leaveHere(lost, policy, () => this.closeFor('not-mine'))
-    } else if (!next || next === endpoint || next.protocol !== endpoint.protocol) {
+  #successorOf(endpoint: AgentEndpoint, lost: Forward, policy: PolicyRun | undefined): NameQuery {
+    return {
+      find: () => this.#routes.successorOf(endpoint, this.client.network),
+      onFound: (next) => {
+        if (next.type === 'remote') this.#crossInstead(next, lost, policy)
+        else this.#follow(next, endpoint, lost, policy)
+      },
+      onNone: (reason) => {
+        if (reason === 'away') this.failOnDevice('ERR_GATEWAY_AWAY')
+        else if (policy?.outer || !this.client.listener.peer) this.failOnDevice('ERR_NGROK_3210')
+        else this.#leaveHere(lost, policy, () => this.closeFor('not-mine'))
+      },
+    }
+  }
+
+  #follow(
+    next: Endpoint,
+    endpoint: AgentEndpoint,
+    lost: Forward,
+    policy: PolicyRun | undefined,
+  ): void {
+    if (next === endpoint || next.protocol !== endpoint.protocol) {
       this.failOnDevice('ERR_NGROK_3210')
     } else if (!policy) {
       this.#enterFirst(next)
@@ -116,19 +172,23 @@ export class Exchange extends CrossingExchange {
   #crossFirst(home: RemoteHome): void {
     const { client, request } = this
     const { head } = request
-    this.cross(home, {
+    this.#cross(home, {
       policy: undefined,
       streams: (link) => client.hops.to(link, client.listener),
       request: () => request.toDevice(head.target, withVersion(head, peerFields(head))),
       isAlone: false,
-      again: () => this.start(home),
     })
   }
 
-  /** The same after `endpoint` was lost here; the policy there is to judge, and count, by itself. */
+  /** The same after an endpoint was lost here; the policy there is to judge, and count, by itself. */
   #crossInstead(home: RemoteHome, lost: Forward, policy: PolicyRun | undefined): void {
     if (policy?.outer) this.failOnDevice('ERR_NGROK_3210')
-    else this.#leaveHere(lost, policy, () => this.#crossFirst(home))
+    else {
+      this.#leaveHere(lost, policy, () => {
+        this.become({ name: 'searching', policy: undefined })
+        this.search.start(this, home)
+      })
+    }
   }
 
   /** What was lost here is served elsewhere, as it came. */
@@ -154,17 +214,6 @@ export class Exchange extends CrossingExchange {
     const { outer } = policy
     if (!outer) this.#enterFirst(endpoint)
     else this.#enter(endpoint, outer.target, [...outer.fields], outer, true)
-  }
-
-  /** Visitors find public endpoints, and policies that ask internal ones. */
-  #find(hostname: string): Route | undefined {
-    const routes = this.#routes
-    const { network } = this.client
-    const { internal, scheme, peer } = this.client.listener
-    if (peer?.handed) return routes.matchInternal(peer.handed.url, peer.handed.ownerId, network)
-    return internal
-      ? routes.matchInternal(new URL(`${scheme}://${hostname}`), internal.ownerId, network)
-      : routes.match(hostname, scheme, network)
   }
 
   /** Whoever comes by another node is served here, or sent back: nobody is led in a circle. */
@@ -308,20 +357,25 @@ export class Exchange extends CrossingExchange {
   }
 
   /** Sends the request to an internal endpoint that `from` reaches; its policy runs in its turn. */
-  #handOn(url: string, policy: PolicyRun, from: Endpoint, before?: RouteAccount): void {
+  #handOn(url: string, policy: PolicyRun, from: Endpoint): void {
     const { routes } = this.context
-    const match = routes.matchInternal(new URL(url), from.ownerId, this.client.network)
-    const found = ofSameAccount(match, before)
-    if (!found) this.fail('ERR_NGROK_3200', true)
-    else if (found.type === 'away') {
-      this.park(found, policy, () => this.#handOn(url, policy, from, found))
-    } else {
-      // A session at the one account is not the other's.
-      const { fields, deviceFields } = policy
-      const handed = found.ownerId === from.ownerId ? fields : deviceFields
-      if (found.type === 'remote') this.#handOver(found, url, handed, policy, from)
-      else this.#enter(found, policy.target, [...handed], policy)
-    }
+    const { network } = this.client
+    const find = () => routes.matchInternal(new URL(url), from.ownerId, network)
+    this.become({ name: 'searching', policy })
+    this.search.start({
+      find,
+      onFound: (found) => {
+        // A session at the one account is not the other's.
+        const { fields, deviceFields } = policy
+        const handed = found.ownerId === from.ownerId ? fields : deviceFields
+        if (found.type === 'remote') this.#handOver(found, url, handed, policy, from, find)
+        else this.#enter(found, policy.target, [...handed], policy)
+      },
+      onNone: (reason) => {
+        if (reason === 'away') this.failOnDevice('ERR_GATEWAY_AWAY')
+        else this.fail('ERR_NGROK_3200', true)
+      },
+    })
   }
 
   /** The same for an internal endpoint that is at home at another node. */
@@ -331,6 +385,7 @@ export class Exchange extends CrossingExchange {
     fields: readonly string[],
     policy: PolicyRun,
     { ownerId }: Endpoint,
+    find: NameQuery['find'],
   ): void {
     const { client, request } = this
     const internal = {
@@ -347,18 +402,46 @@ export class Exchange extends CrossingExchange {
         streams: (link) => client.hops.handOn(link, client.listener, internal),
         request: () => prepared,
         isAlone: true,
-        again: () => {
-          const match = this.context.routes.matchInternal(new URL(url), ownerId, client.network)
-          const found = ofSameAccount(match, home)
-          if (found?.type === 'remote') this.cross(found, passage)
-          else if (found?.type === 'away') this.park(found, policy, passage.again)
-          else if (found && prepared.body === request.body) {
-            this.#enter(found, policy.target, [...fields], policy)
-          } else this.failOnDevice('ERR_NGROK_3210')
-        },
       }
-      this.cross(home, passage)
+      this.become({ name: 'searching', policy })
+      const query: NameQuery = {
+        find,
+        onFound: (found) => {
+          if (found.type === 'remote') this.#cross(found, passage)
+          else if (prepared.body !== request.body) this.failOnDevice('ERR_NGROK_3210')
+          else this.#enter(found, policy.target, [...fields], policy)
+        },
+        onNone: (reason) =>
+          this.failOnDevice(reason === 'away' ? 'ERR_GATEWAY_AWAY' : 'ERR_NGROK_3210'),
+      }
+      this.search.start(query, home)
     })
+  }
+
+  /** Sends the request to another node; it waits while that cannot be reached, or is not its home. */
+  #cross(home: RemoteHome, { policy, streams, request, isAlone }: Passage): void {
+    const link = this.search.reach(home)
+    if (!link) return
+    let pool: StreamPool
+    try {
+      pool = streams(link)
+    } catch (error) {
+      if (!(error instanceof CertificateTooLargeError)) throw error
+      this.fail('ERR_GATEWAY_HEAD_TOO_LARGE', true, error.message)
+      return
+    }
+    const { client } = this
+    client.charge(link.buffers)
+    const forward = new PeerForward({
+      pool,
+      client,
+      request: request(),
+      scanner: client.responseScanner,
+      owner: this,
+      isAlone,
+    })
+    this.become({ name: 'forwarding', forward, policy, to: home })
+    forward.start()
   }
 }
 

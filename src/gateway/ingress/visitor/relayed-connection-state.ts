@@ -1,13 +1,10 @@
-import type { AwayName } from '../../endpoints/away-name.ts'
 import type { ProxyStream } from '../../streams/proxy-stream.ts'
 import type { HopStreams } from '../device/hop-streams.ts'
 
 /** Where a connection is whose bytes go to another node. Before `open` nothing is read of it. */
 export type RelayedConnectionState =
-  /** Looks for where the endpoint is at home. */
-  | { readonly name: 'routing' }
-  /** Its home cannot be reached, or is another one: it waits. */
-  | { readonly name: 'parked'; readonly away: AwayName }
+  /** The home of its endpoint is searched, or waited for. */
+  | { readonly name: 'searching' }
   /** It gets a stream to its home. */
   | { readonly name: 'dialling'; readonly streams: HopStreams }
   /** A node has been asked whether it is the home. */
@@ -19,12 +16,11 @@ export type RelayedConnectionState =
 type Name = RelayedConnectionState['name']
 
 const NEXT: Record<Name, readonly Name[]> = {
-  routing: ['parked', 'dialling', 'over'],
-  parked: ['routing', 'over'],
+  searching: ['dialling', 'over'],
   // The link was lost while it waited for one.
-  dialling: ['asking', 'routing', 'over'],
+  dialling: ['asking', 'searching', 'over'],
   // It is not, or its link was lost.
-  asking: ['open', 'routing', 'over'],
+  asking: ['open', 'searching', 'over'],
   open: ['over'],
   over: [],
 }

@@ -1,10 +1,11 @@
-import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { ConnectionStage } from '../../../base/net/connection-shares.ts'
 import { networkOf } from '../../../base/net/network.ts'
+import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { MuxadoError } from '../../../muxado/error-code.ts'
 import { DEAF } from '../../../muxado/stream.ts'
-import type { HeldRequest } from '../../endpoints/away-name.ts'
-import { ofSameAccount, type RemoteHome, type Route } from '../../endpoints/routes.ts'
+import type { Endpoint } from '../../endpoints/endpoint.ts'
+import type { RemoteHome } from '../../endpoints/routes.ts'
+import type { Route } from '../../endpoints/routes.ts'
 import type {
   NoStreamReason,
   Pace,
@@ -12,12 +13,14 @@ import type {
   StreamClient,
   StreamWaiter,
 } from '../../streams/proxy-stream.ts'
-import { HopReset, type VisitorEntry } from '../../streams/visitor-facts.ts'
+import type { VisitorEntry } from '../../streams/visitor-facts.ts'
+import { HopReset } from '../../streams/visitor-facts.ts'
 import type { TransportSocket } from '../common/client-socket.ts'
 import { ConnectionFacts } from '../common/connection-facts.ts'
 import { ExchangeTraffic } from '../common/exchange-traffic.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import { VisitorHops } from '../device/visitor-hops.ts'
+import { type NameQuery, NameSearch, type Searcher } from '../exchange/name-search.ts'
 import type { Upgrade } from '../exchange/upgrade.ts'
 import type { IngressConnection } from './ingress-connection.ts'
 import {
@@ -28,10 +31,8 @@ import { SplicedVisitor } from './spliced-visitor.ts'
 
 /** What a connection takes while it waits: nothing of it is read. */
 const WAITING_BYTES = 2_048
-/** How often the link to its home may be lost before there was an answer. */
-const MAX_LOSSES = 4
 
-const ROUTING: RelayedConnectionState = { name: 'routing' }
+const SEARCHING: RelayedConnectionState = { name: 'searching' }
 const OVER: RelayedConnectionState = { name: 'over' }
 
 export interface RelayedConnectionOptions {
@@ -57,31 +58,30 @@ export interface RelayedConnectionOptions {
  * policy says of it is said there. Nothing is read of it before that node has said that it is.
  */
 export class RelayedConnection
-  implements IngressConnection, StreamClient, StreamWaiter, HeldRequest
+  implements IngressConnection, StreamClient, StreamWaiter, Searcher, NameQuery
 {
   readonly address: string
   readonly network: string
-  readonly bytes: number
+  readonly waitingBytes: number
   readonly facts: ConnectionFacts
   readonly #options: RelayedConnectionOptions
   readonly #visitor: SplicedVisitor
   readonly #hops: VisitorHops
+  readonly #search: NameSearch
   /** It is counted at its home; here it is by who has handed it on. */
   readonly #traffic: ExchangeTraffic
-  #state = ROUTING
-  #disownedBy: string | undefined
-  #home: RemoteHome | undefined
-  #losses = 0
+  #state = SEARCHING
 
   constructor(options: RelayedConnectionOptions) {
     const { socket, context, waitingBytes = 0, taken, onClose } = options
     this.#options = options
-    this.bytes = WAITING_BYTES + waitingBytes
+    this.waitingBytes = WAITING_BYTES + waitingBytes
     this.facts = taken?.facts ?? new ConnectionFacts(socket, context.clock.now())
     const { clientIp: host, clientPort: port } = this.facts
     this.address = formatListenAddress({ host, port })
     this.network = networkOf(host)
     this.#hops = new VisitorHops(this)
+    this.#search = new NameSearch(context, this)
     this.#traffic = taken?.traffic ?? new ExchangeTraffic()
     this.#visitor =
       taken?.visitor ??
@@ -99,7 +99,7 @@ export class RelayedConnection
   /** Finds its home; without a place it only closes. */
   start(hasPlace = true): void {
     if (!this.#options.taken) this.#visitor.listen()
-    if (hasPlace) this.#visitor.guard(() => this.#route())
+    if (hasPlace) this.guard(() => this.#search.start(this))
     else this.#refuse()
   }
 
@@ -127,20 +127,14 @@ export class RelayedConnection
 
   sweep(now: number): void {
     this.#visitor.guard(() => {
-      if (this.#state.name === 'parked') this.onNameChange()
+      this.#search.again()
       this.#visitor.sweep(now, this.#state.name === 'over')
     })
   }
 
-  /** See `HeldRequest`: looks again where its home is. */
-  onNameChange(): void {
-    const state = this.#state
-    if (state.name !== 'parked') return
-    this.#visitor.guard(() => {
-      this.#options.context.routes.cancel(state.away, this)
-      this.#become(ROUTING)
-      this.#route()
-    })
+  /** See `Searcher`. */
+  guard(step: () => void): void {
+    this.#visitor.guard(step)
   }
 
   /** See `StreamWaiter`: the facts have gone, and the first byte back says that it is the home. */
@@ -162,13 +156,8 @@ export class RelayedConnection
   /** See `StreamWaiter`. */
   onNoStream(reason: NoStreamReason): void {
     if (this.#state.name !== 'dialling') return
-    this.#losses += 1
-    if (reason !== 'session-over' || this.#losses > MAX_LOSSES) {
-      this.#refuse()
-      return
-    }
-    this.#become(ROUTING)
-    setImmediate(() => this.#visitor.guard(() => this.#route()))
+    if (reason === 'session-over' && this.#search.lost()) this.#become(SEARCHING)
+    else this.#refuse()
   }
 
   /** What it moves is looked at where it is at home. */
@@ -178,44 +167,36 @@ export class RelayedConnection
     this.#visitor.abort()
   }
 
-  #route(): void {
-    if (this.#state.name !== 'routing') return
-    const { context, find, entry } = this.#options
-    const found = ofSameAccount(find(this.network), this.#home)
-    if (found?.type !== 'remote') {
-      // What has come back to this node is found by who connects again.
-      this.#refuse()
-      return
-    }
-    const link = context.peers?.find(found.nodeId)?.slots
-    const isDisowned = this.#disownedBy === found.nodeId
-    this.#disownedBy = undefined
-    this.#home = found
-    if (!isDisowned && link) {
-      this.#visitor.claim.moveTo(link.buffers, context.now)
-      const streams = this.#hops.pass(link, entry)
-      this.#become({ name: 'dialling', streams })
-      streams.acquireFresh(this, this)
-      return
-    }
-    const away = context.routes.holdHome?.(found)
-    if (away && context.routes.wait(away, this)) this.#become({ name: 'parked', away })
-    else this.#refuse()
+  /** See `NameQuery`. What has come back to this node is found by who connects again. */
+  find(): Route | undefined {
+    const found = this.#options.find(this.network)
+    return found?.type === 'remote' ? found : undefined
+  }
+
+  onFound(found: Endpoint | RemoteHome): void {
+    const link = found.type === 'remote' ? this.#search.reach(found) : undefined
+    if (!link) return
+    this.#visitor.claim.moveTo(link.buffers, this.#options.context.now)
+    const streams = this.#hops.pass(link, this.#options.entry)
+    this.#become({ name: 'dialling', streams })
+    streams.acquireFresh(this, this)
+  }
+
+  onNone(): void {
+    this.#refuse()
   }
 
   #onRefusal(stream: ProxyStream, error: MuxadoError | undefined): void {
     if (this.#state.name !== 'asking') return
     stream.retire()
-    const isDisowned = error?.reason === 'stream-reset' && error.code === HopReset.notMine
-    const isLost = error !== undefined && error.reason !== 'stream-reset'
-    this.#losses += 1
-    if ((!isDisowned && !isLost) || (isLost && this.#losses > MAX_LOSSES)) {
+    if (error?.reason === 'stream-reset' && error.code === HopReset.notMine) {
+      this.#become(SEARCHING)
+      this.#search.disowned()
+    } else if (error && error.reason !== 'stream-reset' && this.#search.lost()) {
+      this.#become(SEARCHING)
+    } else {
       this.#refuse()
-      return
     }
-    if (isDisowned) this.#disownedBy = this.#home?.nodeId
-    this.#become(ROUTING)
-    this.#route()
   }
 
   #open(stream: ProxyStream): Upgrade {
@@ -241,7 +222,7 @@ export class RelayedConnection
   /** For whom it was taken from; see `RelayedConnectionOptions`. */
   onSocketClose(): void {
     const state = this.#state
-    if (state.name === 'parked') this.#options.context.routes.cancel(state.away, this)
+    if (state.name === 'searching') this.#search.stop()
     if (state.name === 'dialling') state.streams.cancel(this)
     if (state.name === 'open') return
     this.#finish()

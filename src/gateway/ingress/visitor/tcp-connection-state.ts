@@ -1,13 +1,10 @@
-import type { AwayName } from '../../endpoints/away-name.ts'
 import type { AgentEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
 import type { RelayedConnection } from './relayed-connection.ts'
 
 /** Where a connection of a visitor is. Before `open` nothing is read of it. */
 export type TcpConnectionState =
-  /** Looks for who has the address. */
-  | { readonly name: 'routing' }
-  /** The device is away: it waits until it is back, or the time is up. */
-  | { readonly name: 'parked'; readonly away: AwayName }
+  /** Its endpoint is searched, or waited for. */
+  | { readonly name: 'searching' }
   /** `on_tcp_connect` decides about it. */
   | { readonly name: 'judging'; readonly endpoint: Endpoint }
   /** It has asked for a stream to the device. */
@@ -21,12 +18,11 @@ export type TcpConnectionState =
 type Name = TcpConnectionState['name']
 
 const NEXT: Record<Name, readonly Name[]> = {
-  routing: ['parked', 'judging', 'relayed', 'over'],
-  parked: ['routing', 'over'],
+  searching: ['judging', 'relayed', 'over'],
   // It is handed on.
-  judging: ['dialling', 'routing', 'over'],
+  judging: ['dialling', 'searching', 'over'],
   // Its session was lost before there was a stream.
-  dialling: ['open', 'routing', 'over'],
+  dialling: ['open', 'searching', 'over'],
   open: ['over'],
   relayed: ['over'],
   over: [],

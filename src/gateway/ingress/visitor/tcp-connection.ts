@@ -1,15 +1,15 @@
 import type { TLSSocket } from 'node:tls'
-import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { ConnectionStage, SharedConnection } from '../../../base/net/connection-shares.ts'
 import { networkOf } from '../../../base/net/network.ts'
-import type { EndTls, Outcome, TlsTerms } from '../../../policy/exchange/outcome.ts'
+import { formatListenAddress } from '../../../base/listen-address.ts'
+import type { Outcome } from '../../../policy/exchange/outcome.ts'
 import type { TlsSession } from '../../../policy/exchange/policy-exchange.ts'
-
-import { Account } from '../../../policy/expression/account.ts'
-import type { HeldRequest } from '../../endpoints/away-name.ts'
+import type { EndTls, TlsTerms } from '../../../policy/exchange/tls-terms.ts'
+import { Account } from '../../../policy/expression/cost/account.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import type { NameState } from '../../endpoints/host-table.ts'
-import { ofSameAccount, type Route, type RouteAccount } from '../../endpoints/routes.ts'
+import type { RemoteHome } from '../../endpoints/routes.ts'
+import type { Route } from '../../endpoints/routes.ts'
 import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
 import type { TransportSocket } from '../common/client-socket.ts'
 import { ConnectionFacts, plainAddress } from '../common/connection-facts.ts'
@@ -18,6 +18,7 @@ import { ExchangeTraffic } from '../common/exchange-traffic.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import { CertificateTooLargeError, tlsFacts } from '../device/entry-facts.ts'
 import { FAILURE_CODES } from '../device/forward.ts'
+import { type NameQuery, NameSearch, type Searcher } from '../exchange/name-search.ts'
 import { connectVerdict } from './connect-verdict.ts'
 import { RelayedConnection } from './relayed-connection.ts'
 import { SplicedVisitor } from './spliced-visitor.ts'
@@ -25,10 +26,8 @@ import { nextTcpConnectionState, type TcpConnectionState } from './tcp-connectio
 
 /** What a connection takes while it waits for a device: nothing of it is read. */
 const WAITING_BYTES = 2_048
-/** How often its device may be lost before there is a stream. */
-const MAX_LOSSES = 4
 
-const ROUTING: TcpConnectionState = { name: 'routing' }
+const SEARCHING: TcpConnectionState = { name: 'searching' }
 const OVER: TcpConnectionState = { name: 'over' }
 
 export interface TcpConnectionOptions {
@@ -64,10 +63,10 @@ export interface TlsBegun {
  * - It holds at most one stream; on the way to `over` that is given up, and the socket is closed, or
  *   closes behind what was written.
  */
-export class TcpConnection implements SharedConnection, StreamWaiter, HeldRequest {
+export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, NameQuery {
   readonly address: string
   readonly network: string
-  readonly bytes: number
+  readonly waitingBytes: number
   /** See `StreamClient`. */
   readonly facts: ConnectionFacts
   readonly #context: IngressContext
@@ -75,6 +74,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
   readonly #onClose: (connection: TcpConnection) => void
   readonly #openedAt: number
   readonly #visitor: SplicedVisitor
+  readonly #search: NameSearch
   readonly #beginTls: TcpConnectionOptions['endTls']
   readonly #traffic = new ExchangeTraffic()
   readonly #socket: TransportSocket
@@ -88,15 +88,13 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
   #handed: { readonly url: string; readonly ownerId: string | null } | undefined
   /** What the policies on its way may cost together. */
   #budget = new Account()
-  #account: RouteAccount | undefined
   #endpoint: Endpoint | undefined
   #tlsEndedFor: Endpoint | undefined
-  #state: TcpConnectionState = ROUTING
-  #losses = 0
+  #state: TcpConnectionState = SEARCHING
   #hasAnswered = false
 
   constructor({ socket, context, find, onClose, ...options }: TcpConnectionOptions) {
-    this.bytes = WAITING_BYTES + (options.waitingBytes ?? 0)
+    this.waitingBytes = WAITING_BYTES + (options.waitingBytes ?? 0)
     this.#context = context
     this.#find = find
     this.#onClose = onClose
@@ -109,6 +107,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
       serverName,
       tls: handed?.tls,
     })
+    this.#search = new NameSearch(context, this)
     this.#socket = socket
     this.#hops = handed?.hops ?? 0
     this.#hasTlsEndedBefore = handed?.tls !== undefined
@@ -124,7 +123,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
   /** Finds the endpoint; without a place it only closes. */
   start(hasPlace = true): void {
     this.#visitor.listen()
-    if (hasPlace) this.#visitor.guard(() => this.#route())
+    if (hasPlace) this.guard(() => this.#search.start(this))
     else this.abort()
   }
 
@@ -160,7 +159,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
   /** Looks at the deadlines; `now` is monotonic. */
   sweep(now: number): void {
     this.#visitor.guard(() => {
-      if (this.#state.name === 'parked') this.#leave(this.#state)
+      this.#search.again()
       if (this.#state.name === 'relayed') this.#state.relay.sweep(now)
       else this.#visitor.sweep(now, this.#state.name === 'over')
     })
@@ -177,11 +176,9 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
     this.abort()
   }
 
-  /** See `HeldRequest`. */
-  onNameChange(): void {
-    this.#visitor.guard(() => {
-      if (this.#state.name === 'parked') this.#leave(this.#state)
-    })
+  /** See `Searcher`. */
+  guard(step: () => void): void {
+    this.#visitor.guard(step)
   }
 
   /** See `StreamWaiter`. */
@@ -208,37 +205,24 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
   /** See `StreamWaiter`. */
   onNoStream(reason: NoStreamReason): void {
     if (this.#state.name !== 'dialling') return
-    this.#losses += 1
-    if (reason !== 'session-over' || this.#losses > MAX_LOSSES) {
-      this.#refuse(FAILURE_CODES[reason === 'session-over' ? 'lost' : reason])
-      return
-    }
-    // The session that was lost has still to withdraw its names.
-    this.#become(ROUTING)
-    setImmediate(() => this.#visitor.guard(() => this.#route()))
+    const isLost = reason === 'session-over'
+    if (isLost && this.#search.lost()) this.#become(SEARCHING)
+    else this.#refuse(FAILURE_CODES[isLost ? 'lost' : reason])
   }
 
-  #route(): void {
-    if (this.#state.name !== 'routing') return
-    const found = ofSameAccount(this.#find(this.network), this.#account)
-    this.#account = found
-    if (found?.type === 'agent' || found?.type === 'cloud') {
-      this.#judge(found)
-    } else if (found?.type === 'remote') {
-      this.#relay()
-    } else if (found?.type === 'away' && this.#context.routes.wait(found, this)) {
-      this.#become({ name: 'parked', away: found })
-    } else {
-      // What it was handed on to has gone: who has handed it on counts that.
-      this.#drop()
-    }
+  /** See `NameQuery`. */
+  find(): Route | undefined {
+    return this.#find(this.network)
   }
 
-  /** Looks again who has the address. */
-  #leave({ away }: Extract<TcpConnectionState, { readonly name: 'parked' }>): void {
-    this.#context.routes.cancel(away, this)
-    this.#become(ROUTING)
-    this.#route()
+  onFound(found: Endpoint | RemoteHome): void {
+    if (found.type === 'remote') this.#relay()
+    else this.#judge(found)
+  }
+
+  /** What it was handed on to has gone: who has handed it on counts that. */
+  onNone(): void {
+    this.#drop()
   }
 
   #judge(endpoint: Endpoint): void {
@@ -313,9 +297,8 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
     this.#hops += 1
     this.#isHandedOn = true
     this.#hasTlsEndedBefore = this.facts.tls !== undefined
-    this.#account = undefined
-    this.#become(ROUTING)
-    this.#route()
+    this.#become(SEARCHING)
+    this.#search.start(this)
   }
 
   /** What it was handed on to is at another node. */
@@ -395,7 +378,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
   #onSocketClose(): void {
     const state = this.#state
     this.#onClose(this)
-    if (state.name === 'parked') this.#context.routes.cancel(state.away, this)
+    if (state.name === 'searching') this.#search.stop()
     else if (state.name === 'dialling') state.endpoint.streams.cancel(this)
     else if (state.name === 'relayed') state.relay.onSocketClose()
     if (state.name !== 'open') this.#finish()

@@ -7,11 +7,10 @@ import {
 
 /** Which states may follow, as a person would draw it. */
 const DRAWING: Record<ExchangeStateName, string> = {
-  routing: 'judging-request forwarding parked draining over',
-  'judging-request': 'judging-request preparing forwarding judging-reply parked draining over',
-  parked: 'parked judging-request forwarding draining over',
-  preparing: 'forwarding draining over',
-  forwarding: 'judging-response responding switched parked draining over',
+  searching: 'searching judging-request preparing forwarding draining over',
+  'judging-request': 'judging-request preparing forwarding judging-reply searching draining over',
+  preparing: 'forwarding searching draining over',
+  forwarding: 'judging-response responding switched searching draining over',
   'judging-response': 'responding draining over',
   'judging-reply': 'responding draining over',
   responding: 'draining over',

@@ -268,5 +268,5 @@ it('passes TLS on to the device of a TLS endpoint', async () => {
 })
 
 it('is over when it is', () => {
-  expect(() => nextRelayedConnectionState({ name: 'over' }, { name: 'routing' })).toThrow('over')
+  expect(() => nextRelayedConnectionState({ name: 'over' }, { name: 'searching' })).toThrow('over')
 })

@@ -1,0 +1,202 @@
+import type { AwayName, HeldRequest } from '../../endpoints/away-name.ts'
+import type { Endpoint } from '../../endpoints/endpoint.ts'
+import type { RemoteHome } from '../../endpoints/routes.ts'
+import { ofSameAccount, type Route, type RouteAccount } from '../../endpoints/routes.ts'
+import type { StreamSlots } from '../../streams/stream-slots.ts'
+import type { IngressContext } from '../common/ingress-context.ts'
+
+/** Methods that change nothing, so that a request may go out again when its device was lost. */
+const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
+/** How often a device may get a request again that may have seen it: the request may end the device. */
+const MAX_REPEATS = 2
+/** How often a search may begin again because a device, or the link to its home, was lost. */
+const MAX_LOSSES = 4
+
+/** How to look for a name, and how to go on with what is found. */
+export interface NameQuery {
+  /** Who has the name now. */
+  find(): Route | undefined
+  /** Absent: everything found is admitted. False: the visitor was answered, and the search is over. */
+  admits?(found: Route): boolean
+  /** An endpoint here, or its home at another node: `NameSearch.reach` has the way to that. */
+  onFound(found: Endpoint | RemoteHome): void
+  /** `nobody`: the name is not there. `away`: its device is, and there is no time or place to wait. */
+  onNone(reason: 'nobody' | 'away'): void
+}
+
+/** The request or connection that searches. */
+export interface Searcher {
+  /** Whose share of the waiting places it takes; see `HeldRequest`. */
+  readonly network: string
+  /** What it keeps in memory while it waits. */
+  readonly waitingBytes: number
+  /** See `Client`. */
+  guard(step: () => void): void
+}
+
+/** What a lost device had got of a request. */
+export interface LostRequest {
+  /** The device may have seen it. */
+  readonly wasSent: boolean
+  readonly method: string
+  readonly hasBody: boolean
+  /** The client has heard nothing. */
+  readonly isSilent: boolean
+}
+
+/** Where a search stands. */
+export type SearchState =
+  /** It has not begun, or its owner goes on with what was found. */
+  | { readonly name: 'idle' }
+  /** The device is away, or its home cannot be reached: until it is back, or the time is up. */
+  | { readonly name: 'waiting'; readonly away: AwayName }
+  /** The device was lost. Its session has still to withdraw its names. */
+  | { readonly name: 'shifting' }
+
+const NEXT: Record<SearchState['name'], readonly SearchState['name'][]> = {
+  idle: ['waiting', 'shifting'],
+  waiting: ['idle'],
+  shifting: ['idle'],
+}
+
+const IDLE: SearchState = { name: 'idle' }
+
+/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+export function nextSearchState(state: SearchState, next: SearchState): SearchState {
+  if (NEXT[state.name].includes(next.name)) return next
+  throw new Error(`a search cannot be ${next.name} after ${state.name}`)
+}
+
+/**
+ * The search for the endpoint that serves a name: here, at another node, or after a wait.
+ *
+ * INVARIANTS
+ * - While it waits it holds one place at the away name, and `stop()` gives that back.
+ * - After the first find it moves to no other account, unless its owner starts another query.
+ * - A node that disowns a name is not asked again before something has changed.
+ */
+export class NameSearch implements HeldRequest {
+  readonly network: string
+  /** As at the begin of the wait. */
+  bytes = 0
+  readonly #context: IngressContext
+  readonly #owner: Searcher
+  #query: NameQuery | undefined
+  #account: RouteAccount | undefined
+  #home: RemoteHome | undefined
+  /** The node that was thought to be home, and has said that it is not. */
+  #disownedBy: string | undefined
+  #losses = 0
+  #repeats = 0
+  #state = IDLE
+
+  constructor(context: IngressContext, owner: Searcher) {
+    this.#context = context
+    this.#owner = owner
+    this.network = owner.network
+  }
+
+  /** Looks for a name, or goes on with a home that is known already. */
+  start(query: NameQuery, home?: RemoteHome): void {
+    this.#query = query
+    this.#account = home
+    if (home) query.onFound(home)
+    else this.#look(query)
+  }
+
+  /** Looks again where it waits; does nothing where it does not. */
+  again(): void {
+    if (this.#state.name === 'idle' || !this.#query) return
+    this.stop()
+    this.#look(this.#query)
+  }
+
+  /** Waits no more. */
+  stop(): void {
+    const state = this.#state
+    if (state.name === 'idle') return
+    if (state.name === 'waiting') this.#context.routes.cancel(state.away, this)
+    this.#become(IDLE)
+  }
+
+  /** See `HeldRequest`. */
+  onNameChange(): void {
+    this.#owner.guard(() => this.again())
+  }
+
+  /**
+   * The device was lost, or the link to its home. Looks again in the next turn, by another query if
+   * there is one; false when the search is over: too many were lost, or nobody can tell that the
+   * request goes out once. Without a request nothing was sent.
+   */
+  lost(request?: LostRequest, query?: NameQuery): boolean {
+    if (!this.#mayGoOutAgain(request)) return false
+    if (query) {
+      this.#query = query
+      this.#account = undefined
+    }
+    const shifting: SearchState = { name: 'shifting' }
+    this.#become(shifting)
+    setImmediate(() =>
+      this.#owner.guard(() => {
+        if (this.#state === shifting) this.again()
+      }),
+    )
+    return true
+  }
+
+  /** The node where it went is not the home. */
+  disowned(): void {
+    this.#disownedBy = this.#home?.nodeId
+    if (this.#query) this.#look(this.#query)
+  }
+
+  /** The link to a home; undefined: it waits for that, or is told that it cannot. */
+  reach(home: RemoteHome): StreamSlots | undefined {
+    const { peers, routes } = this.#context
+    const link = peers?.find(home.nodeId)?.slots
+    const isDisowned = this.#disownedBy === home.nodeId
+    this.#disownedBy = undefined
+    this.#home = home
+    if (link && !isDisowned) return link
+    this.#wait(routes.holdHome?.(home))
+    return undefined
+  }
+
+  #look(query: NameQuery): void {
+    const found = ofSameAccount(query.find(), this.#account)
+    if (!found) {
+      query.onNone('nobody')
+      return
+    }
+    this.#account = found
+    if (query.admits?.(found) === false) return
+    if (found.type === 'away') this.#wait(found)
+    else query.onFound(found)
+  }
+
+  #wait(away: AwayName | undefined): void {
+    this.bytes = this.#owner.waitingBytes
+    if (away && this.#context.routes.wait(away, this)) this.#become({ name: 'waiting', away })
+    else this.#query?.onNone('away')
+  }
+
+  /**
+   * Whether nobody can tell that a request goes out twice: the device has not got it, or it is safe
+   * to repeat (RFC 9110 9.2.1) and the client has heard nothing. Bounded, for devices that it ends.
+   */
+  #mayGoOutAgain(request: LostRequest | undefined): boolean {
+    if (this.#losses >= MAX_LOSSES) return false
+    if (request?.wasSent) {
+      if (this.#repeats >= MAX_REPEATS) return false
+      this.#repeats += 1
+      if (!SAFE.has(request.method) || request.hasBody || !request.isSilent) return false
+    }
+    this.#losses += 1
+    return true
+  }
+
+  #become(next: SearchState): void {
+    this.#state = nextSearchState(this.#state, next)
+  }
+}
