@@ -1,3 +1,4 @@
+import type { Clock } from '../../src/base/clock.ts'
 import type { LogLevel } from '../../src/base/logger.ts'
 import { encodeProxyHeader } from '../../src/gateway/agents/control-message.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
@@ -5,6 +6,7 @@ import {
   EndpointRegistry,
   type EndpointRegistryOptions,
 } from '../../src/gateway/endpoints/endpoint-registry.ts'
+import type { Routes } from '../../src/gateway/endpoints/routes.ts'
 import { AskSeal } from '../../src/gateway/ingress/common/ask-seal.ts'
 import {
   INGRESS_LIMITS,
@@ -35,6 +37,8 @@ export interface MemorySiteOptions {
   readonly bufferBytes?: number
   readonly logLevel?: LogLevel
   readonly registry?: EndpointRegistryOptions
+  /** What else there is, at other gateways; without it this is the only one. */
+  readonly routes?: (registry: EndpointRegistry, clock: Clock) => Routes
 }
 
 const ENDPOINT = 'a.test'
@@ -73,7 +77,7 @@ export async function startMemorySite(options: MemorySiteOptions) {
   }
   const context = {
     registry,
-    routes: registry,
+    routes: options.routes?.(registry, clock) ?? registry,
     ownRoutes: registry,
     clock,
     log: captured.log,

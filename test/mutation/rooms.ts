@@ -30,7 +30,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   ingress: {
     mutate: [
-      'gateway/ingress/{exchange/*exchange*,common/incoming-request,device/http1-forward}.ts',
+      'gateway/ingress/{exchange/{exchange*,*-way,name-search},common/incoming-request,device/http1-forward}.ts',
     ],
     tests: [
       // In memory: what they wait for comes at once, or not at all.

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
+import type { RemoteHome } from '../../../src/gateway/endpoints/routes.ts'
+import { ClusterRoutes } from '../../../src/gateway/endpoints/routes.ts'
 import { CONTINUE, type Outcome, respond } from '../../../src/policy/exchange/outcome.ts'
 import type { PolicyExchange } from '../../../src/policy/exchange/policy-exchange.ts'
 import type { CompiledPolicy } from '../../../src/policy/policy.ts'
@@ -276,6 +278,34 @@ describe('a request whose device is lost under it', () => {
     device.last.send(OK)
     expect(await read(client)).toBe(OK)
     expect(after.traffic.requests).toBe(1)
+  })
+
+  it('leaves its policy, and is counted no more, where its name has gone to another gateway', async () => {
+    const { judged, policy } = noting()
+    const homes = new Map<string, RemoteHome>()
+    const { device, site, visit, read } = await startHandSite({
+      policy,
+      routes: (registry, clock) =>
+        new ClusterRoutes({
+          registry,
+          homes: { find: (_entrance, host) => homes.get(host), findInternal: () => undefined },
+          tenures: { nodeId: 'nd_here', of: () => 'firm' },
+          clock,
+        }),
+    })
+    const client = await visit(request())
+    const { protocol, host, url, ownerId } = site.endpoint
+    const place = { type: 'remote', nodeId: 'nd_other', endsTls: false } as const
+    homes.set(host, { ...place, protocol, host, url, ownerId })
+    site.registry.remove(site.endpoint)
+    site.endpoint.streams.cut()
+    await turns()
+    // There is no link to that gateway: the request waits for it, without any account here.
+    expect(judged).toEqual(['request', 'ended undefined'])
+    expect(site.endpoint.traffic).toMatchObject({ active: 0, requests: 0 })
+    await site.advance(10_000)
+    expect(await read(client)).toContain(AWAY)
+    expect(device.streams).toHaveLength(1)
   })
 
   it('leaves with its client before anybody has looked where the name is', async () => {

@@ -1,455 +1,187 @@
-import type { AgentEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
-import type { RemoteHome } from '../../endpoints/routes.ts'
-import type { Route, Routes } from '../../endpoints/routes.ts'
-import type { StreamPool } from '../../streams/stream-pool.ts'
-import type { StreamSlots } from '../../streams/stream-slots.ts'
-import { type DeviceRequest, sizeOf } from '../common/device-request.ts'
-import type { EdgeErrorCode } from '../common/edge-error.ts'
-import { admit, redirectToHttps } from '../common/ingress-listener.ts'
-import { CertificateTooLargeError } from '../device/entry-facts.ts'
-import {
-  FAILURE_CODES,
-  type Forward,
-  type ForwardFailure,
-  type PeerVerdict,
-} from '../device/forward.ts'
-import { requestFields } from '../device/forwarded-headers.ts'
-import { Http1Forward } from '../device/http1-forward.ts'
-import { Http2Forward } from '../device/http2-forward.ts'
-import { PeerForward } from '../device/peer-forward.ts'
-import { ACCEPTED_HEAD, peerFields, withVersion } from '../device/peer-head.ts'
-import { AnsweredExchange } from './answered-exchange.ts'
-import type { NameQuery } from './name-search.ts'
-import { PolicyRun, unjudgedFields } from './policy-run.ts'
-import { acceptWebSocket } from './websocket-handshake.ts'
-
-/** How a request goes to another node. */
-interface Passage {
-  /** What has judged it here. */
-  readonly policy: PolicyRun | undefined
-  readonly streams: (link: StreamSlots) => StreamPool
-  readonly request: () => DeviceRequest
-  /** See `ForwardOptions`. */
-  readonly isAlone: boolean
-}
+import type { Pace } from '../../streams/proxy-stream.ts'
+import type { Client } from '../common/client.ts'
+import { TOO_SLOW } from '../common/edge-error.ts'
+import type { IngressContext } from '../common/ingress-context.ts'
+import { ProgressWatch } from '../common/progress-watch.ts'
+import { RateMeter } from '../common/rate-meter.ts'
+import { HttpSyntaxError } from '../syntax/http-syntax-error.ts'
+import type { RequestHead } from '../syntax/request-head.ts'
+import { silenceOf } from './device-wait.ts'
+import { ExchangeCore } from './exchange-core.ts'
+import { RequestWay } from './request-way.ts'
+import type { StreamUser } from './response-way.ts'
 
 /**
- * One request of a client, from its head to the end of the response.
- *
- * INVARIANTS
- * - It is in one state of `exchange-state.ts`, and only `become` changes that. What does not
- *   belong to the state it comes in, a verdict above all, is late and does nothing.
- * - The client gets at most one final response. It begins on the way to `responding`, or whole on
- *   the way to `draining` and `over`; no state behind those can begin one.
- * - A response ends cleanly only when the device's has: what breaks after its begin is told by
- *   `client.abort()`, before that by an answer of the gateway.
- * - The parts know each other through it alone: `Forward` and `ResponseWriter` call their owner
- *   interfaces, the connection the public methods, and none of them touches a field here.
- * - On the way to `over` what the state held is let go: a forward has ended, its stream is back or
- *   given up. `client.exchangeDone()` or `client.abort()` follows once, unless the client is gone.
+ * One request of a client, from its head to the end of the response: what its connection and its
+ * stream tell of the client. `ExchangeCore` has its state, `RequestWay` takes it to a device, and
+ * `ResponseWay` brings the answer back.
  */
-export class Exchange extends AnsweredExchange implements NameQuery {
+export class Exchange implements StreamUser {
+  readonly #core: ExchangeCore
+  readonly #way: RequestWay
+  #watch: ProgressWatch | undefined
+  #meter: RateMeter | undefined
+
+  constructor(context: IngressContext, client: Client, head: RequestHead) {
+    this.#core = new ExchangeCore(context, client, head)
+    this.#way = new RequestWay(this.#core, this)
+  }
+
+  /** Finds the endpoint and sends the request on. */
   start(): void {
-    this.search.start(this)
+    this.#way.start()
   }
 
-  /** Visitors find public endpoints, and policies that ask internal ones. */
-  find(): Route | undefined {
-    const routes = this.#routes
-    const { network } = this.client
-    const { hostname } = this.request.head
-    const { internal, scheme, peer } = this.client.listener
-    if (peer?.handed) return routes.matchInternal(peer.handed.url, peer.handed.ownerId, network)
-    return internal
-      ? routes.matchInternal(new URL(`${scheme}://${hostname}`), internal.ownerId, network)
-      : routes.match(hostname, scheme, network)
+  /** True when the connection speaks another protocol now. */
+  get isSwitched(): boolean {
+    return this.#core.state.name === 'switched'
   }
 
-  admits(found: Route): boolean {
-    const { listener } = this.client
-    const verdict = listener.peer?.handed ? 'serve' : admit(listener, found)
-    const { hostname, target } = this.request.head
-    if (verdict === 'refuse') this.fail('ERR_NGROK_3200', true)
-    else if (verdict === 'misdirect') this.fail('ERR_GATEWAY_MISDIRECTED', true)
-    else if (verdict === 'redirect') this.reply(redirectToHttps(found, hostname, target), true)
-    return verdict === 'serve'
+  /** True while it is the client's turn. */
+  get isAwaited(): boolean {
+    return this.#core.request.isAwaited
   }
 
-  onFound(found: Endpoint | RemoteHome): void {
-    if (found.type === 'remote') this.#crossFirst(found)
-    else this.#enterFirst(found)
+  /** Bytes that have come and wait here, on their way to the device or back. */
+  get heldBytes(): number {
+    const state = this.#core.state
+    if (state.name === 'switched') return state.upgrade.heldBytes
+    const judgedBytes = state.name === 'judging-response' ? state.held.length : 0
+    const forwardBytes = ('forward' in state && state.forward?.heldBytes) || 0
+    return judgedBytes + forwardBytes + this.#core.request.heldBytes + this.#core.writer.heldBytes
   }
 
-  onNone(reason: 'nobody' | 'away'): void {
-    if (reason === 'away') this.failOnDevice('ERR_GATEWAY_AWAY')
-    else if (this.client.listener.peer) this.closeFor('not-mine')
-    else this.fail('ERR_NGROK_3200', true)
+  /** Chunks of the request's body that have begun so far. */
+  get receivedChunks(): number {
+    return this.#core.request.body?.chunks ?? 0
   }
 
-  onFailure(failure: ForwardFailure): void {
-    const state = this.state
-    if (state.name === 'forwarding' && failure === 'lost') {
-      const { to, forward, policy } = state
-      const { head, body } = this.request
-      const { isSilent } = this.writer
-      const lost = { wasSent: forward.wasSent, method: head.method, hasBody: !!body, isSilent }
-      const next = to.type === 'remote' ? undefined : this.#successorOf(to, forward, policy)
-      if (this.search.lost(lost, next)) {
-        this.become({ name: 'searching', policy })
-        return
-      }
-    }
-    this.failOnDevice(FAILURE_CODES[failure])
+  /** Bytes that have come from the client behind its head. */
+  get receivedBytes(): number {
+    const state = this.#core.state
+    return state.name === 'switched' ? state.upgrade.receivedBytes : this.#core.request.bodyBytes
   }
 
-  onVerdict(verdict: PeerVerdict): void {
-    const state = this.state
-    if (state.name !== 'forwarding') return
-    if (verdict === 'closed') {
-      this.closeFor('policy')
+  /** See `StreamWaiter`. */
+  get pace(): Pace {
+    return { rate: this.#meter?.rate, isHeldUp: this.#core.client.unreadBytes > 0 }
+  }
+
+  /** See `StreamWaiter`. */
+  get isLasting(): boolean {
+    return this.isSwitched || (this.#core.isStream && this.#core.state.name === 'responding')
+  }
+
+  /** Gives the device's stream up for somebody else's sake. */
+  evict(): void {
+    const isCut = this.isSwitched || this.#core.writer.hasBegun
+    if (!isCut) {
+      const state = this.#core.state
+      const isToPeer = 'forward' in state && state.forward?.isToPeer
+      this.#core.fail(isToPeer ? 'ERR_GATEWAY_LINK_FULL' : 'ERR_GATEWAY_SATURATED', true)
       return
     }
-    this.become({ name: 'searching', policy: state.policy })
-    this.search.disowned()
+    this.countCut()
+    this.#core.client.abort()
   }
 
-  protected failOnDevice(code: EdgeErrorCode): void {
-    const state = this.state
-    if ('policy' in state) state.policy?.upstreamEnded(undefined)
-    this.fail(code, true)
+  /** The client's connection is about to be broken off, because it takes too little. */
+  countCut(): void {
+    this.#core.traffic.refuse(TOO_SLOW)
   }
 
-  /**
-   * After `endpoint` was lost: goes to what has its name now, past a policy that has judged. Another
-   * member of its pool has a policy of its own.
-   */
-  #successorOf(endpoint: AgentEndpoint, lost: Forward, policy: PolicyRun | undefined): NameQuery {
-    return {
-      find: () => this.#routes.successorOf(endpoint, this.client.network),
-      onFound: (next) => {
-        if (next.type === 'remote') this.#crossInstead(next, lost, policy)
-        else this.#follow(next, endpoint, lost, policy)
-      },
-      onNone: (reason) => {
-        if (reason === 'away') this.failOnDevice('ERR_GATEWAY_AWAY')
-        else if (policy?.outer || !this.client.listener.peer) this.failOnDevice('ERR_NGROK_3210')
-        else this.#leaveHere(lost, policy, () => this.closeFor('not-mine'))
-      },
+  /** Takes what belongs to the exchange; answers the offset behind it. */
+  take(chunk: Buffer, from: number): number {
+    const state = this.#core.state
+    if (state.name === 'switched') {
+      state.upgrade.onClientData(chunk.subarray(from))
+      return chunk.length
     }
-  }
-
-  #follow(
-    next: Endpoint,
-    endpoint: AgentEndpoint,
-    lost: Forward,
-    policy: PolicyRun | undefined,
-  ): void {
-    if (next === endpoint || next.protocol !== endpoint.protocol) {
-      this.failOnDevice('ERR_NGROK_3210')
-    } else if (!policy) {
-      this.#enterFirst(next)
-    } else if (next.poolMember !== endpoint.poolMember) {
-      this.#enterInstead(next, lost, policy)
-    } else if (next.type === 'agent') {
-      this.enterEndpoint(next, false)
-      this.#send(next, lost.request, policy)
-    } else {
-      this.failOnDevice('ERR_NGROK_3210')
-    }
-  }
-
-  /** Sends the request to the endpoint that it is for, as it came. */
-  #enterFirst(endpoint: Endpoint): void {
-    const { head } = this.request
-    const { listener, ip } = this.client
-    const { peer, scheme } = listener
-    if (peer && this.request.markAccepted()) this.client.write(ACCEPTED_HEAD)
-    const fields = peer?.handed ? [...head.fields] : requestFields(head, ip, scheme)
-    this.#enter(endpoint, head.target, fields, undefined)
-  }
-
-  /** Passes the request on, as it came, to the node where its endpoint is at home. */
-  #crossFirst(home: RemoteHome): void {
-    const { client, request } = this
-    const { head } = request
-    this.#cross(home, {
-      policy: undefined,
-      streams: (link) => client.hops.to(link, client.listener),
-      request: () => request.toDevice(head.target, withVersion(head, peerFields(head))),
-      isAlone: false,
-    })
-  }
-
-  /** The same after an endpoint was lost here; the policy there is to judge, and count, by itself. */
-  #crossInstead(home: RemoteHome, lost: Forward, policy: PolicyRun | undefined): void {
-    if (policy?.outer) this.failOnDevice('ERR_NGROK_3210')
-    else {
-      this.#leaveHere(lost, policy, () => {
-        this.become({ name: 'searching', policy: undefined })
-        this.search.start(this, home)
-      })
-    }
-  }
-
-  /** What was lost here is served elsewhere, as it came. */
-  #leaveHere(lost: Forward, policy: PolicyRun | undefined, goOn: () => void): void {
-    if (lost.request.body !== this.request.body) {
-      // Its body was read and changed on the way.
-      this.failOnDevice('ERR_NGROK_3210')
-      return
-    }
-    policy?.leave()
-    this.traffic.leave()
-    goOn()
-  }
-
-  /** Sends the request to another member of a pool, as it came to the one that was lost. */
-  #enterInstead(endpoint: Endpoint, lost: Forward, policy: PolicyRun): void {
-    if (lost.request.body !== this.request.body) {
-      // Its body was read and changed on the way to the first.
-      this.failOnDevice('ERR_NGROK_3210')
-      return
-    }
-    policy.leave()
-    const { outer } = policy
-    if (!outer) this.#enterFirst(endpoint)
-    else this.#enter(endpoint, outer.target, [...outer.fields], outer, true)
-  }
-
-  /** Whoever comes by another node is served here, or sent back: nobody is led in a circle. */
-  get #routes(): Routes {
-    const { peer, staysHere } = this.client.listener
-    return peer || staysHere ? this.context.ownRoutes : this.context.routes
-  }
-
-  /** How many policies have asked each other to get here. */
-  #askDepth(): number {
-    const { internal, peer } = this.client.listener
-    if (peer?.handed) return peer.handed.askDepth
-    return internal ? internal.asker.depth : this.context.askSeal.depthOf(this.request.head.fields)
-  }
-
-  /** Sends the request to an endpoint, past its policy if it has one, or one was met before. */
-  #enter(
-    endpoint: Endpoint,
-    target: string,
-    fields: string[],
-    outer: PolicyRun | undefined,
-    isInstead = false,
-  ): void {
-    this.enterEndpoint(endpoint, outer !== undefined && !isInstead)
-    const handed = this.client.listener.peer?.handed
-    if (!outer && !hasRules(endpoint)) {
-      this.#deliver(endpoint, target, unjudgedFields(endpoint, fields, handed), undefined)
-      return
-    }
-    const receivedAt = outer?.receivedAt ?? this.context.clock.now()
-    const request = this.request
-    const policy = new PolicyRun({
-      endpoint,
-      client: this.client,
-      head: request.head,
-      target,
-      fields,
-      receivedAt,
-      bodyReceivedAt: () => (request.body ? request.body.receivedAt : receivedAt),
-      readBody: (maxBytes) => this.#readBody(maxBytes),
-      askDepth: () => this.#askDepth(),
-      account: this.client.listener.internal?.asker.account,
-      outer,
-      handed,
-    })
-    this.become({ name: 'judging-request', policy })
-    this.judge(policy.judgeRequest(), (outcome) => {
-      if (outcome.kind === 'continue') {
-        this.#deliver(endpoint, policy.target, policy.deviceFields, policy)
-      } else if (outcome.kind === 'forward') {
-        this.#handOn(outcome.url, policy, endpoint)
-      } else if (outcome.kind === 'respond' && outcome.runsResponsePhase) {
-        this.answer(outcome.reply, policy)
-      } else {
-        this.followEnd(outcome)
-      }
-    })
-  }
-
-  /** A policy may look into a request that waits for it, and no longer. */
-  #readBody(maxBytes: number): Promise<Buffer | undefined> {
-    const { name } = this.state
-    return name === 'judging-request' || name === 'judging-response'
-      ? this.request.readBody(maxBytes)
-      : Promise.resolve(undefined)
-  }
-
-  /** Sends the request to the device; nobody stands behind a cloud endpoint. */
-  #deliver(
-    endpoint: Endpoint,
-    target: string,
-    fields: readonly string[],
-    policy: PolicyRun | undefined,
-  ): void {
-    if (endpoint.type === 'cloud') {
-      this.fail('ERR_NGROK_6029', true)
-    } else if (policy && this.#isPrepared(policy)) {
-      this.#prepare(target, fields, policy, (it) => this.#forward(endpoint, it, policy))
-    } else {
-      this.#forward(endpoint, this.request.toDevice(target, fields), policy)
-    }
-  }
-
-  /** Whether something is to be done to the body before it goes on. */
-  #isPrepared({ requestTransforms }: PolicyRun): boolean {
-    return requestTransforms.length > 0 && this.request.body !== undefined
-  }
-
-  /** Does to the body what the policy wants done to it, as a whole; without one it goes as it comes. */
-  #prepare(
-    target: string,
-    fields: readonly string[],
-    policy: PolicyRun,
-    send: (request: DeviceRequest) => void,
-  ): void {
-    const { request } = this
-    const { body } = request
-    if (!body || !this.#isPrepared(policy)) {
-      send(request.toDevice(target, fields))
-      return
-    }
-    const onContent = (content: Buffer) => {
-      if (this.state.name !== 'preparing') return
-      send(request.toDeviceWhole(target, fields, content))
-    }
-    const onError = (error: Error) => this.onTransformError(error)
-    const pipe = request.transform(body, policy.requestTransforms, onContent, onError)
-    this.become({ name: 'preparing', policy, pipe })
-  }
-
-  #forward(endpoint: AgentEndpoint, request: DeviceRequest, policy: PolicyRun | undefined): void {
-    this.traffic.receive(sizeOf(request))
-    this.#send(endpoint, request, policy)
-  }
-
-  #send(endpoint: AgentEndpoint, request: DeviceRequest, policy: PolicyRun | undefined): void {
-    const { context } = this
-    const { head } = this.request
-    const accepted = endpoint.isBehindWebSocket ? acceptWebSocket(head) : undefined
-    if (accepted === null) {
-      this.fail('ERR_NGROK_3206', true)
-      return
-    }
-    const speaksHttp2 = endpoint.appProtocol === 'http2'
-    // An upgrade is a matter of HTTP/1.1: it goes as that, to a service that speaks both.
-    const isHttp2 = speaksHttp2 && head.upgrade === undefined
-    const options = {
-      pool: endpoint.streams,
-      client: this.client,
-      request,
-      accepted,
-      scanner: this.client.responseScanner,
-      owner: this,
-      isAlone: speaksHttp2 && !isHttp2,
-    }
-    const forward = isHttp2
-      ? new Http2Forward({ ...options, client: this.client, scheme: schemeOf(endpoint), context })
-      : new Http1Forward(options)
-    this.become({ name: 'forwarding', forward, policy, to: endpoint })
-    forward.start()
-  }
-
-  /** Sends the request to an internal endpoint that `from` reaches; its policy runs in its turn. */
-  #handOn(url: string, policy: PolicyRun, from: Endpoint): void {
-    const { routes } = this.context
-    const { network } = this.client
-    const find = () => routes.matchInternal(new URL(url), from.ownerId, network)
-    this.become({ name: 'searching', policy })
-    this.search.start({
-      find,
-      onFound: (found) => {
-        // A session at the one account is not the other's.
-        const { fields, deviceFields } = policy
-        const handed = found.ownerId === from.ownerId ? fields : deviceFields
-        if (found.type === 'remote') this.#handOver(found, url, handed, policy, from, find)
-        else this.#enter(found, policy.target, [...handed], policy)
-      },
-      onNone: (reason) => {
-        if (reason === 'away') this.failOnDevice('ERR_GATEWAY_AWAY')
-        else this.fail('ERR_NGROK_3200', true)
-      },
-    })
-  }
-
-  /** The same for an internal endpoint that is at home at another node. */
-  #handOver(
-    home: RemoteHome,
-    url: string,
-    fields: readonly string[],
-    policy: PolicyRun,
-    { ownerId }: Endpoint,
-    find: NameQuery['find'],
-  ): void {
-    const { client, request } = this
-    const internal = {
-      url,
-      owner_id: ownerId,
-      ask_depth: this.#askDepth(),
-      hops: policy.hops + 1,
-      withholds_login: policy.withholdsLogin,
-    }
-    const sent = withVersion(request.head, fields)
-    this.#prepare(policy.target, sent, policy, (prepared) => {
-      const passage: Passage = {
-        policy,
-        streams: (link) => client.hops.handOn(link, client.listener, internal),
-        request: () => prepared,
-        isAlone: true,
-      }
-      this.become({ name: 'searching', policy })
-      const query: NameQuery = {
-        find,
-        onFound: (found) => {
-          if (found.type === 'remote') this.#cross(found, passage)
-          else if (prepared.body !== request.body) this.failOnDevice('ERR_NGROK_3210')
-          else this.#enter(found, policy.target, [...fields], policy)
-        },
-        onNone: (reason) =>
-          this.failOnDevice(reason === 'away' ? 'ERR_GATEWAY_AWAY' : 'ERR_NGROK_3210'),
-      }
-      this.search.start(query, home)
-    })
-  }
-
-  /** Sends the request to another node; it waits while that cannot be reached, or is not its home. */
-  #cross(home: RemoteHome, { policy, streams, request, isAlone }: Passage): void {
-    const link = this.search.reach(home)
-    if (!link) return
-    let pool: StreamPool
+    const { body } = this.#core.request
+    if (!body) return from
     try {
-      pool = streams(link)
+      const end = body.take(chunk, from)
+      this.#core.traffic.receive(end - from)
+      this.#core.settle()
+      return end
     } catch (error) {
-      if (!(error instanceof CertificateTooLargeError)) throw error
-      this.fail('ERR_GATEWAY_HEAD_TOO_LARGE', true, error.message)
+      if (!(error instanceof HttpSyntaxError)) throw error
+      this.#core.fail('ERR_GATEWAY_BAD_REQUEST', false, `It has ${error.message}.`)
+      return chunk.length
+    }
+  }
+
+  /** The client's socket has taken what it was given. */
+  onClientRoom(): void {
+    const state = this.#core.state
+    if (state.name === 'responding') this.#core.writer.onClientRoom()
+    else if (state.name === 'switched') state.upgrade.onClientRoom()
+  }
+
+  /** The client sends no more. While a response is due it does not want that any more either. */
+  onClientEnd(): void {
+    const state = this.#core.state
+    if (state.name === 'switched') {
+      state.upgrade.onClientEnd()
+    } else if (state.name !== 'over') {
+      const isWhole = state.name === 'draining' || !this.#core.writer.hasBegun
+      this.#core.giveUp()
+      this.#core.conclude()
+      if (isWhole) this.#core.client.exchangeDone(false)
+      else this.#core.client.abort()
+    }
+  }
+
+  /** The client's connection is gone. */
+  onClientClose(): void {
+    const state = this.#core.state
+    if (state.name === 'switched') {
+      state.upgrade.onClientClose()
+    } else if (state.name !== 'over') {
+      this.#core.giveUp()
+      this.#core.conclude()
+    }
+  }
+
+  /** Ends an exchange that does not move; `now` is monotonic. */
+  sweep(now: number): void {
+    const state = this.#core.state
+    if (state.name === 'over') return
+    this.#meter ??= new RateMeter()
+    const { takenBytes, unreadBytes } = this.#core.client
+    this.#meter.look(this.receivedBytes + takenBytes, unreadBytes, now)
+    if (state.name === 'switched') {
+      state.upgrade.sweep(now)
       return
     }
-    const { client } = this
-    client.charge(link.buffers)
-    const forward = new PeerForward({
-      pool,
-      client,
-      request: request(),
-      scanner: client.responseScanner,
-      owner: this,
-      isAlone,
-    })
-    this.become({ name: 'forwarding', forward, policy, to: home })
-    forward.start()
+    if (state.name === 'searching') {
+      // Another name may answer for the host by now, or the time is up.
+      this.#core.search.again()
+      return
+    }
+    this.#watch ??= new ProgressWatch(this.#core.context.limits)
+    const { bodyBytes, isAwaited } = this.#core.request
+    // To be handed on is a move as well, and to get a stream, before any byte comes back.
+    const forward = 'forward' in state ? state.forward : undefined
+    const passedOn = forward ? forward.passedOn + (forward.wasSent ? 2 : 1) : 0
+    const movedBytes = bodyBytes + passedOn + this.#core.writer.bytes
+    const awaitedBodyBytes = isAwaited ? bodyBytes : undefined
+    // A visitor that takes nothing is no quiet stream.
+    const isStream = this.#core.isStream && unreadBytes === 0
+    const { limits } = this.#core.context
+    const silenceMs = silenceOf(
+      state,
+      this.#core.endpoint,
+      this.#core.request.head,
+      isStream,
+      limits,
+    )
+    const stall = this.#watch.look({ movedBytes, awaitedBodyBytes, silenceMs }, now)
+    if (stall === 'slow-body') {
+      this.#core.fail('ERR_GATEWAY_REQUEST_TIMEOUT', false)
+    } else if (stall === 'silence') {
+      if ('policy' in state) state.policy?.upstreamEnded(undefined)
+      this.#core.fail('ERR_NGROK_3005', false)
+    }
   }
-}
-
-function hasRules({ policy }: Endpoint): boolean {
-  return policy.hasConnectRules || policy.hasRequestRules || policy.hasResponseRules
-}
-
-/** What the SDK speaks to the service. */
-function schemeOf({ forwardsTo }: AgentEndpoint): 'http' | 'https' {
-  return forwardsTo.startsWith('https://') ? 'https' : 'http'
 }
