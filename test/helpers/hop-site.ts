@@ -7,7 +7,7 @@ import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.
 import type { NameState } from '../../src/gateway/endpoints/host-table.ts'
 import { ClusterRoutes, type Homes, type RemoteHome } from '../../src/gateway/endpoints/routes.ts'
 import type { TcpAddresses } from '../../src/gateway/endpoints/tcp-addresses.ts'
-import type { IngressLimits } from '../../src/gateway/ingress/common/ingress-limits.ts'
+import type { IngressLimits } from '../../src/gateway/ingress/common/ingress-context.ts'
 import {
   Ingress,
   type IngressAddresses,

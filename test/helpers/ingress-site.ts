@@ -13,7 +13,7 @@ import {
   EndpointRegistry,
   type EndpointRegistryOptions,
 } from '../../src/gateway/endpoints/endpoint-registry.ts'
-import type { IngressLimits } from '../../src/gateway/ingress/common/ingress-limits.ts'
+import type { IngressLimits } from '../../src/gateway/ingress/common/ingress-context.ts'
 import { Ingress, type IngressAddresses } from '../../src/gateway/ingress/ingress.ts'
 import type { BufferAccount } from '../../src/gateway/streams/buffer-account.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'

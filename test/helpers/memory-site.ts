@@ -8,11 +8,11 @@ import {
 } from '../../src/gateway/endpoints/endpoint-registry.ts'
 import type { Routes } from '../../src/gateway/endpoints/routes.ts'
 import { AskSeal } from '../../src/gateway/ingress/common/ask-seal.ts'
+import { WriteCoalescer } from '../../src/gateway/ingress/common/client-socket.ts'
 import {
   INGRESS_LIMITS,
   type IngressLimits,
-} from '../../src/gateway/ingress/common/ingress-limits.ts'
-import { WriteCoalescer } from '../../src/gateway/ingress/common/write-coalescer.ts'
+} from '../../src/gateway/ingress/common/ingress-context.ts'
 import { PieceShares } from '../../src/gateway/ingress/syntax/piece-shares.ts'
 import { ClientConnection } from '../../src/gateway/ingress/visitor/connection.ts'
 import { BufferAccount } from '../../src/gateway/streams/buffer-account.ts'

@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { ConnectionCertificate } from '../../src/gateway/ingress/common/connection-certificate.ts'
+import { ConnectionCertificate } from '../../src/gateway/ingress/common/connection-facts.ts'
 import { checkPolicy } from '../../src/policy/check.ts'
 import { PolicyError } from '../../src/policy/document/problem.ts'
 import {

@@ -16,8 +16,7 @@ import {
 import { isResourceId, renamedId } from '../records/resource-id.ts'
 import { refusalOf, ServiceError } from '../records/service-error.ts'
 import { StreamPool } from '../streams/stream-pool.ts'
-import { StreamSlots } from '../streams/stream-slots.ts'
-import { untilIdle } from '../streams/until-idle.ts'
+import { StreamSlots, untilIdle } from '../streams/stream-slots.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import { AgentHeartbeat } from './agent-heartbeat.ts'
 import {

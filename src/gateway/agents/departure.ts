@@ -3,7 +3,7 @@ import type { Logger } from '../../base/logger.ts'
 import type { AgentCommand, AgentIdentity } from '../endpoints/endpoint.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { StreamSlots } from '../streams/stream-slots.ts'
-import { untilIdle } from '../streams/until-idle.ts'
+import { untilIdle } from '../streams/stream-slots.ts'
 import { commandError, StreamType } from './control-message.ts'
 import type { TableEntry } from './session-table.ts'
 

@@ -23,19 +23,23 @@ import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
 import type { VisitorLinks } from '../ports/membership.ts'
 import { BufferAccount } from '../streams/buffer-account.ts'
 import { AskSeal } from './common/ask-seal.ts'
-import type { ClientSocket } from './common/client-socket.ts'
-import type { IngressContext } from './common/ingress-context.ts'
-import { INGRESS_LIMITS, type IngressLimits } from './common/ingress-limits.ts'
+import { type ClientSocket, WriteCoalescer } from './common/client-socket.ts'
+import {
+  INGRESS_LIMITS,
+  type IngressContext,
+  type IngressLimits,
+} from './common/ingress-context.ts'
+
 import type { IngressListener } from './common/ingress-listener.ts'
-import { WriteCoalescer } from './common/write-coalescer.ts'
+
 import { PieceShares } from './syntax/piece-shares.ts'
 import { ClientConnection } from './visitor/connection.ts'
-import type { IngressConnection } from './visitor/ingress-connection.ts'
 import { InternalSocket } from './visitor/internal-socket.ts'
 import { PeerEntrance, type PeerOrigin } from './visitor/peer-entrance.ts'
 import { ProxyGreeting } from './visitor/proxy-greeting.ts'
 import { SecureConnection } from './visitor/secure-connection.ts'
 import { TcpPorts } from './visitor/tcp-ports.ts'
+import type { IngressConnection } from './visitor/visitor.ts'
 
 /** How often a stop looks whether the last connection has closed. */
 const STOP_STEP_MS = 20

@@ -7,6 +7,37 @@ import { ServiceConnections, type ServicePressure } from './service-connections.
 import { ClientHolding, isEndpointFull, isWithinShare } from './shares.ts'
 import { type Asking, type SlotUser, type Waiting, WaitingLine } from './waiting-line.ts'
 
+interface IdleWait {
+  readonly slots: StreamSlots
+  readonly clock: Clock
+  /** Asked at once, and whenever less may be under way. */
+  isIdle(): boolean
+  readonly withinMs: number
+  readonly signal: AbortSignal
+}
+
+/** Resolves when a session is idle, when the time is up, or when the signal is aborted. */
+export async function untilIdle({
+  slots,
+  clock,
+  isIdle,
+  withinMs,
+  signal,
+}: IdleWait): Promise<void> {
+  if (signal.aborted || isIdle()) return
+  const watching = new AbortController()
+  const stop = () => watching.abort()
+  const check = () => {
+    if (isIdle()) stop()
+  }
+  signal.addEventListener('abort', stop)
+  slots.watchBusy(check, watching.signal)
+  // The sleep rejects when there is nothing to wait for any more.
+  await clock.sleep(withinMs, watching.signal).catch(() => {})
+  stop()
+  signal.removeEventListener('abort', stop)
+}
+
 export interface StreamSlotsLimits {
   /** How long an unused stream is kept; below the keep-alive of common servers (Node: 5 s). */
   readonly idleMs: number

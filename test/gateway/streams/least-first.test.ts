@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { LeastFirst } from '../../../src/gateway/streams/least-first.ts'
+import { LeastFirst } from '../../../src/gateway/streams/waiting-line.ts'
 
 it('has the items in the order of their numbers, and of their coming among equals', () => {
   const changes = fc.array(fc.tuple(fc.nat(6), fc.option(fc.nat(9))))

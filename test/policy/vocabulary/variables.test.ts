@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
-import { ConnectionCertificate } from '../../../src/gateway/ingress/common/connection-certificate.ts'
+import { ConnectionCertificate } from '../../../src/gateway/ingress/common/connection-facts.ts'
 import { EvaluationError } from '../../../src/policy/expression/expression-problem.ts'
 import { createCertificate } from '../../helpers/policy-certificate.ts'
 import { compileExpression, type EvaluationParts, evaluate } from '../../helpers/policy-exchange.ts'

@@ -1,6 +1,6 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
 import type { Clock } from '../../../base/clock.ts'
-import { knownField } from '../syntax/known-field.ts'
+import { knownField } from '../syntax/message-fields.ts'
 
 /**
  * Longer than any request of a policy may take, and than the clocks of two gateways are apart. Who keeps

@@ -1,9 +1,89 @@
+import type { X509Certificate } from 'node:crypto'
 import { TLSSocket } from 'node:tls'
 import type { AddressTables } from '../../../policy/exchange/address-tables.ts'
+import type {
+  CertificateExtension,
+  Connection,
+  SessionCertificate,
+  TlsSession,
+} from '../../../policy/exchange/policy-exchange.ts'
 import type { TlsTerms } from '../../../policy/exchange/outcome.ts'
-import type { Connection, TlsSession } from '../../../policy/exchange/policy-exchange.ts'
 import type { ClientSocket } from './client-socket.ts'
-import { ConnectionCertificate } from './connection-certificate.ts'
+import 'reflect-metadata'
+import * as x509 from '@peculiar/x509'
+
+/** Names as Go's crypto/x509 writes them, which is what policies compare with. */
+const SIGNATURE_ALGORITHMS: Readonly<Record<string, string>> = {
+  '1.2.840.113549.1.1.4': 'MD5-RSA',
+  '1.2.840.113549.1.1.5': 'SHA1-RSA',
+  '1.2.840.113549.1.1.11': 'SHA256-RSA',
+  '1.2.840.113549.1.1.12': 'SHA384-RSA',
+  '1.2.840.113549.1.1.13': 'SHA512-RSA',
+  '1.2.840.10040.4.3': 'DSA-SHA1',
+  '2.16.840.1.101.3.4.3.2': 'DSA-SHA256',
+  '1.2.840.10045.4.1': 'ECDSA-SHA1',
+  '1.2.840.10045.4.3.2': 'ECDSA-SHA256',
+  '1.2.840.10045.4.3.3': 'ECDSA-SHA384',
+  '1.2.840.10045.4.3.4': 'ECDSA-SHA512',
+  '1.3.101.112': 'Ed25519',
+}
+const RSA_PSS = '1.2.840.113549.1.1.10'
+
+interface Decoded {
+  readonly signatureAlgorithm: string
+  readonly extensions: readonly CertificateExtension[]
+}
+
+/** A certificate of a client's connection: what Node does not tell of it is decoded once, if ever. */
+export class ConnectionCertificate implements SessionCertificate {
+  readonly x509: X509Certificate
+  #decoded: Decoded | undefined
+  #isOdd = false
+
+  constructor(certificate: X509Certificate) {
+    this.x509 = certificate
+  }
+
+  get signatureAlgorithm(): string | undefined {
+    return this.#decode()?.signatureAlgorithm
+  }
+
+  get extensions(): readonly CertificateExtension[] | undefined {
+    return this.#decode()?.extensions
+  }
+
+  /** Undefined for a certificate that TLS took and the library does not. */
+  #decode(): Decoded | undefined {
+    if (this.#decoded || this.#isOdd) return this.#decoded
+    try {
+      this.#decoded = new DecodableCertificate(this.x509.raw).decoded
+    } catch {
+      this.#isOdd = true
+    }
+    return this.#decoded
+  }
+}
+
+/** Gets at the extensions as they came: those that the library knows it would take apart. */
+class DecodableCertificate extends x509.X509Certificate {
+  get decoded(): Decoded {
+    const { signatureAlgorithm, tbsCertificate } = this.asn
+    return {
+      signatureAlgorithm: this.#nameOf(signatureAlgorithm.algorithm),
+      extensions: (tbsCertificate.extensions ?? []).map(({ extnID, critical, extnValue }) => ({
+        id: extnID,
+        critical,
+        value: new Uint8Array(extnValue.buffer),
+      })),
+    }
+  }
+
+  /** The OID itself when it has no name. */
+  #nameOf(oid: string): string {
+    if (oid === RSA_PSS) return `${this.signatureAlgorithm.hash.name.replace('-', '')}-RSAPSS`
+    return SIGNATURE_ALGORITHMS[oid] ?? oid
+  }
+}
 
 /** An address as policies and devices see it: IPv4 even when the socket is an IPv6 one. */
 export function plainAddress(address: string): string {

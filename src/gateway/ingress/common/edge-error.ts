@@ -1,4 +1,4 @@
-import type { SyntaxFault } from '../syntax/http-syntax-error.ts'
+import type { SyntaxFault } from '../syntax/http-syntax.ts'
 import type { LocalReply } from './local-reply.ts'
 
 interface EdgeError {

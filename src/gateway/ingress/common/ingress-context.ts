@@ -8,8 +8,63 @@ import type { VisitorLinks } from '../../ports/membership.ts'
 import type { BufferAccount } from '../../streams/buffer-account.ts'
 import type { PieceShares } from '../syntax/piece-shares.ts'
 import type { AskSeal } from './ask-seal.ts'
-import type { IngressLimits } from './ingress-limits.ts'
-import type { WriteCoalescer } from './write-coalescer.ts'
+import type { WriteCoalescer } from './client-socket.ts'
+
+/** What one client may take of the gateway, and for how long. */
+export interface IngressLimits {
+  /** Start line and fields of a request; above it 431. */
+  readonly headBytes: number
+  readonly headFields: number
+  /** From the first byte of a head to its last, or from the connection to its first byte. */
+  readonly headMs: number
+  /** How long a connection may stay open between two requests. */
+  readonly keepAliveMs: number
+  /** In each window a request body has to grow by so many bytes while the device takes them. */
+  readonly bodyWindowMs: number
+  readonly bodyWindowBytes: number
+  /** How long an exchange may stand still that is neither an upgraded connection nor a stream. */
+  readonly silenceMs: number
+  /** How long upgraded connections may be silent in both directions, and responses of no known length. */
+  readonly idleMs: number
+  /** The same for connections to TCP endpoints. */
+  readonly tcpIdleMs: number
+  /** How long a device may take to begin its response, unless its endpoint says otherwise. */
+  readonly answerMs: number
+  /** Bytes of later requests that are read while a response is due. */
+  readonly pipelinedBytes: number
+  /** Bytes of an unwanted body that are read and dropped to keep the connection. */
+  readonly discardedBytes: number
+  /** How long a connection that has ended, and was flushed, waits for the client to end as well. */
+  readonly lingerMs: number
+  /** Per listener; when it is full, each address has its share (`ConnectionShares`). */
+  readonly connections: number
+  /** Requests at once over all connections of HTTP/2; beyond, each connection has one. */
+  readonly http2Streams: number
+  /** How often deadlines are looked at; they are late by as much. */
+  readonly sweepMs: number
+  /** How often clients are looked at that send much and ask nothing. */
+  readonly floodMs: number
+}
+
+export const INGRESS_LIMITS: IngressLimits = {
+  headBytes: 65_536,
+  headFields: 256,
+  headMs: 15_000,
+  keepAliveMs: 75_000,
+  bodyWindowMs: 30_000,
+  bodyWindowBytes: 1_024,
+  silenceMs: 300_000,
+  idleMs: 3_600_000,
+  tcpIdleMs: 3_600_000,
+  answerMs: 60_000,
+  pipelinedBytes: 65_536,
+  discardedBytes: 65_536,
+  lingerMs: 2_000,
+  connections: 16_384,
+  http2Streams: 16_384,
+  sweepMs: 1_000,
+  floodMs: 100,
+}
 
 /** What the connections of an ingress share. */
 export interface IngressContext {

@@ -1,5 +1,56 @@
 import type { HttpVersion } from '../../../policy/exchange/policy-exchange.ts'
-import { formatHead, statusLine } from '../syntax/message-text.ts'
+import { formatHead, statusLine } from '../syntax/message-fields.ts'
+
+/** As gRPC reads statuses of HTTP; but a name without a device is no method that is missing. */
+const STATUSES: Readonly<Record<number, number>> = {
+  400: 13,
+  401: 16,
+  403: 7,
+  404: 14,
+  429: 14,
+  502: 14,
+  503: 14,
+  504: 14,
+}
+const UNKNOWN = 2
+/** Of the text of an answer: the fields of a response have to stay small. */
+const MESSAGE_CHARS = 256
+/** What says more than the status does. */
+const KEPT: ReadonlySet<string> = new Set(['ngrok-error-code', 'retry-after'])
+
+/** True for a call of gRPC, which reads its errors from fields; gRPC-Web reads them otherwise. */
+export function isGrpc({ fields }: { readonly fields: readonly string[] }): boolean {
+  const isType = (name: string, at: number) => at % 2 === 0 && name.toLowerCase() === 'content-type'
+  const at = fields.findIndex(isType)
+  return /^application\/grpc(?:$|[+; ])/i.test(fields[at + 1] ?? '')
+}
+
+/** The fields of a `Trailers-Only` response that says what an answer of the gateway says. */
+export function grpcFields({ status, fields, body }: LocalReply): string[] {
+  const message = body.slice(0, MESSAGE_CHARS).trim()
+  const told = [
+    'content-type',
+    'application/grpc',
+    'grpc-status',
+    String(STATUSES[status] ?? UNKNOWN),
+    'grpc-message',
+    encodeMessage(message),
+  ]
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = (fields[at] as string).toLowerCase()
+    if (KEPT.has(name)) told.push(name, fields[at + 1] as string)
+  }
+  return told
+}
+
+/** Bytes of UTF-8 other than visible ASCII, and `%`, as `%XX`. */
+function encodeMessage(text: string): string {
+  return Array.from(Buffer.from(text), (byte) =>
+    byte < 0x20 || byte > 0x7e || byte === 0x25
+      ? `%${byte.toString(16).toUpperCase().padStart(2, '0')}`
+      : String.fromCharCode(byte),
+  ).join('')
+}
 
 /** An answer that the gateway makes itself. `fields` has no framing: the body's length is added. */
 export interface LocalReply {

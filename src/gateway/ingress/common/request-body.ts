@@ -1,6 +1,6 @@
 import type { Clock } from '../../../base/clock.ts'
-import type { BodyFraming } from '../syntax/body-framing.ts'
 import { BodyTracker, joined } from '../syntax/body-tracker.ts'
+import type { BodyFraming } from '../syntax/http-syntax.ts'
 
 /** Where a request body comes from: it can be told to wait. */
 export interface BodySource {

@@ -5,7 +5,7 @@ import type {
   StreamClient,
   StreamWaiter,
 } from '../../streams/proxy-stream.ts'
-import type { DeviceRequest } from '../common/device-request.ts'
+import type { DeviceRequest } from '../common/incoming-request.ts'
 import type { ResponseHead } from '../syntax/response-head.ts'
 import { isIdempotent, type StreamSource } from './forward.ts'
 

@@ -1,4 +1,4 @@
-import { knownField } from '../syntax/known-field.ts'
+import { knownField } from '../syntax/message-fields.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
 import type { ResponseHead } from '../syntax/response-head.ts'
 

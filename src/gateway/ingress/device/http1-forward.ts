@@ -2,15 +2,15 @@ import type { MuxadoError } from '../../../muxado/error-code.ts'
 import type { StreamHandler } from '../../../muxado/stream.ts'
 import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
 import type { RefusalKind } from '../../streams/service-connections.ts'
-import { type DeviceRequest, encodeHttp1 } from '../common/device-request.ts'
+import { type DeviceRequest, encodeHttp1 } from '../common/incoming-request.ts'
 import type { BodySink } from '../common/request-body.ts'
-import { CHUNKED, UNTIL_CLOSE } from '../syntax/body-framing.ts'
 import { BodyTracker } from '../syntax/body-tracker.ts'
-import { HttpSyntaxError } from '../syntax/http-syntax-error.ts'
+import { CHUNKED, HttpSyntaxError, UNTIL_CLOSE } from '../syntax/http-syntax.ts'
+
 import { beginsLikeHttp1, parseResponseHead, type ResponseHead } from '../syntax/response-head.ts'
 import { acquireFor, handBack } from './connection-login.ts'
-import { dialFailureIn, resemblesDialFailure } from './dial-failure.ts'
 import {
+  dialFailureIn,
   type Forward,
   type ForwardFailure,
   type ForwardOptions,
@@ -19,6 +19,7 @@ import {
   MAX_INTERIMS,
   MAX_REPEATED_BYTES,
   Refusals,
+  resemblesDialFailure,
 } from './forward.ts'
 
 const NOTHING = Buffer.alloc(0)

@@ -7,19 +7,15 @@ import type {
   StreamWaiter,
 } from '../../streams/proxy-stream.ts'
 import { encodeChunk, lastChunk } from '../common/body-pipe.ts'
-import type { DeviceRequest } from '../common/device-request.ts'
-import { isGrpc } from '../common/grpc-status.ts'
+import type { DeviceRequest } from '../common/incoming-request.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
+import { isGrpc } from '../common/local-reply.ts'
 import type { BodySink } from '../common/request-body.ts'
-import { CHUNKED } from '../syntax/body-framing.ts'
-import { checkFields } from '../syntax/field-limits.ts'
-import { HttpSyntaxError } from '../syntax/http-syntax-error.ts'
-import { hasField } from '../syntax/message-text.ts'
-import { headersOf } from '../syntax/node-headers.ts'
+import { CHUNKED, checkFields, HttpSyntaxError } from '../syntax/http-syntax.ts'
+import { whenClosed } from '../syntax/http2-session.ts'
+import { hasField, headersOf } from '../syntax/message-fields.ts'
 import type { ResponseHead } from '../syntax/response-head.ts'
-import { whenClosed } from '../syntax/when-closed.ts'
 import { acquireFor, handBack } from './connection-login.ts'
-import { ForeignAnswer } from './foreign-answer.ts'
 import {
   type Forward,
   type ForwardFailure,
@@ -30,7 +26,8 @@ import {
   MAX_REPEATED_BYTES,
   Refusals,
 } from './forward.ts'
-import { readResponseHead, requestHeaders } from './http2-message.ts'
+import { ForeignAnswer, readResponseHead, requestHeaders } from './http2-message.ts'
+
 import { Http2Upstream, type UpstreamUser } from './http2-upstream.ts'
 
 const { NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants

@@ -1,10 +1,82 @@
 import { ErrorCode, type MuxadoError } from '../../../muxado/error-code.ts'
+import type { HttpVersion } from '../../../policy/exchange/policy-exchange.ts'
 import type { NoStreamReason } from '../../streams/proxy-stream.ts'
 import { HopReset } from '../../streams/visitor-facts.ts'
+import type { IngressLimits } from '../common/ingress-context.ts'
+import type { HeadLimits } from '../syntax/head-scanner.ts'
+import { HttpSyntaxError } from '../syntax/http-syntax.ts'
+import { knownField } from '../syntax/message-fields.ts'
+import type { RequestHead } from '../syntax/request-head.ts'
 import type { ResponseHead } from '../syntax/response-head.ts'
 import type { ForwardOptions } from './forward.ts'
 import { Http1Forward } from './http1-forward.ts'
-import { ACCEPTED } from './peer-head.ts'
+
+/**
+ * The first field of each request between nodes: which HTTP its visitor speaks. By its place nobody
+ * can take one that a visitor has sent for it.
+ */
+const VERSION_FIELD = 'peer-http'
+const VERSIONS: ReadonlySet<string> = new Set<HttpVersion>(['1.0', '1.1', '2.0'])
+
+/** What the home says when a request with a body is its own: the body follows then, and not before. */
+const ACCEPTED = 199
+export const ACCEPTED_HEAD: Buffer = Buffer.from(`HTTP/1.1 ${ACCEPTED} Accepted\r\n\r\n`)
+
+/** What heads between nodes may have beside those of visitors. */
+const PEER_HEAD_BYTES = 256
+const PEER_HEAD_FIELDS = 8
+
+/** How long a head may be, of a visitor or between nodes. */
+export function headLimits(
+  { headBytes, headFields }: Pick<IngressLimits, 'headBytes' | 'headFields'>,
+  isOfPeer: boolean,
+): HeadLimits {
+  return isOfPeer
+    ? { maxBytes: headBytes + PEER_HEAD_BYTES, maxFields: headFields + PEER_HEAD_FIELDS }
+    : { maxBytes: headBytes, maxFields: headFields }
+}
+
+/**
+ * The fields of a visitor's request for its home, as they came but for those of this hop
+ * (RFC 9110 7.6.1): what a visitor says of itself is judged there.
+ */
+export function peerFields(head: RequestHead): string[] {
+  const { fields } = head
+  const listed = head.connection.fields
+  const passed: string[] = []
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = fields[at] as string
+    if (listed.length > 0 && listed.includes(name.toLowerCase())) continue
+    switch (knownField(name)) {
+      case 'connection':
+      case 'keep-alive':
+      case 'proxy-connection':
+      case 'te':
+      case 'upgrade':
+      case 'http2-settings':
+        break
+      default:
+        passed.push(name, fields[at + 1] as string)
+    }
+  }
+  if (head.acceptsTrailers) passed.push('te', 'trailers')
+  if (head.upgrade !== undefined) passed.push('connection', 'Upgrade', 'upgrade', head.upgrade)
+  return passed
+}
+
+/** With the version in front. */
+export function withVersion(head: RequestHead, fields: readonly string[]): string[] {
+  return [VERSION_FIELD, head.visitorVersion ?? head.version, ...fields]
+}
+
+/** A head from another node, as its visitor has sent it. Throws HttpSyntaxError. */
+export function fromPeer(head: RequestHead): RequestHead {
+  const [name, version = ''] = head.fields
+  if (name !== VERSION_FIELD || !VERSIONS.has(version) || head.version !== '1.1') {
+    throw new HttpSyntaxError('no HTTP version of the visitor')
+  }
+  return { ...head, fields: head.fields.slice(2), visitorVersion: version as HttpVersion }
+}
 
 /**
  * A request on its way to the node where its endpoint is at home. The body goes when that node has said

@@ -1,9 +1,95 @@
-import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
+import { openTyped } from '../../../muxado/session.ts'
+import type {
+  Connection,
+  SessionCertificate,
+  TlsSession,
+} from '../../../policy/exchange/policy-exchange.ts'
+import { ProxyStream, type StreamClient, type StreamWaiter } from '../../streams/proxy-stream.ts'
+import { StreamPool } from '../../streams/stream-pool.ts'
 import type { StreamSlots } from '../../streams/stream-slots.ts'
-import { encodeFacts, type InternalFacts, type VisitorEntry } from '../../streams/visitor-facts.ts'
+import {
+  encodeFacts,
+  HopReset,
+  type HttpEntry,
+  type InternalFacts,
+  MAX_CERTIFICATE_BYTES,
+  VISITOR_STREAM_TYPE,
+  type VisitorEntry,
+} from '../../streams/visitor-facts.ts'
 import type { IngressListener } from '../common/ingress-listener.ts'
-import { entryFacts } from './entry-facts.ts'
-import { HopStreams } from './hop-streams.ts'
+
+/** A visitor may show any certificate, where a policy asks for one; a home reads no endless one. */
+export class CertificateTooLargeError extends Error {
+  constructor() {
+    super('A certificate of this connection is too large to forward to the gateway of the device.')
+  }
+}
+
+/** What a home has to know of the way by which requests come in. Throws CertificateTooLargeError. */
+function entryFacts({ scheme, internal }: IngressListener, { tls }: Connection): HttpEntry {
+  return {
+    kind: 'http',
+    scheme,
+    ...(tls && { tls: tlsFacts(tls) }),
+    ...(internal && {
+      internal: {
+        owner_id: internal.ownerId,
+        ask_depth: internal.asker.depth,
+        hops: 0,
+        withholds_login: false,
+      },
+    }),
+  }
+}
+
+/** The session without the terms of a policy: those are known where it runs. */
+export function tlsFacts(tls: TlsSession) {
+  const { serverCertificate, clientCertificate } = tls
+  return {
+    version: tls.version,
+    cipher: tls.cipherSuite,
+    server_name: tls.serverName,
+    alpn: tls.alpn,
+    ...(serverCertificate && { server_certificate: derOf(serverCertificate) }),
+    ...(clientCertificate && { client_certificate: derOf(clientCertificate) }),
+  }
+}
+
+function derOf({ x509 }: SessionCertificate): string {
+  if (x509.raw.length > MAX_CERTIFICATE_BYTES) throw new CertificateTooLargeError()
+  return x509.raw.toString('base64')
+}
+
+/**
+ * The streams of one visitor's connection to one home: a visitor of HTTP/1.1 has one, of HTTP/2 one
+ * for each request at a time. They go with the visitor's connection, or with the link; an idle one
+ * sooner, when others want its slot.
+ */
+export class HopStreams extends StreamPool {
+  /** `facts` stand in front of each stream. */
+  constructor(slots: StreamSlots, facts: Buffer) {
+    super({ slots, proxyHeader: () => facts })
+  }
+
+  /** The other node closes no stream unasked. */
+  override acquireOnce(client: StreamClient, waiter: StreamWaiter): void {
+    this.acquire(client, waiter)
+  }
+
+  protected override makeStream(facts: Buffer): ProxyStream {
+    const { session } = this.slots
+    return new HopStream(this, (handler) => openTyped(session, VISITOR_STREAM_TYPE, handler, facts))
+  }
+}
+
+/** The other end is no SDK: it is told at once that nobody wants the rest. */
+class HopStream extends ProxyStream {
+  override retire(): void {
+    const { stream } = this
+    super.retire()
+    if (!stream.isClosed) stream.reset(HopReset.broken)
+  }
+}
 
 let connections = 0
 

@@ -1,19 +1,100 @@
 import type { MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
-import type { Client } from '../common/client.ts'
+import type {
+  VisitorOutcome,
+  VisitorOutcomes,
+  VisitorWait,
+} from '../../endpoints/visitor-outcomes.ts'
+import type { Client, OutgoingResponse, ResponseOwner, ResponseWriter } from '../common/client.ts'
 import { type EdgeErrorCode, edgeErrorReply } from '../common/edge-error.ts'
 import { ExchangeTraffic } from '../common/exchange-traffic.ts'
 import { IncomingRequest } from '../common/incoming-request.ts'
-import type { IngressContext } from '../common/ingress-context.ts'
+import type { IngressContext, IngressLimits } from '../common/ingress-context.ts'
 import type { RefusalReason } from '../common/ingress-listener.ts'
-import type { LocalReply } from '../common/local-reply.ts'
-import type { OutgoingResponse, ResponseOwner, ResponseWriter } from '../common/response-writer.ts'
+import { isGrpc, type LocalReply } from '../common/local-reply.ts'
 import type { Forward } from '../device/forward.ts'
-import { CHUNKED, UNTIL_CLOSE } from '../syntax/body-framing.ts'
+import { CHUNKED, UNTIL_CLOSE } from '../syntax/http-syntax.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
-import { DeviceWait } from './device-wait.ts'
 import { type ExchangeState, nextExchangeState } from './exchange-state.ts'
 import { NameSearch, type Searcher } from './name-search.ts'
+
+/** What a visitor got by whose fault; the gateway's own limits say nothing about the service. */
+const OUTCOMES: Partial<Record<EdgeErrorCode, VisitorOutcome>> = {
+  ERR_NGROK_3004: 'garbage',
+  ERR_NGROK_3005: 'late',
+  ERR_NGROK_8012: 'unreachable',
+  ERR_GATEWAY_UNTRUSTED: 'unreachable',
+  ERR_GATEWAY_OLD_TLS: 'unreachable',
+}
+
+/** How a wait for the device ended that went over into this state. */
+function outcomeOf(
+  { name }: ExchangeState,
+  failure: EdgeErrorCode | undefined,
+): VisitorOutcome | undefined {
+  if (ANSWERED.has(name)) return 'answered'
+  if (failure !== undefined) return OUTCOMES[failure]
+  return name === 'over' ? 'abandoned' : undefined
+}
+
+/** States of an answer that has begun. */
+const ANSWERED: ReadonlySet<ExchangeState['name']> = new Set([
+  'responding',
+  'judging-response',
+  'switched',
+])
+
+/** The time that a visitor waits for the device's service, as its endpoint counts it. */
+class DeviceWait {
+  #outcomes: VisitorOutcomes | undefined
+  #wait: VisitorWait | undefined
+  #isAnswered = false
+
+  /** `now` is monotonic, as in `end`. */
+  begin(endpoint: Endpoint | undefined, now: number): void {
+    this.#outcomes = endpoint?.traffic.outcomes
+    this.#wait = this.#outcomes?.begin(now)
+  }
+
+  /** `failure` is what ended it without an answer of the device. */
+  end(next: ExchangeState, failure: EdgeErrorCode | undefined, now: number): void {
+    if (!this.#wait) return
+    this.#outcomes?.end(this.#wait, outcomeOf(next, failure), now)
+    this.#wait = undefined
+    this.#isAnswered = ANSWERED.has(next.name)
+  }
+
+  /**
+   * The device broke off an answer that had begun, or there was nobody to give it. One that stood still
+   * is not held against it: it may have been the visitor who took nothing.
+   */
+  broke(failure: EdgeErrorCode): void {
+    const outcome = OUTCOMES[failure]
+    if (this.#isAnswered && outcome !== undefined && outcome !== 'late')
+      this.#outcomes?.takeBack(outcome)
+    this.#isAnswered = false
+  }
+}
+
+/** More than any endpoint grants its service. */
+const PEER_ANSWER_MS = 3_720_000
+
+/** How long an exchange may stand still in its state; `isStream`: its response has no known length. */
+export function silenceOf(
+  state: ExchangeState,
+  endpoint: Endpoint | undefined,
+  head: RequestHead,
+  isStream: boolean,
+  { answerMs, silenceMs, idleMs }: IngressLimits,
+): number {
+  if (state.name === 'responding' && isStream) return idleMs
+  if (state.name !== 'forwarding') return silenceMs
+  // Another node keeps time itself, and a link to one that does not is given up.
+  if (state.to.type === 'remote') return Math.max(PEER_ANSWER_MS, answerMs, idleMs)
+  const own = endpoint?.type === 'agent' ? endpoint.answerMs : undefined
+  // The head of a stream of gRPC may come with its first message; the caller's deadline is its own.
+  return own ?? (isGrpc(head) ? idleMs : answerMs)
+}
 
 /** What a policy hears of a device that the gateway did not wait for: no fault of the device. */
 const NOT_AWAITED = 499

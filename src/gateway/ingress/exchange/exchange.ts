@@ -2,12 +2,12 @@ import type { Pace } from '../../streams/proxy-stream.ts'
 import type { Client } from '../common/client.ts'
 import { TOO_SLOW } from '../common/edge-error.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
-import { ProgressWatch } from '../common/progress-watch.ts'
-import { RateMeter } from '../common/rate-meter.ts'
-import { HttpSyntaxError } from '../syntax/http-syntax-error.ts'
+import { ProgressWatch, RateMeter } from '../common/progress-watch.ts'
+
+import { HttpSyntaxError } from '../syntax/http-syntax.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
-import { silenceOf } from './device-wait.ts'
-import { ExchangeCore } from './exchange-core.ts'
+import { ExchangeCore, silenceOf } from './exchange-core.ts'
+
 import { RequestWay } from './request-way.ts'
 import type { StreamUser } from './response-way.ts'
 

@@ -35,7 +35,7 @@ export interface Searcher {
 }
 
 /** What a lost device had got of a request. */
-export interface LostRequest {
+interface LostRequest {
   /** The device may have seen it. */
   readonly wasSent: boolean
   readonly method: string
@@ -45,7 +45,7 @@ export interface LostRequest {
 }
 
 /** Where a search stands. */
-export type SearchState =
+type SearchState =
   /** It has not begun, or its owner goes on with what was found. */
   | { readonly name: 'idle' }
   /** The device is away, or its home cannot be reached: until it is back, or the time is up. */
@@ -62,7 +62,7 @@ const NEXT: Record<SearchState['name'], readonly SearchState['name'][]> = {
 const IDLE: SearchState = { name: 'idle' }
 
 /** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
-export function nextSearchState(state: SearchState, next: SearchState): SearchState {
+function nextSearchState(state: SearchState, next: SearchState): SearchState {
   if (NEXT[state.name].includes(next.name)) return next
   throw new Error(`a search cannot be ${next.name} after ${state.name}`)
 }

@@ -3,6 +3,7 @@ import { withoutLoginCookies } from '../../../policy/exchange/login-cookie.ts'
 import type { EndTls, MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
 import {
   type BodyTransform,
+  type Connection,
   PolicyExchange,
   type PolicyRequest,
 } from '../../../policy/exchange/policy-exchange.ts'
@@ -13,6 +14,37 @@ import { isPooled } from '../../endpoints/endpoint-pool.ts'
 import type { Client } from '../common/client.ts'
 import type { HandedOn } from '../common/ingress-listener.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
+
+/** How a connection has come to an endpoint. */
+interface ConnectOptions {
+  readonly endTls?: EndTls | undefined
+  /** How many endpoints have handed it on. */
+  readonly hops?: number
+  /** What the policies of all of them may cost together. */
+  readonly account?: Account
+}
+
+/** What `on_tcp_connect` of an endpoint decides about a connection, before there is any request. */
+export function connectVerdict(
+  endpoint: Endpoint,
+  connection: Connection,
+  options: ConnectOptions = {},
+): MaybePromise<Outcome> {
+  const { policy, traffic } = endpoint
+  if (!policy.hasConnectRules) return { kind: 'continue' }
+  const exchange = new PolicyExchange({
+    ...options,
+    connection,
+    endpoint: endpointFacts(endpoint),
+  })
+  const outcome = policy.onTcpConnect(exchange)
+  const count = () => {
+    if (exchange.account.isOverspent) traffic.overBudget += 1
+  }
+  if (outcome instanceof Promise) outcome.then(count, count)
+  else count()
+  return outcome
+}
 
 export interface PolicyRunOptions {
   readonly endpoint: Endpoint

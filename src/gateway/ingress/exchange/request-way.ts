@@ -1,12 +1,10 @@
 import type { Reply } from '../../../policy/exchange/outcome.ts'
 import type { AgentEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
-import type { RemoteHome } from '../../endpoints/routes.ts'
-import type { Route, Routes } from '../../endpoints/routes.ts'
+import type { RemoteHome, Route, Routes } from '../../endpoints/routes.ts'
 import type { StreamPool } from '../../streams/stream-pool.ts'
 import type { StreamSlots } from '../../streams/stream-slots.ts'
-import { type DeviceRequest, sizeOf } from '../common/device-request.ts'
+import { type DeviceRequest, sizeOf } from '../common/incoming-request.ts'
 import { admit, redirectToHttps } from '../common/ingress-listener.ts'
-import { CertificateTooLargeError } from '../device/entry-facts.ts'
 import {
   FAILURE_CODES,
   type Forward,
@@ -16,8 +14,9 @@ import {
 import { requestFields } from '../device/forwarded-headers.ts'
 import { Http1Forward } from '../device/http1-forward.ts'
 import { Http2Forward } from '../device/http2-forward.ts'
-import { PeerForward } from '../device/peer-forward.ts'
-import { ACCEPTED_HEAD, peerFields, withVersion } from '../device/peer-head.ts'
+import { ACCEPTED_HEAD, PeerForward, peerFields, withVersion } from '../device/peer-forward.ts'
+import { CertificateTooLargeError } from '../device/visitor-hops.ts'
+
 import type { ExchangeCore } from './exchange-core.ts'
 import type { NameQuery } from './name-search.ts'
 import { PolicyRun, unjudgedFields } from './policy-run.ts'

@@ -1,5 +1,5 @@
 import type { Pace, ProxyStream } from '../../streams/proxy-stream.ts'
-import type { OutgoingResponse } from '../common/response-writer.ts'
+import type { OutgoingResponse } from '../common/client.ts'
 import {
   FAILURE_CODES,
   type ForwardFailure,

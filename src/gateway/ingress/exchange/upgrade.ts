@@ -3,7 +3,7 @@ import type { StreamHandler } from '../../../muxado/stream.ts'
 import type { ProxyStream } from '../../streams/proxy-stream.ts'
 import type { Client } from '../common/client.ts'
 import type { ExchangeTraffic } from '../common/exchange-traffic.ts'
-import type { IngressLimits } from '../common/ingress-limits.ts'
+import type { IngressLimits } from '../common/ingress-context.ts'
 import { ProgressWatch } from '../common/progress-watch.ts'
 
 export interface UpgradeOptions {

@@ -3,8 +3,16 @@ import type { Client } from '../common/client.ts'
 import { ProgressWatch } from '../common/progress-watch.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
 import { parseResponseHead, type ResponseHead } from '../syntax/response-head.ts'
-import { CLOSE, closeFrame, controlFrame, frameHeader, OPCODE } from '../syntax/websocket-frame.ts'
-import { FrameReader, type WebSocketEnd } from '../syntax/websocket-frame-reader.ts'
+import {
+  CLOSE,
+  closeFrame,
+  controlFrame,
+  FrameReader,
+  frameHeader,
+  OPCODE,
+  type WebSocketEnd,
+} from '../syntax/websocket-frame-reader.ts'
+
 import { type Switched, Upgrade, type UpgradeOptions } from './upgrade.ts'
 
 /** RFC 6455 1.3. */

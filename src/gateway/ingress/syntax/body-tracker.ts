@@ -1,5 +1,5 @@
-import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './body-framing.ts'
 import { ChunkedBody } from './chunked-body.ts'
+import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './http-syntax.ts'
 
 /** Knows where a body ends while its bytes pass by. */
 export class BodyTracker {

@@ -1,8 +1,7 @@
-import { BYTE_CLASS, TOKEN, VALUE } from './byte-class.ts'
 import { type HeadLimits, HeadScanner } from './head-scanner.ts'
-import { HttpSyntaxError } from './http-syntax-error.ts'
-import { formatFields } from './message-text.ts'
-import { mayTrail } from './trailer-field.ts'
+import { BYTE_CLASS, HttpSyntaxError, TOKEN, VALUE } from './http-syntax.ts'
+
+import { formatFields, mayTrail } from './message-fields.ts'
 
 /** Hexadecimal digits of a chunk size; 48 bits are counted exactly. */
 const MAX_SIZE_DIGITS = 12

@@ -1,6 +1,5 @@
-import { BYTE_CLASS, LINE, TOKEN, VALUE } from './byte-class.ts'
 import { GrowingBuffer } from './growing-buffer.ts'
-import { HttpSyntaxError } from './http-syntax-error.ts'
+import { BYTE_CLASS, HttpSyntaxError, LINE, TOKEN, VALUE } from './http-syntax.ts'
 
 export interface HeadLimits {
   readonly maxBytes: number

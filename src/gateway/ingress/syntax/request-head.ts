@@ -1,10 +1,15 @@
 import type { HttpVersion } from '../../../policy/exchange/policy-exchange.ts'
-import { type BodyFraming, CHUNKED } from './body-framing.ts'
-import { consistsOf, TARGET } from './byte-class.ts'
-import type { ConnectionOptions } from './connection-options.ts'
 import type { ScannedHead } from './head-scanner.ts'
-import { hostnameOf } from './host.ts'
-import { HttpSyntaxError } from './http-syntax-error.ts'
+import {
+  type BodyFraming,
+  CHUNKED,
+  type ConnectionOptions,
+  consistsOf,
+  HttpSyntaxError,
+  hostnameOf,
+  TARGET,
+} from './http-syntax.ts'
+
 import { readMessageFields } from './message-fields.ts'
 
 /** A checked request head, with what a gateway has to know about it. */

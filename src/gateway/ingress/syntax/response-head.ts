@@ -1,9 +1,14 @@
-import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './body-framing.ts'
-import type { ConnectionOptions } from './connection-options.ts'
 import type { ScannedHead } from './head-scanner.ts'
-import { HttpSyntaxError } from './http-syntax-error.ts'
-import { knownField } from './known-field.ts'
-import { readMessageFields } from './message-fields.ts'
+import {
+  type BodyFraming,
+  CHUNKED,
+  type ConnectionOptions,
+  HttpSyntaxError,
+  UNTIL_CLOSE,
+} from './http-syntax.ts'
+
+import { knownField, readMessageFields } from './message-fields.ts'
+
 import { spliceable } from './request-head.ts'
 
 /** A checked response head of a device's service. */

@@ -3,7 +3,7 @@ import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
 import type { LoginStreams } from '../../streams/login-streams.ts'
-import type { Client } from '../common/client.ts'
+import type { Client, ResponseOwner, ResponseWriter } from '../common/client.ts'
 import type { ClientSocket } from '../common/client-socket.ts'
 import { ConnectionFacts } from '../common/connection-facts.ts'
 import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../common/edge-error.ts'
@@ -12,22 +12,44 @@ import type { IncomingRequest } from '../common/incoming-request.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import type { IngressListener, RefusalReason } from '../common/ingress-listener.ts'
 import { encodeReply } from '../common/local-reply.ts'
-import type { ResponseOwner, ResponseWriter } from '../common/response-writer.ts'
-import { fromPeer, headLimits } from '../device/peer-head.ts'
+
+import { fromPeer, headLimits } from '../device/peer-forward.ts'
 import type { VisitorHops } from '../device/visitor-hops.ts'
 import { Exchange } from '../exchange/exchange.ts'
 import { TINY_BYTES } from '../syntax/flood-guard.ts'
 import { HEAD_LIMITS, HeadScanner } from '../syntax/head-scanner.ts'
-import { HttpSyntaxError } from '../syntax/http-syntax-error.ts'
-import { HTTP_1_1_REQUIRED, isHttp2Preface } from '../syntax/http1-required.ts'
+import { HttpSyntaxError } from '../syntax/http-syntax.ts'
 import { parseRequestHead, type RequestHead } from '../syntax/request-head.ts'
-import type { Admitted } from './admitted.ts'
-import { ClientOutput } from './client-output.ts'
-import { countedHeadBytes } from './head-bytes.ts'
+import { ClientOutput, LingeringClose } from './client-output.ts'
 import { Http1ResponseWriter } from './http1-response-writer.ts'
-import type { IngressConnection } from './ingress-connection.ts'
-import { LingeringClose } from './lingering-close.ts'
-import { Visitor } from './visitor.ts'
+import { type Admitted, countedHeadBytes, type IngressConnection, Visitor } from './visitor.ts'
+
+const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n')
+
+/** Whether a client begins HTTP/2 without TLS, by prior knowledge (RFC 9113 3.3). */
+function isHttp2Preface(chunk: Buffer, at: number): boolean {
+  return chunk.subarray(at, at + PREFACE.length).equals(PREFACE)
+}
+
+/** Nine bytes, then the payload (RFC 9113 4.1); all of them are of the connection. */
+function frame(type: number, payload: Buffer): Buffer {
+  const head = Buffer.alloc(9)
+  head.writeUIntBE(payload.length, 0, 3)
+  head.writeUInt8(type, 3)
+  return Buffer.concat([head, payload])
+}
+
+const SETTINGS = 4
+const GOAWAY = 7
+const NO_STREAM = [0, 0, 0, 0]
+const ERROR = [0, 0, 0, 0xd]
+const REASON = 'This port speaks HTTP/1.1. Use the HTTPS port for HTTP/2.'
+
+/** What tells such a client to use HTTP/1.1: settings, which come first, and the end of the connection. */
+const HTTP_1_1_REQUIRED: Buffer = Buffer.concat([
+  frame(SETTINGS, Buffer.alloc(0)),
+  frame(GOAWAY, Buffer.concat([Buffer.from([...NO_STREAM, ...ERROR]), Buffer.from(REASON)])),
+])
 
 const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
 

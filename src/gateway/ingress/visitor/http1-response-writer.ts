@@ -1,13 +1,17 @@
 import { BodyPipe, encodeChunk, LAST_CHUNK } from '../common/body-pipe.ts'
-import type { Client } from '../common/client.ts'
+import type { Client, OutgoingResponse, ResponseOwner, ResponseWriter } from '../common/client.ts'
 import type { ExchangeTraffic } from '../common/exchange-traffic.ts'
-import { grpcFields, isGrpc } from '../common/grpc-status.ts'
 import type { IncomingRequest } from '../common/incoming-request.ts'
-import { connectionFields, encodeReply, type LocalReply } from '../common/local-reply.ts'
-import type { OutgoingResponse, ResponseOwner, ResponseWriter } from '../common/response-writer.ts'
-import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from '../syntax/body-framing.ts'
+import {
+  connectionFields,
+  encodeReply,
+  grpcFields,
+  isGrpc,
+  type LocalReply,
+} from '../common/local-reply.ts'
 import { BodyTracker } from '../syntax/body-tracker.ts'
-import { formatHead, statusLine, withoutFields } from '../syntax/message-text.ts'
+import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from '../syntax/http-syntax.ts'
+import { formatHead, statusLine, withoutFields } from '../syntax/message-fields.ts'
 import { hasNoBody } from '../syntax/response-head.ts'
 
 /** A body part up to this length leaves in one piece with the head before it. */

@@ -11,19 +11,23 @@ import { ConnectionFacts } from '../common/connection-facts.ts'
 import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../common/edge-error.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import type { IngressListener } from '../common/ingress-listener.ts'
-import { onEachPiece } from '../syntax/each-piece.ts'
 import { type Flood, FloodGuard } from '../syntax/flood-guard.ts'
-import { HttpSyntaxError } from '../syntax/http-syntax-error.ts'
-import { headersOf } from '../syntax/node-headers.ts'
+import { HttpSyntaxError } from '../syntax/http-syntax.ts'
+import {
+  LEAST_WINDOW_BYTES,
+  onEachPiece,
+  ReceiveWindow,
+  SessionWatch,
+  startReading,
+  stopReading,
+} from '../syntax/http2-session.ts'
+import { headersOf } from '../syntax/message-fields.ts'
 import { BROKEN_STREAM_PIECES, FLOOD_PIECES } from '../syntax/piece-shares.ts'
-import { LEAST_WINDOW_BYTES, ReceiveWindow } from '../syntax/receive-window.ts'
+
 import type { RequestHead } from '../syntax/request-head.ts'
-import { SessionWatch } from '../syntax/session-watch.ts'
-import { startReading, stopReading } from '../syntax/socket-reading.ts'
-import type { Admitted } from './admitted.ts'
 import { readRequestHead } from './http2-request-head.ts'
-import type { IngressConnection } from './ingress-connection.ts'
-import { Visitor } from './visitor.ts'
+import { type Admitted, type IngressConnection, Visitor } from './visitor.ts'
+
 import { type StreamConnection, VisitorStream } from './visitor-stream.ts'
 
 const {

@@ -1,13 +1,18 @@
 import { randomBytes } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http2'
-import { CHUNKED } from '../syntax/body-framing.ts'
-import { consistsOf, TARGET } from '../syntax/byte-class.ts'
-import { NO_OPTIONS } from '../syntax/connection-options.ts'
-import { checkFields, type HeadLimits } from '../syntax/field-limits.ts'
-import { hostnameOf } from '../syntax/host.ts'
-import { HttpSyntaxError } from '../syntax/http-syntax-error.ts'
-import { readMessageFields } from '../syntax/message-fields.ts'
-import { hasField, withoutFields } from '../syntax/message-text.ts'
+import {
+  CHUNKED,
+  checkFields,
+  consistsOf,
+  type HeadLimits,
+  HttpSyntaxError,
+  hostnameOf,
+  NO_OPTIONS,
+  TARGET,
+} from '../syntax/http-syntax.ts'
+
+import { hasField, readMessageFields, withoutFields } from '../syntax/message-fields.ts'
+
 import {
   acceptsTrailers,
   checkMethod,

@@ -1,14 +1,13 @@
 import type { OutgoingHttpHeaders, ServerHttp2Stream } from 'node:http2'
 import { BodyPipe } from '../common/body-pipe.ts'
+import type { OutgoingResponse, ResponseOwner, ResponseWriter } from '../common/client.ts'
 import type { ExchangeTraffic } from '../common/exchange-traffic.ts'
-import { grpcFields, isGrpc } from '../common/grpc-status.ts'
 import type { IncomingRequest } from '../common/incoming-request.ts'
-import type { LocalReply } from '../common/local-reply.ts'
-import type { OutgoingResponse, ResponseOwner, ResponseWriter } from '../common/response-writer.ts'
-import { CHUNKED } from '../syntax/body-framing.ts'
+import { grpcFields, isGrpc, type LocalReply } from '../common/local-reply.ts'
 import { BodyTracker } from '../syntax/body-tracker.ts'
-import { hasField, withoutFields } from '../syntax/message-text.ts'
-import { headersOf } from '../syntax/node-headers.ts'
+import { CHUNKED } from '../syntax/http-syntax.ts'
+import { hasField, headersOf, withoutFields } from '../syntax/message-fields.ts'
+
 import { hasNoBody } from '../syntax/response-head.ts'
 
 /** Statuses beyond are as good as a 500 (RFC 9110 15). */

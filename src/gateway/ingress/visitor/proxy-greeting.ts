@@ -7,7 +7,7 @@ import {
 } from '../../../base/net/proxy-protocol.ts'
 import { plainAddress } from '../common/connection-facts.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
-import type { IngressConnection } from './ingress-connection.ts'
+import type { IngressConnection } from './visitor.ts'
 
 /** Load balancers add the client's certificate and the like (the PROXY protocol, 2.2.5). */
 const MAX_HEADER_BYTES = 2_048

@@ -1,11 +1,10 @@
+import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { ConnectionStage } from '../../../base/net/connection-shares.ts'
 import { networkOf } from '../../../base/net/network.ts'
-import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { MuxadoError } from '../../../muxado/error-code.ts'
 import { DEAF } from '../../../muxado/stream.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
-import type { RemoteHome } from '../../endpoints/routes.ts'
-import type { Route } from '../../endpoints/routes.ts'
+import type { RemoteHome, Route } from '../../endpoints/routes.ts'
 import type {
   NoStreamReason,
   Pace,
@@ -13,21 +12,49 @@ import type {
   StreamClient,
   StreamWaiter,
 } from '../../streams/proxy-stream.ts'
-import type { VisitorEntry } from '../../streams/visitor-facts.ts'
-import { HopReset } from '../../streams/visitor-facts.ts'
+import { HopReset, type VisitorEntry } from '../../streams/visitor-facts.ts'
 import type { TransportSocket } from '../common/client-socket.ts'
 import { ConnectionFacts } from '../common/connection-facts.ts'
 import { ExchangeTraffic } from '../common/exchange-traffic.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
-import { VisitorHops } from '../device/visitor-hops.ts'
+import { type HopStreams, VisitorHops } from '../device/visitor-hops.ts'
 import { type NameQuery, NameSearch, type Searcher } from '../exchange/name-search.ts'
 import type { Upgrade } from '../exchange/upgrade.ts'
-import type { IngressConnection } from './ingress-connection.ts'
-import {
-  nextRelayedConnectionState,
-  type RelayedConnectionState,
-} from './relayed-connection-state.ts'
 import { SplicedVisitor } from './spliced-visitor.ts'
+import type { IngressConnection } from './visitor.ts'
+
+/** Where a connection is whose bytes go to another node. Before `open` nothing is read of it. */
+type RelayedConnectionState =
+  /** The home of its endpoint is searched, or waited for. */
+  | { readonly name: 'searching' }
+  /** It gets a stream to its home. */
+  | { readonly name: 'dialling'; readonly streams: HopStreams }
+  /** A node has been asked whether it is the home. */
+  | { readonly name: 'asking'; readonly stream: ProxyStream }
+  /** Bytes pass by, both ways. */
+  | { readonly name: 'open' }
+  | { readonly name: 'over' }
+
+type Name = RelayedConnectionState['name']
+
+const NEXT: Record<Name, readonly Name[]> = {
+  searching: ['dialling', 'over'],
+  // The link was lost while it waited for one.
+  dialling: ['asking', 'searching', 'over'],
+  // It is not, or its link was lost.
+  asking: ['open', 'searching', 'over'],
+  open: ['over'],
+  over: [],
+}
+
+/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+export function nextRelayedConnectionState(
+  state: RelayedConnectionState,
+  next: RelayedConnectionState,
+): RelayedConnectionState {
+  if (NEXT[state.name].includes(next.name)) return next
+  throw new Error(`a relayed connection cannot be ${next.name} after ${state.name}`)
+}
 
 /** What a connection takes while it waits: nothing of it is read. */
 const WAITING_BYTES = 2_048

@@ -10,16 +10,45 @@ import type { TransportSocket } from '../common/client-socket.ts'
 import { ConnectionFacts, plainAddress } from '../common/connection-facts.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import type { IngressListener } from '../common/ingress-listener.ts'
-import type { Admitted } from './admitted.ts'
+import { connectVerdict } from '../exchange/policy-run.ts'
 import { ClientHelloReader } from './client-hello.ts'
-import { connectVerdict } from './connect-verdict.ts'
 import { ClientConnection } from './connection.ts'
 import { Http2Connection } from './http2-connection.ts'
-import type { IngressConnection } from './ingress-connection.ts'
 import { RelayedConnection } from './relayed-connection.ts'
-import { nextSecureConnectionState, type SecureConnectionState } from './secure-connection-state.ts'
 import { TcpConnection } from './tcp-connection.ts'
 import { Handshake } from './tls-handshake.ts'
+import type { Admitted, IngressConnection } from './visitor.ts'
+
+/** Where a connection to the secure listener is. */
+type SecureConnectionState =
+  /** It has still to say whom it wants. */
+  | { readonly name: 'greeting'; readonly hello: ClientHelloReader }
+  /** `on_tcp_connect` of an endpoint says how TLS is to end; it may be agreed on meanwhile. */
+  | { readonly name: 'judging'; readonly endpoint: Endpoint }
+  /** TLS ends here, and is being agreed on. */
+  | { readonly name: 'handshake' }
+  /** What serves it has taken it over. */
+  | { readonly name: 'served'; readonly connection: IngressConnection }
+  | { readonly name: 'over' }
+
+type Name = SecureConnectionState['name']
+
+const NEXT: Record<Name, readonly Name[]> = {
+  greeting: ['judging', 'handshake', 'served', 'over'],
+  judging: ['handshake', 'served', 'over'],
+  handshake: ['served', 'over'],
+  served: ['over'],
+  over: [],
+}
+
+/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+function nextSecureConnectionState(
+  state: SecureConnectionState,
+  next: SecureConnectionState,
+): SecureConnectionState {
+  if (NEXT[state.name].includes(next.name)) return next
+  throw new Error(`a connection cannot be ${next.name} after ${state.name}`)
+}
 
 /** In the order of preference (RFC 7301); without ALPN it is HTTP/1.1. */
 const PROTOCOLS = ['h2', 'http/1.1', 'http/1.0']

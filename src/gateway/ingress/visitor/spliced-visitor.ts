@@ -5,9 +5,96 @@ import type { Pace, ProxyStream } from '../../streams/proxy-stream.ts'
 import type { TransportSocket } from '../common/client-socket.ts'
 import type { ExchangeTraffic } from '../common/exchange-traffic.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
-import { RateMeter } from '../common/rate-meter.ts'
+import { RateMeter } from '../common/progress-watch.ts'
 import { Upgrade } from '../exchange/upgrade.ts'
-import { VisitorSocket } from './visitor-socket.ts'
+import { ClientOutput, LingeringClose } from './client-output.ts'
+
+interface VisitorSocketOptions {
+  readonly socket: TransportSocket
+  readonly context: IngressContext
+  onDrain(): void
+  onClose(): void
+  /** What waits for the visitor may have changed. */
+  onHeld(): void
+}
+
+/** The visitor's end of a TCP connection. TLS may come to end on it, before anything is written. */
+class VisitorSocket {
+  readonly #options: VisitorSocketOptions
+  #socket: TransportSocket
+  #output: ClientOutput
+  #linger: LingeringClose
+
+  constructor(options: VisitorSocketOptions) {
+    this.#options = options
+    const { socket, context, onHeld } = options
+    this.#socket = socket
+    this.#output = new ClientOutput(socket, context.coalescer, onHeld)
+    this.#linger = new LingeringClose(socket, context.limits)
+  }
+
+  get socket(): TransportSocket {
+    return this.#socket
+  }
+
+  /** Bytes that the visitor has not taken. */
+  get heldBytes(): number {
+    return this.#output.heldBytes
+  }
+
+  /** Bytes that it has taken, or its machine for it. */
+  get takenBytes(): number {
+    return this.#output.takenBytes
+  }
+
+  listen(): void {
+    const socket = this.#socket
+    const { onDrain, onClose } = this.#options
+    socket.on('drain', () => {
+      if (socket === this.#socket) onDrain()
+    })
+    // What went wrong with a visitor is the visitor's affair; `close` follows.
+    socket.on('error', () => {})
+    socket.on('close', () => {
+      if (socket === this.#socket) onClose()
+    })
+  }
+
+  /** TLS ends here: what counts from now on is what stands in it. */
+  secure(secured: TLSSocket): void {
+    const { context, onHeld } = this.#options
+    this.#socket = secured
+    this.#output = new ClientOutput(secured, context.coalescer, onHeld)
+    this.#linger = new LingeringClose(secured, context.limits)
+    this.listen()
+  }
+
+  /** Takes all bytes; false: wait for `onDrain`. */
+  write(chunk: Buffer): boolean {
+    return this.#output.write(chunk)
+  }
+
+  flush(): void {
+    this.#output.flush()
+  }
+
+  /** Ends behind what was written. */
+  end(): void {
+    this.#output.end()
+  }
+
+  /** Breaks it off, so that the visitor sees that something is missing. */
+  abort(): void {
+    this.#socket.resetAndDestroy()
+  }
+
+  /** Looks after what was ended; `now` is monotonic. */
+  sweepEnded(now: number): void {
+    const verdict = this.#linger.sweep(now)
+    if (verdict === 'abort') this.abort()
+    else if (verdict === 'close') this.#socket.destroy()
+  }
+}
 
 /** A peer that is gone without a word is noticed by the system, after this and some tries. */
 const KEEP_ALIVE_MS = 60_000

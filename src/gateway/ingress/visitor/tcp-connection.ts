@@ -1,28 +1,62 @@
 import type { TLSSocket } from 'node:tls'
+import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { ConnectionStage, SharedConnection } from '../../../base/net/connection-shares.ts'
 import { networkOf } from '../../../base/net/network.ts'
-import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { Outcome } from '../../../policy/exchange/outcome.ts'
 import type { TlsSession } from '../../../policy/exchange/policy-exchange.ts'
-import type { EndTls, TlsTerms } from '../../../policy/exchange/tls-terms.ts'
-import { Account } from '../../../policy/expression/cost/account.ts'
-import type { Endpoint } from '../../endpoints/endpoint.ts'
+import type { EndTls, TlsTerms } from '../../../policy/exchange/outcome.ts'
+import { Account } from '../../../policy/expression/account.ts'
+import type { AgentEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
 import type { NameState } from '../../endpoints/host-table.ts'
-import type { RemoteHome } from '../../endpoints/routes.ts'
-import type { Route } from '../../endpoints/routes.ts'
+import type { RemoteHome, Route } from '../../endpoints/routes.ts'
 import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
 import type { TransportSocket } from '../common/client-socket.ts'
 import { ConnectionFacts, plainAddress } from '../common/connection-facts.ts'
 import { type EdgeErrorCode, TOO_SLOW } from '../common/edge-error.ts'
 import { ExchangeTraffic } from '../common/exchange-traffic.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
-import { CertificateTooLargeError, tlsFacts } from '../device/entry-facts.ts'
 import { FAILURE_CODES } from '../device/forward.ts'
+import { CertificateTooLargeError, tlsFacts } from '../device/visitor-hops.ts'
 import { type NameQuery, NameSearch, type Searcher } from '../exchange/name-search.ts'
-import { connectVerdict } from './connect-verdict.ts'
+import { connectVerdict } from '../exchange/policy-run.ts'
 import { RelayedConnection } from './relayed-connection.ts'
 import { SplicedVisitor } from './spliced-visitor.ts'
-import { nextTcpConnectionState, type TcpConnectionState } from './tcp-connection-state.ts'
+
+/** Where a connection of a visitor is. Before `open` nothing is read of it. */
+type TcpConnectionState =
+  /** Its endpoint is searched, or waited for. */
+  | { readonly name: 'searching' }
+  /** `on_tcp_connect` decides about it. */
+  | { readonly name: 'judging'; readonly endpoint: Endpoint }
+  /** It has asked for a stream to the device. */
+  | { readonly name: 'dialling'; readonly endpoint: AgentEndpoint }
+  /** Bytes pass by, both ways. */
+  | { readonly name: 'open' }
+  /** A policy has handed it on to an endpoint at another node: what becomes of it is decided there. */
+  | { readonly name: 'relayed'; readonly relay: RelayedConnection }
+  | { readonly name: 'over' }
+
+type Name = TcpConnectionState['name']
+
+const NEXT: Record<Name, readonly Name[]> = {
+  searching: ['judging', 'relayed', 'over'],
+  // It is handed on.
+  judging: ['dialling', 'searching', 'over'],
+  // Its session was lost before there was a stream.
+  dialling: ['open', 'searching', 'over'],
+  open: ['over'],
+  relayed: ['over'],
+  over: [],
+}
+
+/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+function nextTcpConnectionState(
+  state: TcpConnectionState,
+  next: TcpConnectionState,
+): TcpConnectionState {
+  if (NEXT[state.name].includes(next.name)) return next
+  throw new Error(`a connection cannot be ${next.name} after ${state.name}`)
+}
 
 /** What a connection takes while it waits for a device: nothing of it is read. */
 const WAITING_BYTES = 2_048

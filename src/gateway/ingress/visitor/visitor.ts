@@ -1,4 +1,5 @@
 import { formatListenAddress } from '../../../base/listen-address.ts'
+import type { SharedConnection } from '../../../base/net/connection-shares.ts'
 import { networkOf } from '../../../base/net/network.ts'
 import type { TrustedProxies } from '../../../base/net/trusted-proxies.ts'
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
@@ -8,8 +9,39 @@ import type { ClientSocket } from '../common/client-socket.ts'
 import { plainAddress } from '../common/connection-facts.ts'
 import type { IngressListener } from '../common/ingress-listener.ts'
 import { VisitorHops } from '../device/visitor-hops.ts'
-import { knownField } from '../syntax/known-field.ts'
+import { knownField } from '../syntax/message-fields.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
+
+/** A visitor's connection, as the ingress keeps it. */
+export interface IngressConnection extends SharedConnection {
+  /** Begins no exchange any more; closes when those under way are over. */
+  stop(): void
+  /** Closes without waiting for anybody. */
+  destroy(): void
+  /** Looks at the deadlines; `now` is monotonic. */
+  sweep(now: number): void
+  /** Looks whether the client keeps the gateway busy with nothing; more often than `sweep`. */
+  checkFlood(): void
+}
+
+/** A connection that a policy has judged before there was HTTP on it. */
+export interface Admitted {
+  readonly facts: Connection
+  /** Whose `on_tcp_connect` is done with it; undefined: each request goes through it. */
+  readonly endpoint: Endpoint | undefined
+  /** All whose connect rules are done with it; shared by the streams of one visitor's connection. */
+  readonly by?: WeakSet<Endpoint> | undefined
+}
+
+/** Heads up to this length are a part of what each request costs, and not counted. */
+const USUAL_HEAD_BYTES = 4_096
+/** They are kept as they came, and as they go on. */
+const COPIES_OF_HEAD = 2
+
+/** Bytes that a head is counted for while its exchange lasts. */
+export function countedHeadBytes(bytes: number): number {
+  return bytes > USUAL_HEAD_BYTES ? COPIES_OF_HEAD * bytes : 0
+}
 
 export interface VisitorOptions {
   readonly listener: IngressListener

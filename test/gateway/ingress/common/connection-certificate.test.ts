@@ -3,7 +3,7 @@ import 'reflect-metadata'
 import { webcrypto, X509Certificate } from 'node:crypto'
 import * as x509 from '@peculiar/x509'
 import { describe, expect, it } from 'vitest'
-import { ConnectionCertificate } from '../../../../src/gateway/ingress/common/connection-certificate.ts'
+import { ConnectionCertificate } from '../../../../src/gateway/ingress/common/connection-facts.ts'
 import { VARIABLES } from '../../../../src/policy/vocabulary/variables.ts'
 import { createExchange, evaluate } from '../../../helpers/policy-exchange.ts'
 

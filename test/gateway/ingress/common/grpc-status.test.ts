@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { grpcFields } from '../../../../src/gateway/ingress/common/grpc-status.ts'
+import { grpcFields } from '../../../../src/gateway/ingress/common/local-reply.ts'
 import { answerOf, connectHttp2, openStream } from '../../../helpers/http2-visitor.ts'
 import { startIngressSite } from '../../../helpers/ingress-site.ts'
 import { startScriptedService } from '../../../helpers/raw-http.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { RateMeter } from '../../../../src/gateway/ingress/common/rate-meter.ts'
+import { RateMeter } from '../../../../src/gateway/ingress/common/progress-watch.ts'
 
 /** The rate after each second in which so many bytes moved and so many were held. */
 function rates(seconds: readonly (readonly [moved: number, held: number])[]) {

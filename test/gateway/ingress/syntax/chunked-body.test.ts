@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { ChunkedBody } from '../../../../src/gateway/ingress/syntax/chunked-body.ts'
-import { HttpSyntaxError } from '../../../../src/gateway/ingress/syntax/http-syntax-error.ts'
+import { HttpSyntaxError } from '../../../../src/gateway/ingress/syntax/http-syntax.ts'
 
 /** Reads `text` in pieces that end at `cuts`; answers content, strict form and the rest. */
 function read(text: string, kind: 'request' | 'response', cuts: readonly number[] = []) {

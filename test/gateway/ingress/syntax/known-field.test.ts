@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { KNOWN_FIELDS, knownField } from '../../../../src/gateway/ingress/syntax/known-field.ts'
+import { KNOWN_FIELDS, knownField } from '../../../../src/gateway/ingress/syntax/message-fields.ts'
 
 describe('knownField', () => {
   it.each(KNOWN_FIELDS)('knows %s in any case', (name) => {

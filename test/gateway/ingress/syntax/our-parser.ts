@@ -1,11 +1,11 @@
-import { UNTIL_CLOSE } from '../../../../src/gateway/ingress/syntax/body-framing.ts'
 import { BodyTracker } from '../../../../src/gateway/ingress/syntax/body-tracker.ts'
 import {
   HEAD_LIMITS,
   HeadScanner,
   type ScannedHead,
 } from '../../../../src/gateway/ingress/syntax/head-scanner.ts'
-import { HttpSyntaxError } from '../../../../src/gateway/ingress/syntax/http-syntax-error.ts'
+import { HttpSyntaxError, UNTIL_CLOSE } from '../../../../src/gateway/ingress/syntax/http-syntax.ts'
+
 import { parseRequestHead } from '../../../../src/gateway/ingress/syntax/request-head.ts'
 import { parseResponseHead } from '../../../../src/gateway/ingress/syntax/response-head.ts'
 import type { ParsedBytes, ParsedMessage } from './llhttp.ts'

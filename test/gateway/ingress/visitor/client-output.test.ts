@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { WriteCoalescer } from '../../../../src/gateway/ingress/common/write-coalescer.ts'
+import { WriteCoalescer } from '../../../../src/gateway/ingress/common/client-socket.ts'
 import { ClientOutput } from '../../../../src/gateway/ingress/visitor/client-output.ts'
 import { turns } from '../../../helpers/frame-peer.ts'
 import { MemorySocket } from '../../../helpers/memory-socket.ts'

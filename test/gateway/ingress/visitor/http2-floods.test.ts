@@ -3,7 +3,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { INGRESS_LIMITS } from '../../../../src/gateway/ingress/common/ingress-limits.ts'
+import { INGRESS_LIMITS } from '../../../../src/gateway/ingress/common/ingress-context.ts'
 import { FLOOD_LIMITS } from '../../../../src/gateway/ingress/syntax/flood-guard.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import {

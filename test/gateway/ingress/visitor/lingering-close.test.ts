@@ -1,7 +1,7 @@
 import { Writable } from 'node:stream'
 import { expect, it } from 'vitest'
-import { INGRESS_LIMITS } from '../../../../src/gateway/ingress/common/ingress-limits.ts'
-import { LingeringClose } from '../../../../src/gateway/ingress/visitor/lingering-close.ts'
+import { INGRESS_LIMITS } from '../../../../src/gateway/ingress/common/ingress-context.ts'
+import { LingeringClose } from '../../../../src/gateway/ingress/visitor/client-output.ts'
 
 const NOW = 1_000_000_000
 

@@ -8,7 +8,7 @@ import { served } from '../../../../src/gateway/certificates/certificate-file.ts
 import type { PeerListenerOptions } from '../../../../src/gateway/cluster/peers/peer-listener.ts'
 import { EndpointRegistry } from '../../../../src/gateway/endpoints/endpoint-registry.ts'
 import { TcpAddresses } from '../../../../src/gateway/endpoints/tcp-addresses.ts'
-import { nextRelayedConnectionState } from '../../../../src/gateway/ingress/visitor/relayed-connection-state.ts'
+import { nextRelayedConnectionState } from '../../../../src/gateway/ingress/visitor/relayed-connection.ts'
 import type { EndpointProtocol } from '../../../../src/gateway/records/endpoint-protocol.ts'
 import { VISITOR_STREAM_TYPE } from '../../../../src/gateway/streams/visitor-facts.ts'
 import { ErrorCode } from '../../../../src/muxado/error-code.ts'

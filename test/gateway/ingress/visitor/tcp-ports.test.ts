@@ -5,12 +5,12 @@ import type { NameFacts } from '../../../../src/gateway/endpoints/away-name.ts'
 import type { AgentEndpoint } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { TcpAddresses } from '../../../../src/gateway/endpoints/tcp-addresses.ts'
 import { AskSeal } from '../../../../src/gateway/ingress/common/ask-seal.ts'
-import type { IngressContext } from '../../../../src/gateway/ingress/common/ingress-context.ts'
+import { WriteCoalescer } from '../../../../src/gateway/ingress/common/client-socket.ts'
 import {
   INGRESS_LIMITS,
+  type IngressContext,
   type IngressLimits,
-} from '../../../../src/gateway/ingress/common/ingress-limits.ts'
-import { WriteCoalescer } from '../../../../src/gateway/ingress/common/write-coalescer.ts'
+} from '../../../../src/gateway/ingress/common/ingress-context.ts'
 import { PieceShares } from '../../../../src/gateway/ingress/syntax/piece-shares.ts'
 import { ProxyGreeting } from '../../../../src/gateway/ingress/visitor/proxy-greeting.ts'
 import type { RelayedConnection } from '../../../../src/gateway/ingress/visitor/relayed-connection.ts'

@@ -1,0 +1,183 @@
+import { isIPv6 } from 'node:net'
+
+/** Names that take no field away: options, and fields that say where a message goes and ends. */
+const NO_FIELDS = new Set([
+  'close',
+  'keep-alive',
+  'upgrade',
+  'connection',
+  'host',
+  'content-length',
+  'transfer-encoding',
+])
+
+/** What the `Connection` fields of one message say (RFC 9110 7.6.1). */
+export interface ConnectionOptions {
+  readonly close: boolean
+  readonly keepAlive: boolean
+  readonly upgrade: boolean
+  /** Lower-case names of fields that are for this hop only. */
+  readonly fields: readonly string[]
+}
+
+export const NO_OPTIONS: ConnectionOptions = {
+  close: false,
+  keepAlive: false,
+  upgrade: false,
+  fields: [],
+}
+
+const CLOSE: ConnectionOptions = { ...NO_OPTIONS, close: true }
+const KEEP_ALIVE: ConnectionOptions = { ...NO_OPTIONS, keepAlive: true }
+
+/** Adds the options of one more `Connection` field to those of the fields before it. */
+export function addConnectionOptions(before: ConnectionOptions, value: string): ConnectionOptions {
+  if (before === NO_OPTIONS) {
+    if (value === 'keep-alive') return KEEP_ALIVE
+    if (value === 'close') return CLOSE
+  }
+  const names = value
+    .split(',')
+    .map((part) => part.trim().toLowerCase())
+    .filter((part) => part !== '')
+  if (!names.every((name) => consistsOf(name, 0, name.length, TOKEN))) {
+    throw new HttpSyntaxError('an invalid Connection field')
+  }
+  return {
+    close: before.close || names.includes('close'),
+    keepAlive: before.keepAlive || names.includes('keep-alive'),
+    upgrade: before.upgrade || names.includes('upgrade'),
+    fields: [...before.fields, ...names.filter((name) => !NO_FIELDS.has(name))],
+  }
+}
+
+const DOT = 0x2e
+const DIGITS = /^[0-9]{1,5}$/
+const MAX_PORT = 65_535
+const IP_LITERAL = /^\[([0-9A-Fa-f:.]{2,45})\]$/
+
+/**
+ * The host name of a Host value (RFC 9110 7.2): lower case, without port and without the dot of a
+ * rooted name, so that it can be looked up. A port that is empty is refused as one that is none:
+ * RFC 3986 3.2.3 has it, no client sends it, and servers read it differently. Throws HttpSyntaxError.
+ */
+export function hostnameOf(host: string): string {
+  const bracket = host.lastIndexOf(']')
+  const colon = host.indexOf(':', bracket + 1)
+  const end = colon === -1 ? host.length : colon
+  if (colon !== -1 && !isPort(host.slice(colon + 1))) {
+    throw new HttpSyntaxError('a Host with an invalid port')
+  }
+  const nameEnd = host.charCodeAt(end - 1) === DOT ? end - 1 : end
+  const name = host.slice(0, nameEnd)
+  if (!(bracket === -1 ? consistsOf(host, 0, nameEnd, HOST) : isIpLiteral(name))) {
+    throw new HttpSyntaxError('a Host that is not a valid host name')
+  }
+  return name.toLowerCase()
+}
+
+function isPort(text: string): boolean {
+  return DIGITS.test(text) && Number(text) <= MAX_PORT
+}
+
+function isIpLiteral(name: string): boolean {
+  return isIPv6(IP_LITERAL.exec(name)?.[1] ?? '')
+}
+
+/** What a head may take, as with HTTP/1. */
+export interface HeadLimits {
+  readonly headBytes: number
+  readonly headFields: number
+}
+
+/** What each field adds to the size of a list (RFC 9113 6.5.2). */
+const FIELD_OVERHEAD = 32
+
+/**
+ * Throws HttpSyntaxError when a list is too large, or has what HTTP/1 cannot carry: that would be
+ * another message there (RFC 9113 8.2.1 and 10.3). `raw` alternates name and value.
+ */
+export function checkFields(raw: readonly string[], { headBytes, headFields }: HeadLimits): void {
+  let bytes = 0
+  for (let at = 0; at < raw.length; at += 2) {
+    const name = raw[at] as string
+    const value = raw[at + 1] as string
+    bytes += name.length + value.length + FIELD_OVERHEAD
+    checkField(name, value)
+  }
+  if (bytes > headBytes) throw new HttpSyntaxError(`more than ${headBytes} bytes`, 'too-large')
+  if (raw.length / 2 > headFields) {
+    throw new HttpSyntaxError(`more than ${headFields} fields`, 'too-large')
+  }
+}
+
+function checkField(name: string, value: string): void {
+  const from = name.startsWith(':') ? 1 : 0
+  if (!consistsOf(name, from, name.length, TOKEN))
+    throw new HttpSyntaxError('an invalid field name')
+  if (value !== '' && !consistsOf(value, 0, value.length, VALUE)) {
+    throw new HttpSyntaxError('an invalid character in a field value')
+  }
+}
+
+/** May stand in a token: method, field name, chunk extension (RFC 9110 5.6.2). */
+export const TOKEN = 1
+/** May stand in a field value: VCHAR, obs-text, SP, HTAB (RFC 9110 5.5). */
+export const VALUE = 2
+/** May stand in a start line: VCHAR, obs-text, SP. */
+export const LINE = 4
+/** May stand in a request target: VCHAR without `#` (RFC 9112 3.2, RFC 3986 4.3). */
+export const TARGET = 8
+/** May stand in a host name or IPv4 address; stricter than reg-name (RFC 3986 3.2.2). */
+export const HOST = 16
+
+const TOKEN_MARKS = "!#$%&'*+-.^_`|~"
+
+/** The classes of each byte, as a set of the bits above. */
+export const BYTE_CLASS: Uint8Array = Uint8Array.from({ length: 256 }, (_, byte) => {
+  const char = String.fromCharCode(byte)
+  const isVisible = byte > 0x20 && byte < 0x7f
+  const isAlphanumeric = /[0-9A-Za-z]/.test(char)
+  const isText = isVisible || byte >= 0x80 || char === ' '
+  return (
+    (isAlphanumeric || TOKEN_MARKS.includes(char) ? TOKEN : 0) |
+    (isText || char === '\t' ? VALUE : 0) |
+    (isText ? LINE : 0) |
+    (isVisible && char !== '#' ? TARGET : 0) |
+    (isAlphanumeric || '-._'.includes(char) ? HOST : 0)
+  )
+})
+
+/** True when `text` from `from` to `to` has only characters of one class, and at least one. */
+export function consistsOf(text: string, from: number, to: number, bits: number): boolean {
+  for (let at = from; at < to; at += 1) {
+    // A latin1 string: no character is above 255.
+    if (((BYTE_CLASS[text.charCodeAt(at)] as number) & bits) === 0) return false
+  }
+  return to > from
+}
+
+/** How a body ends (RFC 9112 6.3): after so many bytes, or in one of the two ways below. */
+export type BodyFraming = number
+
+/** By its last chunk and the trailers. */
+export const CHUNKED: BodyFraming = -1
+/** By the end of the connection; only a response may. */
+export const UNTIL_CLOSE: BodyFraming = -2
+
+/**
+ * `too-large` is about a limit of ours, `unmet-expectation` and `not-implemented` about what is not
+ * offered here, `malformed` about a rule of RFC 9110 or RFC 9112.
+ */
+export type SyntaxFault = 'malformed' | 'too-large' | 'unmet-expectation' | 'not-implemented'
+
+/** A message that is not passed on. The text is a clause without a full stop: `two Host fields`. */
+export class HttpSyntaxError extends Error {
+  override readonly name = 'HttpSyntaxError'
+  readonly fault: SyntaxFault
+
+  constructor(text: string, fault: SyntaxFault = 'malformed') {
+    super(text)
+    this.fault = fault
+  }
+}
