@@ -1,12 +1,17 @@
+import { PassThrough } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
-import type { RemoteHome } from '../../../src/gateway/endpoints/routes.ts'
-import { ClusterRoutes } from '../../../src/gateway/endpoints/routes.ts'
+import {
+  ClusterRoutes,
+  type Homes,
+  type RemoteHome,
+} from '../../../src/gateway/endpoints/routes.ts'
 import { CONTINUE, type Outcome, respond } from '../../../src/policy/exchange/outcome.ts'
 import type { PolicyExchange } from '../../../src/policy/exchange/policy-exchange.ts'
 import type { CompiledPolicy } from '../../../src/policy/policy.ts'
+import { eventually } from '../../helpers/eventually.ts'
 import { turns } from '../../helpers/frame-peer.ts'
-import type { MemorySite } from '../../helpers/memory-site.ts'
+import type { MemorySite, MemorySiteOptions } from '../../helpers/memory-site.ts'
 import { startHandSite } from './hand-device.ts'
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
@@ -22,6 +27,20 @@ async function lose(site: MemorySite, endpoint = site.endpoint): Promise<void> {
   endpoint.streams.cut()
   await turns()
 }
+
+/** Routes of a gateway that has heard of others, and has no link to them; `made` gets them. */
+const oneOfSeveral =
+  (homes: Partial<Homes>, made: ClusterRoutes[] = []): NonNullable<MemorySiteOptions['routes']> =>
+  (registry, clock) => {
+    const routes = new ClusterRoutes({
+      registry,
+      homes: { find: () => undefined, findInternal: () => undefined, ...homes },
+      tenures: { nodeId: 'nd_here', of: () => 'firm' },
+      clock,
+    })
+    made.push(routes)
+    return routes
+  }
 
 /** A policy that notes what it judges. */
 function noting(onHttpRequest: (exchange: PolicyExchange) => Outcome = () => CONTINUE) {
@@ -122,6 +141,24 @@ describe('a request whose name is away', () => {
     for (const { traffic } of [site.endpoint, back]) {
       expect(traffic).toMatchObject({ requests: 1, active: 0, refused: 0, bytesOut: OK.length })
     }
+  })
+
+  it('waits behind a policy that has rewritten its body, for a gateway that it is handed on to', async () => {
+    const url = 'http://c.internal'
+    const place = { type: 'remote', nodeId: 'nd_other', endsTls: false } as const
+    const home: RemoteHome = { ...place, protocol: 'http', host: 'c.internal', url, ownerId: null }
+    const { policy } = noting((exchange) => {
+      exchange.transformRequest({ isWhole: false, create: () => new PassThrough() })
+      return { kind: 'forward', url }
+    })
+    const made: ClusterRoutes[] = []
+    const routes = oneOfSeveral({ findInternal: () => home }, made)
+    const { site, visit, read } = await startHandSite({ policy, routes })
+    const client = await visit(`${request('POST', 'Content-Length: 2\r\n')}ok`)
+    await eventually(() => expect(made[0]?.waiting).toBe(1))
+    await site.advance(10_000)
+    expect(await read(client)).toContain(AWAY)
+    expect(site.captured.lines).toEqual([])
   })
 
   it('behind a policy counts as no answer of the device where it cannot wait', async () => {
@@ -283,16 +320,8 @@ describe('a request whose device is lost under it', () => {
   it('leaves its policy, and is counted no more, where its name has gone to another gateway', async () => {
     const { judged, policy } = noting()
     const homes = new Map<string, RemoteHome>()
-    const { device, site, visit, read } = await startHandSite({
-      policy,
-      routes: (registry, clock) =>
-        new ClusterRoutes({
-          registry,
-          homes: { find: (_entrance, host) => homes.get(host), findInternal: () => undefined },
-          tenures: { nodeId: 'nd_here', of: () => 'firm' },
-          clock,
-        }),
-    })
+    const routes = oneOfSeveral({ find: (_entrance, host) => homes.get(host) })
+    const { device, site, visit, read } = await startHandSite({ policy, routes })
     const client = await visit(request())
     const { protocol, host, url, ownerId } = site.endpoint
     const place = { type: 'remote', nodeId: 'nd_other', endsTls: false } as const

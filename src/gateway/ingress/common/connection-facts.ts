@@ -1,13 +1,13 @@
 import type { X509Certificate } from 'node:crypto'
 import { TLSSocket } from 'node:tls'
 import type { AddressTables } from '../../../policy/exchange/address-tables.ts'
+import type { TlsTerms } from '../../../policy/exchange/outcome.ts'
 import type {
   CertificateExtension,
   Connection,
   SessionCertificate,
   TlsSession,
 } from '../../../policy/exchange/policy-exchange.ts'
-import type { TlsTerms } from '../../../policy/exchange/outcome.ts'
 import type { ClientSocket } from './client-socket.ts'
 import 'reflect-metadata'
 import * as x509 from '@peculiar/x509'
