@@ -12,11 +12,11 @@ import { type ApiOptions, createApi, createPage, createPageApp } from './api/app
 import type { Examine } from './api/diagnosis/doctor.ts'
 import { EventFeed } from './api/events/event-feed.ts'
 import { localSocket } from './api/local-socket.ts'
-import { openOwnerToken } from './api/owner-token.ts'
+import { adoptProvisionedToken, openOwnerToken } from './api/owner-token.ts'
 import { OneTimeCodes } from './api/page/one-time-codes.ts'
 import { pageUrls } from './api/page/page-address.ts'
 import { PageServer } from './api/page/page-server.ts'
-import { adoptProvisionedToken } from './api/provisioned-token.ts'
+
 import type { OwnUpdate } from './api/update/update-view.ts'
 import { StartError } from './base/app-error.ts'
 import type { Clock } from './base/clock.ts'

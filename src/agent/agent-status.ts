@@ -7,8 +7,7 @@ import type { StandbyStatus } from './sessions/standby.ts'
 import type { Tunnel } from './tunnel.ts'
 import type { TunnelState } from './tunnel-state.ts'
 import type { DamagedRow } from './tunnel-store.ts'
-import { upstreamProblem } from './upstreams/upstream-problem.ts'
-import type { Upstream } from './upstreams/upstream-state.ts'
+import { type Upstream, upstreamProblem } from './upstreams/upstream-state.ts'
 
 /** The SDK session that serves, as people see it. */
 export interface LinkStatus extends ShownProblem {

@@ -1,41 +1,90 @@
 import type { SecureContext } from 'node:tls'
+import type { Clock } from '../base/clock.ts'
 import { withDeadline } from '../base/deadline.ts'
+import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
-import type { AgentOptions } from './agent-options.ts'
+import type { Secret } from '../base/secret.ts'
+import type { Database } from '../store/database.ts'
 import { type AgentStatus, concludeStatus } from './agent-status.ts'
 import { AuthtokenSource } from './authtoken-source.ts'
 import { Conflicts } from './conflicts.ts'
-import type { Session } from './connector.ts'
+import type { Connector, Session } from './connector.ts'
+import { Identity } from './device/device-id.ts'
 import { DeviceWatch } from './device/device-watch.ts'
-import { Identity } from './device/identity.ts'
 import { SteadyClock, withShownTimes } from './device/steady-clock.ts'
 import { Inspections } from './inspection/inspections.ts'
 import { KeptValues } from './kept-values.ts'
 import { Link } from './link.ts'
-import { OwnEndpoint } from './own-endpoint.ts'
+import { OwnEndpoint, PublicPort } from './own-endpoint.ts'
 import { DefaultPolicy } from './policies/default-policy.ts'
-import { PolicyChecker } from './policies/policy-check.ts'
-import { policyOf } from './policies/tunnel-policy.ts'
+import { PolicyChecker, policyOf } from './policies/policy-check.ts'
+import type { PolicyProcess } from './policies/policy-process.ts'
 import { LinkEchoes } from './probes/link-echoes.ts'
 import { preflightsTo } from './probes/preflight.ts'
 import { requestPublic, trustBeside } from './probes/public-request.ts'
 import { meaningOf, type Reach, reachProblem } from './probes/reach.ts'
 import type { SelfProbeOptions } from './probes/self-probe.ts'
-import { readCertificateEnd, readServiceDate } from './probes/service-date.ts'
-import { ServiceTime } from './probes/service-time.ts'
-import { timeSources } from './probes/time-sources.ts'
-import { PublicPort } from './public-port.ts'
+import {
+  readCertificateEnd,
+  readServiceDate,
+  ServiceTime,
+  timeSources,
+} from './probes/service-time.ts'
 import { surroundings } from './shown-status.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import type { Precondition, SetOutcome, SetRequest } from './tunnel-set.ts'
 import { type StoredTunnel, TunnelStore } from './tunnel-store.ts'
 import { type AcceptedTunnel, Tunnels } from './tunnels.ts'
-import { ForwardRules } from './upstreams/forward-rules.ts'
+import { ForwardRules, type ForwardRulesOptions } from './upstreams/forward-rules.ts'
 import { UpstreamCheck } from './upstreams/upstream-check.ts'
-import { UpstreamDialer } from './upstreams/upstream-dialer.ts'
-import { DEFAULT_UPSTREAM } from './upstreams/upstream-options.ts'
-import { visitorReportsIn } from './upstreams/visitor-report.ts'
+import { DEFAULT_UPSTREAM, type UpstreamDefaults } from './upstreams/upstream-options.ts'
+import { UpstreamDialer } from './upstreams/upstream-relay.ts'
+import { visitorReportsIn } from './upstreams/upstream-state.ts'
+
+/** What an agent is built from. */
+export interface AgentOptions {
+  /** Opened with TUNNEL_MIGRATIONS among its migrations. */
+  readonly database: Database
+  readonly connector: Connector
+  /** Holds `device-id`. */
+  readonly dataDir: string
+  readonly authtoken: {
+    /** Files that may hold the token, first one wins; watched. */
+    readonly files: readonly string[]
+    readonly value: Secret | undefined
+  }
+  /** `host:port` of the service, several in the order of preference; none is the hosted one. */
+  readonly serverAddrs: readonly string[]
+  /** PEM text of the CA that signs the service's certificates. */
+  readonly caCert: string | undefined
+  /** The API's public name and the unix socket (absolute path) that serves it. */
+  readonly own: { readonly domain: string; readonly socketPath: string } | undefined
+  readonly defaultPolicyPath: string
+  /** `allow` is AGENT_FORWARD_ALLOW. */
+  readonly forward: ForwardRulesOptions
+  readonly maxTunnels: number
+  /** How services are checked, and how long they may take to begin an answer. */
+  readonly upstream?: UpstreamDefaults
+  /** What becomes of policy actions that only the hosted service may know; refused elsewhere. */
+  readonly unknownActions?: 'warn' | 'refuse'
+  /** Checks policies; unset: one that the agent starts when it needs it. */
+  readonly policyProcess?: PolicyProcess
+  readonly version: string
+  readonly log: Logger
+  readonly clock: Clock
+  /** The SDK hangs for good: stop cleanly and exit with 75, a fresh process works. */
+  readonly onPoisoned: () => void
+  /** Where the public domain is really reached; unset: where its name leads. */
+  readonly ingress?: ListenAddress | undefined
+  readonly timings?: AgentTimings
+  /** Told to our gateway, which then sends no heartbeats of its own; unset: it sends them. */
+  readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number } | undefined
+  /** Keep a session ready at another address, where there are several; unset: yes. */
+  readonly hasStandby?: boolean
+  /** A number in [0, 1) for all jitter. */
+  readonly random?: () => number
+}
 
 /** The device's tunnels: what is wanted is in the database, what is true is supervised. */
 export class Agent {

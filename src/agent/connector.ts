@@ -1,7 +1,7 @@
 import type { ProxyProtocol } from '../base/net/proxy-protocol.ts'
 import type { Secret } from '../base/secret.ts'
 import type { Problem } from './problem.ts'
-import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'
+import type { TunnelProtocol } from './upstreams/forward-target.ts'
 
 /** The port to the SDK: sessions, endpoints on them, every promise bounded in time. */
 export interface Connector {

@@ -5,12 +5,20 @@ import type { LinkStatus } from './agent-status.ts'
 import { PoisonedError, type ServiceCommand, type Session } from './connector.ts'
 import { hasSession, kindOf, type LinkEvent, type LinkState, nextLinkState } from './link-state.ts'
 import { type Problem, problemOf, shownProblem } from './problem.ts'
-import { DuplicateNotice } from './sessions/duplicate-notice.ts'
-import { LinkPauses } from './sessions/link-pauses.ts'
-import type { LinkSession, SessionEvents } from './sessions/link-session.ts'
-import { RetiredSessions } from './sessions/retired-sessions.ts'
-import { AUTHTOKEN_CHANGED, eventOf, RESTART_ASKED, STOP_ASKED } from './sessions/session-change.ts'
-import { SessionOpener, type SessionOpenerOptions } from './sessions/session-opener.ts'
+import { DuplicateNotice } from './sessions/gateway-notice.ts'
+import {
+  AUTHTOKEN_CHANGED,
+  eventOf,
+  type LinkSession,
+  RESTART_ASKED,
+  RetiredSessions,
+  type SessionEvents,
+  SessionOpener,
+  type SessionOpenerOptions,
+  STOP_ASKED,
+} from './sessions/link-session.ts'
+import { LinkPauses } from './sessions/refusal-backoff.ts'
+
 import { Standby } from './sessions/standby.ts'
 import type { LinkTimings } from './timings.ts'
 

@@ -27,7 +27,7 @@ import {
 } from './sessions/gateway-notice.ts'
 import { NoDelay } from './sessions/no-delay.ts'
 import { RpcLanes, type RpcOptions } from './sessions/rpc-lanes.ts'
-import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'
+import type { TunnelProtocol } from './upstreams/forward-target.ts'
 
 type EndpointBuilder = Sdk.HttpListenerBuilder | Sdk.TcpListenerBuilder | Sdk.TlsListenerBuilder
 

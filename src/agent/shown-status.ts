@@ -8,8 +8,7 @@ import type { TunnelStatus } from './tunnel.ts'
 import type { SupervisedStatus } from './tunnel-supervisor.ts'
 import type { Upstream } from './upstreams/upstream-check.ts'
 import type { UpstreamSettings } from './upstreams/upstream-options.ts'
-import { upstreamProblem } from './upstreams/upstream-problem.ts'
-import type { UpstreamLoad } from './upstreams/visitor-report.ts'
+import { type UpstreamLoad, upstreamProblem } from './upstreams/upstream-state.ts'
 
 /** What tunnels show of the link. */
 type LinkOfTunnels = Pick<LinkStatus, 'state' | 'since'> & {

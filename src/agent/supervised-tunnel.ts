@@ -3,7 +3,7 @@ import { withDeadline } from '../base/deadline.ts'
 import type { Session } from './connector.ts'
 import { type SteadyClock, withMovedTimes } from './device/steady-clock.ts'
 import type { Inspections } from './inspection/inspections.ts'
-import { policyOf } from './policies/tunnel-policy.ts'
+import { policyOf } from './policies/policy-check.ts'
 import type { Problem } from './problem.ts'
 import { type Surroundings, shownStatus, withUpstreamTrouble } from './shown-status.ts'
 import type { AgentTimings } from './timings.ts'
@@ -16,8 +16,7 @@ import {
   type WantedEndpoint,
 } from './tunnel-supervisor.ts'
 import type { TunnelUpstreams } from './upstreams/tunnel-upstreams.ts'
-import type { Upstream } from './upstreams/upstream-state.ts'
-import type { VisitorReport } from './upstreams/visitor-report.ts'
+import type { Upstream, VisitorReport } from './upstreams/upstream-state.ts'
 
 export interface SupervisedTunnelOptions
   extends Pick<TunnelSupervisorOptions, 'session' | 'conflicts' | 'random' | 'log'> {

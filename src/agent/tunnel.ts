@@ -3,19 +3,41 @@ import { isIP } from 'node:net'
 import * as z from 'zod'
 import { isDeeper } from '../base/json.ts'
 import { parseListenAddress } from '../base/listen-address.ts'
-import { readPolicyText } from './policy-text.ts'
 import type { Reachable } from './probes/reach.ts'
 import type { Reason } from './problem.ts'
 import type { TunnelState } from './tunnel-state.ts'
-import { formatForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
-import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'
+import {
+  formatForwardTarget,
+  parseForwardTarget,
+  type TunnelProtocol,
+} from './upstreams/forward-target.ts'
+
 import {
   type UpstreamOptions,
   UpstreamOptionsSchema,
   type UpstreamSettings,
 } from './upstreams/upstream-options.ts'
-import type { Upstream } from './upstreams/upstream-state.ts'
-import type { VisitorReport } from './upstreams/visitor-report.ts'
+import type { Upstream, VisitorReport } from './upstreams/upstream-state.ts'
+
+/** References to anchors that a text may have: enough for reuse, too few for a bomb. */
+const MAX_ALIASES = 100
+
+/**
+ * What the text of a policy says, JSON or YAML: the form in which a list shows it, or in which people
+ * write it. Rejects with an Error that is a sentence.
+ */
+async function readPolicyText(text: string): Promise<unknown> {
+  try {
+    return JSON.parse(text)
+  } catch {
+    // Loaded late: most policies come as JSON, and the library is a tenth of what an agent loads.
+    const { parseDocument } = await import('yaml')
+    const document = parseDocument(text)
+    const [error] = document.errors
+    if (error) throw new Error(error.message.split('\n', 1)[0])
+    return document.toJS({ maxAliasCount: MAX_ALIASES })
+  }
+}
 
 export type JsonObject = Readonly<Record<string, unknown>>
 

@@ -4,8 +4,8 @@ import type { Clock } from '../base/clock.ts'
 import { KeyedLock } from '../base/semaphore.ts'
 import type { Session } from './connector.ts'
 import type { Inspections } from './inspection/inspections.ts'
-import type { PolicyCheck } from './policies/policy-check.ts'
-import { requirePolicy } from './policies/tunnel-policy.ts'
+import { type PolicyCheck, requirePolicy } from './policies/policy-check.ts'
+
 import { refusalAnswer } from './service-error.ts'
 import { findByLabel, SupervisedTunnel, type SupervisedTunnelOptions } from './supervised-tunnel.ts'
 import { addressIn, newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'
@@ -20,7 +20,7 @@ import {
 } from './tunnel-set.ts'
 import type { DamagedRow, StoredTunnel, TunnelStore } from './tunnel-store.ts'
 import { TunnelUpstreams, type TunnelUpstreamsOptions } from './upstreams/tunnel-upstreams.ts'
-import type { VisitorReport } from './upstreams/visitor-report.ts'
+import type { VisitorReport } from './upstreams/upstream-state.ts'
 
 export interface TunnelsOptions
   extends TunnelUpstreamsOptions,

@@ -1,15 +1,46 @@
 import { randomBytes } from 'node:crypto'
-import { join } from 'node:path'
+import { readFileSync, rmSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { AppError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
+import { syncFolder, writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 import { areEqualHashes, createToken, hashToken, Secret } from '../base/secret.ts'
-
 import type { Caller } from '../http/caller.ts'
 import type { Database } from '../store/database.ts'
 import { type ApiToken, type ApiTokenSecret, ApiTokenStore } from './api-token-store.ts'
-import { OwnerTokenFile, type OwnerTokenState } from './owner-token-file.ts'
-import { TOKEN_PREFIX } from './token-form.ts'
+import { TOKEN_FORM, TOKEN_PREFIX } from './token-form.ts'
+
+/** What is at the path of the file; `unreadable` also when nobody can tell. */
+type OwnerTokenState = Secret | 'missing' | 'unreadable'
+
+/** `data/api-token`: the plain text of the owner's token, for this user alone (0600). */
+class OwnerTokenFile {
+  readonly path: string
+
+  constructor(path: string) {
+    this.path = path
+  }
+
+  /** A file that holds no token counts as missing. */
+  read(): OwnerTokenState {
+    try {
+      const text = readFileSync(this.path, 'utf8').trim()
+      return TOKEN_FORM.test(text) ? new Secret(text) : 'missing'
+    } catch (error) {
+      return (error as NodeJS.ErrnoException).code === 'ENOENT' ? 'missing' : 'unreadable'
+    }
+  }
+
+  write(token: Secret): void {
+    writeFileDurably(this.path, `${token.reveal()}\n`)
+  }
+
+  remove(): void {
+    rmSync(this.path, { force: true })
+    syncFolder(dirname(this.path))
+  }
+}
 
 /** Id and name of the token that the file, or AGENT_API_TOKEN, holds. */
 export const OWNER = 'owner'

@@ -6,21 +6,19 @@ import express, {
 } from 'express'
 import type { Agent } from '../agent/agent.ts'
 import { PROBE_PATH } from '../agent/probes/self-probe.ts'
+import { AppError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Limiter } from '../base/limiter.ts'
 import type { Logger, LogTail } from '../base/logger.ts'
-
 import { accessLog, peerAddress, requestId } from '../http/access-log.ts'
 import { bearerAuth, type Caller, keepCaller, scopeGuard } from '../http/caller.ts'
-
-import { type ChangeTrail, changeAudit } from '../http/change-audit.ts'
-
-import { errorResponse, noRoute, toAppError } from '../http/error-response.ts'
+import { type ChangeTrail, changeAudit, changeOf } from '../http/change-audit.ts'
+import { errorResponse, methodNotAllowed, noRoute, toAppError } from '../http/error-response.ts'
 import { hostGuard, securityHeaders } from '../http/host-guard.ts'
 import { endJsonWithNewline } from '../http/json-body.ts'
-
 import { metricsRoutes } from '../http/metrics.ts'
 import type { Database } from '../store/database.ts'
+import { storageView } from '../store/storage-view.ts'
 import { agentMetrics } from './agent-metrics.ts'
 import type { ApiListener } from './api-listener.ts'
 import type { ApiTokens } from './api-tokens.ts'
@@ -35,13 +33,74 @@ import { openApiRoutes } from './openapi.ts'
 import type { OneTimeCodes } from './page/one-time-codes.ts'
 import { isQuietOnPage, localPeersOnly, pageRoutes } from './page/page.ts'
 import { pageCodeRoutes } from './page/page-codes.ts'
-import { probeRoutes } from './probe.ts'
-import { statusRoutes } from './status.ts'
-import { storageRoutes } from './storage.ts'
+import { statusView } from './status-view.ts'
 import { tokenRoutes } from './tokens.ts'
 import { tunnelRoutes } from './tunnels.ts'
-import { trialGate } from './update/trial-gate.ts'
 import type { OwnUpdate } from './update/update-view.ts'
+
+const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
+const RETRY_AFTER_S = 10
+
+/**
+ * Refuses changes while the version that runs may be undone, and the data with it: what was acknowledged
+ * would be lost. AppError `storage-unavailable`.
+ */
+function trialGate(isOnTrial: () => boolean): RequestHandler {
+  return ({ method }, _response, next) => {
+    if (SAFE_METHODS.has(method) || !isOnTrial()) {
+      next()
+      return
+    }
+    const detail =
+      'A new version of the agent is on trial. Changes are refused until the trial ends. Try again in a minute.'
+    next(new AppError('storage-unavailable', detail, { retryAfterS: RETRY_AFTER_S }))
+  }
+}
+
+const CONFIRM = { action: 'storage.confirm', targetId: undefined }
+
+/** `/storage`: how the database is, and that somebody has seen what may be missing from it. */
+function storageRoutes(database: Database): Router {
+  const router = Router()
+  router
+    .route('/storage')
+    .get((_request, response) => {
+      response.json(storageView(database.report()))
+    })
+    .all(methodNotAllowed('GET', 'HEAD'))
+  router
+    .route('/storage/confirm')
+    .post(async (_request, response) => {
+      await changeOf(response).run(() => database.confirmLosses(), undefined, CONFIRM)
+      response.json(storageView(database.report()))
+    })
+    .all(methodNotAllowed('POST'))
+  return router
+}
+
+/** `/status`: how the device is. */
+function statusRoutes(agent: Agent, database: Database, update?: OwnUpdate): Router {
+  const router = Router()
+  router
+    .route('/status')
+    .get((_request, response) => {
+      response.json(statusView(agent.status(), database.report(), update?.report()))
+    })
+    .all(methodNotAllowed('GET', 'HEAD'))
+  return router
+}
+
+/** The agent's own question to itself through its public domain; needs no token, the nonce is one. */
+function probeRoutes(agent: Agent): Router {
+  const router = Router()
+  router.get(`${PROBE_PATH}/:nonce`, (request, response) => {
+    const answer = agent.answerProbe(request.params.nonce)
+    if (answer === undefined)
+      throw new AppError('not-found', 'This path is only for the self-test of the agent.')
+    response.type('text/plain').send(answer)
+  })
+  return router
+}
 
 export interface ApiOptions {
   readonly agent: Agent

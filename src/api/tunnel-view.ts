@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { type JsonObject, PolicyObject, type Tunnel } from '../agent/tunnel.ts'
 import { TLS_MIN_VERSIONS, UpstreamOptionsSchema } from '../agent/upstreams/upstream-options.ts'
-import type { VisitorReport } from '../agent/upstreams/visitor-report.ts'
+import type { VisitorReport } from '../agent/upstreams/upstream-state.ts'
 import { IsoTime, isoTime } from './iso-time.ts'
 import { problemFields, problemView } from './problem-view.ts'
 

@@ -8,11 +8,8 @@ import { changeOf } from '../http/change-audit.ts'
 import { methodNotAllowed } from '../http/error-response.ts'
 import { jsonBody, largeJsonBody } from '../http/json-body.ts'
 import { parse, parseAsync, readConditions } from '../http/parse.ts'
-
+import { about, readTunnelSet, setEtag, setView, tunnelEtag } from './tunnel-set-view.ts'
 import { tunnelSpecView, tunnelStatusView, tunnelView } from './tunnel-view.ts'
-import { about } from './tunnels/tunnel-audit.ts'
-import { setEtag, tunnelEtag } from './tunnels/tunnel-etag.ts'
-import { readTunnelSet, setView } from './tunnels/tunnel-set-view.ts'
 
 /** What `GET /tunnels` takes. */
 export const ListQuery = z.strictObject({

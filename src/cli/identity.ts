@@ -1,7 +1,13 @@
 import { Command } from 'commander'
 import type { CommandContext } from './command-context.ts'
-import type { ResetOptions } from './identity/reset-identity.ts'
-import { WHAT_HAPPENS } from './identity/what-happens.ts'
+import type { ResetOptions } from './reset-identity.ts'
+
+/** What a reset of the identity means, for `--help` and for the command itself. */
+const WHAT_HAPPENS = `The device gets a new identity. Run this command on the copy, not on the original device.
+Tunnels and AGENT_DOMAIN stay the same. While the original device is online, they are refused here as a
+conflict. Change them on this device: PUT and DELETE /tunnels, and AGENT_DOMAIN.
+The API tokens are copies, too. Rotate them: device-agent token rotate.
+`
 
 /** `device-agent identity …`: which device this is to the service. */
 export function identityCommand(context: CommandContext): Command {
@@ -15,8 +21,8 @@ export function identityCommand(context: CommandContext): Command {
     .option('--json', 'print one JSON line on stdout')
     .addHelpText('after', `\n${WHAT_HAPPENS}`)
     .action(async (options: ResetOptions) => {
-      const { resetIdentity } = await import('./identity/reset-identity.ts')
-      resetIdentity(context, options)
+      const { resetIdentity } = await import('./reset-identity.ts')
+      resetIdentity(context, options, WHAT_HAPPENS)
     })
   return identity
 }

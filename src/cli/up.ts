@@ -1,20 +1,162 @@
-import { join } from 'node:path'
+import { once } from 'node:events'
+import type { Server } from 'node:http'
+import { type AddressInfo, createServer as createTcpServer } from 'node:net'
+import { join, relative } from 'node:path'
 import { Command } from 'commander'
 import { StartError } from '../base/app-error.ts'
 import type { Closer } from '../base/closer.ts'
-import { type ListenAddress, parseListenAddress } from '../base/listen-address.ts'
+import {
+  formatListenAddress,
+  type ListenAddress,
+  parseListenAddress,
+} from '../base/listen-address.ts'
 import { type Logger, LogTail } from '../base/logger.ts'
-
+import { createServer } from '../base/net/node-http.ts'
 import type { Secret } from '../base/secret.ts'
 import { type Config, parseConfig } from '../config.ts'
+import { apiKeyPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
-import { SampleService } from './sample-service.ts'
 import { type Served, serve } from './serve.ts'
-import { withFreePorts } from './up/free-ports.ts'
-import { describeUp, type UpReady } from './up/up-text.ts'
 import { readVersion } from './version.ts'
+
+/** What `up --json` prints, as one line. */
+export interface UpReady {
+  readonly agent_api: string
+  readonly agent_domain: string
+  /** Null when the file of the token cannot be read. */
+  readonly api_token: string | null
+  readonly ingress_http: string
+  readonly ingress_https: string
+  readonly ca_cert: string
+  readonly reserved_domain: string
+  readonly authtoken: string
+  readonly management_api: string
+  readonly api_key: string
+}
+
+const UNREADABLE = 'cannot read its file: delete the file and start again'
+
+/** What a newcomer needs: what runs where, and three lines to paste. */
+export function describeUp(ready: UpReady, samplePort: number, config: Config): string {
+  const { agent } = config
+  const tokenFile = shown(`${agent.dataDir}/api-token`)
+  const isInFile = !agent.apiToken && ready.api_token !== null
+  const token = isInFile ? `$(cat ${tokenFile})` : '$AGENT_API_TOKEN'
+  const host = `hello${ready.reserved_domain.slice(1)}`
+  const authorization = `-H "authorization: Bearer ${token}"`
+  const body = JSON.stringify({
+    protocol: 'http',
+    forwards_to: `localhost:${samplePort}`,
+    domain: host,
+  })
+  return `Agent and gateway are up.
+
+  agent API    ${ready.agent_api}  and  https://${ready.agent_domain}:${new URL(ready.ingress_https).port}
+  API token    ${isInFile ? tokenFile : agent.apiToken ? 'AGENT_API_TOKEN' : UNREADABLE}
+  public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})
+  domain       ${ready.reserved_domain}
+  console      ${ready.management_api}/console/ (API key: ${shown(apiKeyPath(config.gateway))})
+  sample       http://127.0.0.1:${samplePort}, a service to test with
+
+Paste these into another terminal, in this folder:
+
+  # create a tunnel to the sample service (or to another port)
+  curl -sS ${authorization} -H 'content-type: application/json' -d '${body}' ${ready.agent_api}/tunnels
+
+  # list all tunnels of this device
+  curl -sS ${authorization} ${ready.agent_api}/tunnels
+
+  # visit the tunnel
+  ${visitOf(host, ready.ingress_http)}
+
+Tunnels are stored: after Ctrl-C, the next start brings them back.
+`
+}
+
+const visitOf = (host: string, ingress: string) => {
+  const { port, hostname } = new URL(ingress)
+  return `curl -sS --resolve ${host}:${port}:${hostname} http://${host}:${port}/`
+}
+
+/** A path as one would type it in the current folder. */
+function shown(path: string): string {
+  const short = relative('.', path)
+  return short.startsWith('..') ? path : short
+}
+
+/**
+ * The configuration with a free port for each listener whose usual one another program has. What
+ * somebody has set stays: there the start says what is in the way.
+ */
+export async function withFreePorts(
+  config: Config,
+  environment: CommandContext['environment'],
+  log: Logger,
+): Promise<Config> {
+  const free = async (setting: string, listen: ListenAddress): Promise<ListenAddress> => {
+    if (environment[setting] !== undefined || !(await isTaken(listen))) return listen
+    const address = formatListenAddress(listen)
+    log.warn({ setting }, `${address} is already in use, using a free port instead`)
+    return { ...listen, port: 0 }
+  }
+  const { agent, gateway } = config
+  return {
+    ...config,
+    agent: { ...agent, listen: await free('AGENT_LISTEN', agent.listen) },
+    gateway: {
+      ...gateway,
+      agentListen: await free('GATEWAY_AGENT_LISTEN', gateway.agentListen),
+      httpListen: await free('GATEWAY_HTTP_LISTEN', gateway.httpListen),
+      httpsListen: await free('GATEWAY_HTTPS_LISTEN', gateway.httpsListen),
+      apiListen: await free('GATEWAY_API_LISTEN', gateway.apiListen),
+    },
+  }
+}
+
+function isTaken({ host, port }: ListenAddress): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = createTcpServer()
+    probe.once('error', ({ code }: NodeJS.ErrnoException) => resolve(code === 'EADDRINUSE'))
+    probe.listen({ host, port }, () => probe.close(() => resolve(false)))
+  })
+}
+
+/** Beside the agent's own port, so that a stored tunnel to the sample works after a restart too. */
+const PREFERRED_PORT = 7041
+
+/** A service to lead the first tunnel to: it answers what it was asked. */
+class SampleService {
+  readonly #server: Server = createServer((request, response) => {
+    const { method, url, headers } = request
+    response.setHeader('content-type', 'text/plain; charset=utf-8')
+    response.end(
+      `Hello from the device.\n\n${method} ${url}\nhost: ${headers.host}\n` +
+        `x-forwarded-for: ${headers['x-forwarded-for']}\n`,
+    )
+  })
+
+  /** Listens on loopback and answers its port. */
+  async start(): Promise<number> {
+    try {
+      await this.#listen(PREFERRED_PORT)
+    } catch {
+      await this.#listen(0)
+    }
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  async stop(): Promise<void> {
+    this.#server.closeAllConnections()
+    this.#server.close()
+  }
+
+  async #listen(port: number): Promise<void> {
+    this.#server.listen(port, '127.0.0.1')
+    await once(this.#server, 'listening')
+  }
+}
 
 const OWN_ENDPOINT_WITHIN_MS = 20_000
 

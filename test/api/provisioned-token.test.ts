@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { KeptValues } from '../../src/agent/kept-values.ts'
 import { ApiTokens } from '../../src/api/api-tokens.ts'
-import { adoptProvisionedToken } from '../../src/api/provisioned-token.ts'
+import { adoptProvisionedToken } from '../../src/api/owner-token.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { createToken, hashToken } from '../../src/base/secret.ts'
 import { startApi } from './started-api.ts'

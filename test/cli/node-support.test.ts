@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { warnOfEndedNode } from '../../src/cli/node-support.ts'
+import { warnOfEndedNode } from '../../src/cli/serve.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 
 function warningsOf(version: string, day: string) {

@@ -12,7 +12,7 @@ import {
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { warnOfEndedNode } from '../../src/cli/node-support.ts'
+import { warnOfEndedNode } from '../../src/cli/serve.ts'
 import { settingRows } from '../../src/cli/usage/settings-table.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { startEchoUpstream } from '../helpers/echo-upstream.ts'

@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
-import { Agent } from '../../src/agent/agent.ts'
-import type { AgentOptions } from '../../src/agent/agent-options.ts'
+import { Agent, type AgentOptions } from '../../src/agent/agent.ts'
+
 import { PolicyProcess } from '../../src/agent/policies/policy-process.ts'
 import type { AgentTimings } from '../../src/agent/timings.ts'
 import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'

@@ -2,20 +2,43 @@ import type { LookupAddress } from 'node:dns'
 import { lookup } from 'node:dns/promises'
 import { once } from 'node:events'
 import { createConnection, isIP, type LookupFunction, type Socket } from 'node:net'
-import { connect, type TLSSocket } from 'node:tls'
+import { connect, type DetailedPeerCertificate, type TLSSocket } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { abortable, DeadlineError, withDeadline } from '../../base/deadline.ts'
-
 import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
 import { ProblemError } from '../problem.ts'
 import type { PreflightTimings } from '../timings.ts'
 import { CLOCK_REMEDY, connectionProblem, silenceProblem } from './connection-problem.ts'
-import { CLOCK_TOLERANCE_MS } from './service-time.ts'
-import { shownChain } from './shown-chain.ts'
+import { CLOCK_TOLERANCE_MS, HOSTED_SERVICE } from './service-time.ts'
 
-/** Where the SDK connects when nobody says otherwise. */
-export const HOSTED_SERVICE = 'connect.ngrok-agent.com:443'
+const MOST_CERTIFICATES = 8
+const MOST_CHARACTERS = 64
+
+/** The certificates that a server shows, by name, its own first: `gateway.lan ← site CA`. Untrusted text. */
+export function shownChain(socket: TLSSocket): string {
+  const names: string[] = []
+  const seen = new Set<string>()
+  let certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true)
+  let issuer: string | undefined
+  // The last one of a chain is its own issuer.
+  while (certificate?.fingerprint256 && !seen.has(certificate.fingerprint256)) {
+    if (names.length === MOST_CERTIFICATES) return [...names, '…'].join(' ← ')
+    seen.add(certificate.fingerprint256)
+    names.push(nameOf(certificate.subject))
+    issuer = nameOf(certificate.issuer)
+    certificate = certificate.issuerCertificate
+  }
+  if (issuer !== undefined && issuer !== names.at(-1)) names.push(`${issuer} (not sent)`)
+  return names.join(' ← ')
+}
+
+function nameOf(name: Partial<Record<string, string | string[]>> | undefined): string {
+  const said = name?.CN ?? name?.O
+  const text = Array.isArray(said) ? said[0] : said
+  return (text ?? 'unnamed certificate').slice(0, MOST_CHARACTERS)
+}
+
 /** After a silence the next try waits twice as long, up to so many times the usual: the link may be slow. */
 const MAX_PATIENCE = 4
 /** Node gives up an address after 250 ms, which a mobile network does not always make. */

@@ -5,10 +5,34 @@ import type { Logger } from '../../base/logger.ts'
 import { PoisonedError } from '../connector.ts'
 import { type Problem, problemOf, type ShownProblem, shownProblem } from '../problem.ts'
 import type { LinkTimings } from '../timings.ts'
-import type { LinkSession, SessionEvents } from './link-session.ts'
+import type { LinkSession, SessionEvents, SessionOpener } from './link-session.ts'
 import { refusalBackoff } from './refusal-backoff.ts'
-import type { SessionOpener } from './session-opener.ts'
-import { nextStandbyState, type StandbyEvent, type StandbyState } from './standby-state.ts'
+
+/**
+ * The second session, which is authenticated and has no endpoints. `idle`: there is none, and none is
+ * tried, because the link itself is down or no try would help.
+ */
+export type StandbyState = 'idle' | 'connecting' | 'ready' | 'waiting' | 'refused' | 'stopped'
+
+/** `release`: it was taken for the link, or is not wanted now. */
+export type StandbyEvent = 'connect' | 'connected' | 'failed' | 'refused' | 'release' | 'stop'
+
+const AWAY = { release: 'idle', stop: 'stopped' } as const
+const DOWN = { ...AWAY, failed: 'waiting', refused: 'refused' } as const
+
+const NEXT: Record<StandbyState, Partial<Record<StandbyEvent, StandbyState>>> = {
+  idle: { connect: 'connecting', stop: 'stopped' },
+  connecting: { ...DOWN, connected: 'ready' },
+  ready: DOWN,
+  waiting: { ...AWAY, connect: 'connecting' },
+  refused: { ...AWAY, connect: 'connecting' },
+  stopped: {},
+}
+
+/** The state after an event; an event that means nothing in a state changes nothing. */
+export function nextStandbyState(state: StandbyState, event: StandbyEvent): StandbyState {
+  return NEXT[state][event] ?? state
+}
 
 /** The second session, which takes over when the link loses its own. */
 export interface StandbyStatus extends ShownProblem {

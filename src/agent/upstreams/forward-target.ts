@@ -1,6 +1,16 @@
 import { isIPv4, isIPv6 } from 'node:net'
 import { posix } from 'node:path'
 
+/** What visitors of a tunnel speak. */
+export type TunnelProtocol = 'http' | 'tcp' | 'tls'
+
+/** What the service behind it is sent: requests, or bytes as they come. */
+export type Carrier = 'http' | 'tcp'
+
+export function carrierOf(protocol: TunnelProtocol): Carrier {
+  return protocol === 'http' ? 'http' : 'tcp'
+}
+
 /** Where a tunnel leads on the device or its network. */
 export type ForwardTarget = HostTarget | SocketTarget
 

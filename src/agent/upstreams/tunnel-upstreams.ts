@@ -1,15 +1,40 @@
 import type { Logger } from '../../base/logger.ts'
 import { ProblemError } from '../problem.ts'
 import type { ForwardRules } from './forward-rules.ts'
-import { type ForwardTarget, parseForwardTarget } from './forward-target.ts'
-import { carrierOf, type TunnelProtocol } from './tunnel-protocol.ts'
+import {
+  carrierOf,
+  type ForwardTarget,
+  parseForwardTarget,
+  type TunnelProtocol,
+} from './forward-target.ts'
+
 import type { UpstreamCheck } from './upstream-check.ts'
-import type { UpstreamDialer } from './upstream-dialer.ts'
-import { upstreamNotice } from './upstream-notice.ts'
-import type { UpstreamDefaults, UpstreamOptions, UpstreamSettings } from './upstream-options.ts'
-import type { WayToUpstream } from './upstream-relay.ts'
-import type { Upstream } from './upstream-state.ts'
-import { eventOf, type VisitorReport } from './visitor-report.ts'
+import {
+  GRANTED_TIMEOUT_S,
+  type UpstreamDefaults,
+  type UpstreamOptions,
+  type UpstreamSettings,
+} from './upstream-options.ts'
+import type { UpstreamDialer, WayToUpstream } from './upstream-relay.ts'
+
+import { eventOf, type Upstream, type VisitorReport } from './upstream-state.ts'
+
+/**
+ * What our gateway is asked for beside an endpoint: so long for the begin of an answer, so many
+ * connections at once, and where bytes are passed on as they come the PROXY header. Undefined where it does that by itself.
+ */
+function upstreamNotice(
+  protocol: TunnelProtocol,
+  { timeout, proxy_protocol, max_connections }: UpstreamSettings,
+): string | undefined {
+  const upstream = {
+    ...(timeout !== GRANTED_TIMEOUT_S && { timeout_s: timeout }),
+    ...(protocol !== 'http' && proxy_protocol && { proxy_protocol }),
+    ...(max_connections && { max_connections }),
+  }
+  if (Object.keys(upstream).length === 0) return undefined
+  return JSON.stringify({ 'device-agent': { upstream } })
+}
 
 export interface TunnelUpstreamsOptions {
   readonly rules: ForwardRules

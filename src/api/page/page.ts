@@ -5,8 +5,7 @@ import { noRoute } from '../../http/error-response.ts'
 import { BrowserSessions } from '../../http/pages/browser-sessions.ts'
 import { ownPagesOnly, pageAssets } from '../../http/pages/page-assets.ts'
 import { isLocalPeer } from './page-address.ts'
-import { pageAuth } from './page-session.ts'
-import { type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
+import { pageAuth, type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
 
 /** Its files, and what it asks for again and again; what it changes is in the audit trail. */
 export function isQuietOnPage(path: string): boolean {

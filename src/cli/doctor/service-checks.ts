@@ -1,8 +1,12 @@
 import { readFileSync } from 'node:fs'
 import { CLOCK_REMEDY } from '../../agent/probes/connection-problem.ts'
-import { HOSTED_SERVICE, Preflight } from '../../agent/probes/preflight.ts'
-import { readServiceDate } from '../../agent/probes/service-date.ts'
-import { CLOCK_TOLERANCE_MS } from '../../agent/probes/service-time.ts'
+import { Preflight } from '../../agent/probes/preflight.ts'
+import {
+  CLOCK_TOLERANCE_MS,
+  HOSTED_SERVICE,
+  readServiceDate,
+} from '../../agent/probes/service-time.ts'
+
 import { type Problem, problemOf, type Reason } from '../../agent/problem.ts'
 import { DEFAULT_TIMINGS } from '../../agent/timings.ts'
 import { systemClock } from '../../base/clock.ts'

@@ -7,7 +7,7 @@ import { abortedAfter } from '../../base/deadline.ts'
 import { formatListenAddress, type ListenAddress } from '../../base/listen-address.ts'
 import { exchange, type ReadAnswer } from '../../base/net/node-http.ts'
 import type { ListedDevice } from '../provision/device-list.ts'
-import type { WantedTunnel } from './wanted-tunnels.ts'
+import type { WantedTunnel } from './fleet-file.ts'
 
 /** A device waits up to 15 s for its service, and a list may be long. */
 const TIMEOUT_MS = 60_000

@@ -7,7 +7,7 @@ import {
   OvertakenError,
   type TunnelSetAnswer,
 } from './device-api.ts'
-import type { WantedTunnel } from './wanted-tunnels.ts'
+import type { WantedTunnel } from './fleet-file.ts'
 
 /**
  * `unmanaged`: no set is for it. `differs`: a plan has found changes. `applied`: what differed was

@@ -10,10 +10,9 @@ import { DeviceList, type ListedDevice } from '../provision/device-list.ts'
 import { ProgressBar } from '../provision/progress-bar.ts'
 import { type DeviceApi, OfflineError } from './device-api.ts'
 import { bringInto, type DeviceOutcome, type DeviceWork } from './device-outcome.ts'
-import { type Fleet, readFleet } from './fleet-file.ts'
+import { type Fleet, readFleet, wantedTunnels } from './fleet-file.ts'
 import { type FleetRunOptions, runFleet } from './fleet-run.ts'
 import { exitCodeOf, outcomesJson, outcomeText, statusTable, summaryText } from './fleet-text.ts'
-import { wantedTunnels } from './wanted-tunnels.ts'
 
 export interface FleetOptions {
   readonly device?: readonly string[]

@@ -5,11 +5,29 @@ import { INSTALLED_SOCKET, localSocket } from '../../api/local-socket.ts'
 import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
 import { exchange, request } from '../../base/net/node-http.ts'
-
 import { parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
-import { safeParseKnown } from './safe-parse-known.ts'
 import { plainLine } from './terminal-text.ts'
+
+/**
+ * Parses JSON of a program that may be newer, and say more: what a strict schema does not know is left
+ * out. Nothing else is forgiven.
+ */
+function safeParseKnown<T>(schema: z.ZodType<T>, value: unknown): z.ZodSafeParseResult<T> {
+  const parsed = schema.safeParse(value)
+  if (parsed.success) return parsed
+  const known = structuredClone(value)
+  for (const issue of parsed.error.issues) {
+    if (issue.code !== 'unrecognized_keys') return parsed
+    const object = issue.path.reduce(memberOf, known)
+    for (const key of issue.keys) Reflect.deleteProperty(object as object, key)
+  }
+  return schema.safeParse(known)
+}
+
+function memberOf(value: unknown, key: PropertyKey): unknown {
+  return (value as Record<PropertyKey, unknown>)[key]
+}
 
 const TIMEOUT_MS = 60_000
 /** How often an agent that is starting is asked again, and how long between. */

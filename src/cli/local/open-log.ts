@@ -1,13 +1,150 @@
+import { spawn } from 'node:child_process'
+import { closeSync, createReadStream, openSync, readSync, statSync } from 'node:fs'
+import { createInterface } from 'node:readline'
+import type { Readable } from 'node:stream'
+import { LogView } from '../../api/diagnosis/log.ts'
 import { StartError } from '../../base/app-error.ts'
+import { systemClock } from '../../base/clock.ts'
 import type { CommandContext } from '../command-context.ts'
 import { LocalAgent } from './local-agent.ts'
-import {
-  type LogLines,
-  type LogRequest,
-  linesOfAgent,
-  linesOfFile,
-  linesOfJournal,
-} from './log-source.ts'
+
+const UNIT = 'device-agent'
+const FOLLOW_MS = 1_000
+/** Of a file, from its end: whoever wants all of it has it. */
+const MAX_FILE_BYTES = 16 * 1024 * 1024
+const MAX_CHUNK_BYTES = 1024 * 1024
+
+interface LogRequest {
+  /** The newest ones. */
+  readonly lines: number
+  /** Goes on with what is written from now on, until `stop`. */
+  readonly follow: boolean
+  readonly stop: AbortSignal
+}
+
+/** Lines of a log as they were written, oldest first. */
+type LogLines = AsyncIterable<string>
+
+/** What the agent keeps in memory: the newest lines since its start. */
+async function* linesOfAgent(agent: LocalAgent, request: LogRequest): LogLines {
+  const { lines, follow, stop } = request
+  let after = 0
+  for (let limit = Math.min(lines, 1_000); ; limit = 1_000) {
+    const path = `/log?after=${after}&limit=${limit}`
+    const answer = await agent.ask({ path }, LogView).catch((error) => {
+      // An agent that is started again is what one follows for.
+      if (after > 0 && error instanceof StartError) return undefined
+      throw error
+    })
+    for (const { line } of answer?.lines ?? []) yield JSON.stringify(line)
+    // Smaller than before: it was started again, and counts from 1.
+    const isAnew = answer !== undefined && answer.last < after
+    after = isAnew ? 0 : (answer?.last ?? after)
+    if (!follow || stop.aborted) return
+    if (isAnew) continue
+    await systemClock.sleep(FOLLOW_MS, stop).catch(() => {})
+    if (stop.aborted) return
+  }
+}
+
+/** What the journal has of the service. Throws a StartError where there is no journal. */
+async function* linesOfJournal({ lines, follow, stop }: LogRequest): LogLines {
+  const args = [
+    '--unit',
+    UNIT,
+    '--output',
+    'cat',
+    '--no-pager',
+    '--quiet',
+    '--lines',
+    String(lines),
+  ]
+  const child = spawn('journalctl', [...args, ...(follow ? ['--follow'] : [])], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  const end = () => child.kill()
+  stop.addEventListener('abort', end, { once: true })
+  let complaint = ''
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    complaint = (complaint + text).slice(-1_000)
+  })
+  const ended = new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', resolve)
+  })
+  ended.catch(() => {})
+  try {
+    yield* linesIn(child.stdout)
+    const code = await ended
+    if (code === 0 || stop.aborted) return
+    throw new StartError(`Cannot read the journal: ${complaint.trim() || `exit ${code}`}.`)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+    throw new StartError('This machine has no systemd journal. Set --file to a log file.', {
+      cause: error,
+    })
+  } finally {
+    stop.removeEventListener('abort', end)
+    end()
+  }
+}
+
+/** What stands in a file; one that is replaced or emptied is read from its beginning again. */
+async function* linesOfFile(path: string, request: LogRequest): LogLines {
+  const { lines, follow, stop } = request
+  let at = sizeOf(path).size
+  const newest: string[] = []
+  for await (const line of linesBetween(path, Math.max(0, at - MAX_FILE_BYTES), at)) {
+    newest.push(line)
+    if (newest.length > lines) newest.shift()
+  }
+  yield* newest
+  let { ino } = sizeOf(path)
+  while (follow && !stop.aborted) {
+    await systemClock.sleep(FOLLOW_MS, stop).catch(() => {})
+    if (stop.aborted) return
+    const now = sizeOf(path)
+    if (now.ino !== ino || now.size < at) at = 0
+    ino = now.ino
+    for (;;) {
+      const whole = wholeLines(path, at, now.size)
+      if (whole.length === 0) break
+      at += whole.length
+      yield* whole.toString().trimEnd().split('\n')
+    }
+  }
+}
+
+/** What is written as a whole; the rest of a line comes later. */
+function wholeLines(path: string, start: number, end: number): Buffer {
+  const bytes = Buffer.alloc(Math.min(end - start, MAX_CHUNK_BYTES))
+  const file = openSync(path, 'r')
+  try {
+    const read = bytes.subarray(0, readSync(file, bytes, 0, bytes.length, start))
+    // A line without an end is taken in pieces.
+    const isEndless = read.length === MAX_CHUNK_BYTES && !read.includes(10)
+    return isEndless ? read : read.subarray(0, read.lastIndexOf(10) + 1)
+  } finally {
+    closeSync(file)
+  }
+}
+
+function sizeOf(path: string): { size: number; ino: number } {
+  try {
+    return statSync(path)
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new StartError(`Cannot read the log ${path} (${code}).`, { cause: error })
+  }
+}
+
+async function* linesBetween(path: string, start: number, end: number): LogLines {
+  if (end > start) yield* linesIn(createReadStream(path, { start, end: end - 1 }))
+}
+
+async function* linesIn(stream: Readable): LogLines {
+  yield* createInterface({ input: stream, crlfDelay: Number.POSITIVE_INFINITY })
+}
 
 export interface LogPlace {
   readonly file?: string | undefined

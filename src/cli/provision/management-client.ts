@@ -3,9 +3,137 @@ import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { abortedAfter } from '../../base/deadline.ts'
 import type { Secret } from '../../base/secret.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import { plainLine } from '../local/terminal-text.ts'
-import { connectionSentence } from './connection-sentence.ts'
-import { CreateBatches, type ManagementAnswer } from './create-batches.ts'
+
+/** As many as a gateway takes in one request. */
+const MOST = 100
+/** A service that takes them one by one is not to be flooded. */
+const ALONE_AT_ONCE = 8
+
+export interface ManagementAnswer {
+  readonly status: number
+  readonly text: string
+}
+
+const Answers = z.object({
+  responses: z.array(z.object({ status: z.int(), body: z.unknown() })),
+})
+
+interface Waiting {
+  readonly path: string
+  readonly body: object
+  readonly resolve: (answer: ManagementAnswer | Promise<ManagementAnswer>) => void
+  readonly reject: (error: unknown) => void
+}
+
+/**
+ * Puts what is to be made at the same time into one request, `POST /batch`. A service that has none, as
+ * the hosted one, gets them one by one.
+ */
+export class CreateBatches {
+  readonly #post: (path: string, body: object) => Promise<ManagementAnswer>
+  #waiting: Waiting[] = []
+  #isServed = true
+  readonly #alone = new Semaphore(ALONE_AT_ONCE)
+
+  constructor(post: (path: string, body: object) => Promise<ManagementAnswer>) {
+    this.#post = post
+  }
+
+  ask(path: string, body: object): Promise<ManagementAnswer> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ path, body, resolve, reject })
+      if (this.#waiting.length === 1) setImmediate(() => this.#flush())
+    })
+  }
+
+  #flush(): void {
+    const waiting = this.#waiting
+    this.#waiting = []
+    for (let at = 0; at < waiting.length; at += MOST) {
+      const some = waiting.slice(at, at + MOST)
+      this.#send(some).catch((error: unknown) => {
+        for (const { reject } of some) reject(error)
+      })
+    }
+  }
+
+  async #send(some: readonly Waiting[]): Promise<void> {
+    if (!this.#isServed || some.length === 1) return this.#sendAlone(some)
+    const requests = some.map(({ path, body }) => ({ path, body }))
+    const { status, text } = await this.#post('batch', { requests })
+    if (status === 404 || status === 405) {
+      this.#isServed = false
+      return this.#sendAlone(some)
+    }
+    const parsed = status === 200 ? Answers.safeParse(tryJson(text)).data : undefined
+    for (const [at, { resolve }] of some.entries()) {
+      const answer = parsed?.responses[at]
+      // What was refused as a whole was so for each.
+      if (!answer) resolve({ status, text })
+      else resolve({ status: answer.status, text: JSON.stringify(answer.body) })
+    }
+  }
+
+  #sendAlone(some: readonly Waiting[]): void {
+    for (const { path, body, resolve } of some) {
+      resolve(this.#alone.run(() => this.#post(path, body)))
+    }
+  }
+}
+
+function tryJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/** OpenSSL's and Node's words for a certificate that was not accepted. */
+const CERTIFICATE =
+  /^(CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|ERR_TLS_CERT|HOSTNAME_MISMATCH|INVALID_CA)/
+const NO_TLS = /^(EPROTO|ERR_SSL_)/
+const NO_HTTP = /^(HPE_|UND_ERR_SOCKET|ECONNRESET)/
+
+/** Why `fetch` could not talk to `origin`, and what to do, in one sentence. */
+function connectionSentence(error: unknown, origin: string, timeoutMs: number): string {
+  const code = codeOf(error)
+  if (code === 'TimeoutError' || code === 'UND_ERR_CONNECT_TIMEOUT' || code === 'ETIMEDOUT') {
+    return `${origin} did not answer within ${timeoutMs / 1_000} s. Check --api-url and the network.`
+  }
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
+    return `${origin} cannot be resolved (${code}). Check --api-url and the DNS of this machine.`
+  }
+  if (code === 'ECONNREFUSED') {
+    return `${origin} refuses connections. Start the gateway, or check --api-url.`
+  }
+  if (CERTIFICATE.test(code)) {
+    return (
+      `The certificate of ${origin} is not trusted (${code}). Check --api-url and the clock, ` +
+      'or set NODE_EXTRA_CA_CERTS to its CA file.'
+    )
+  }
+  if (NO_TLS.test(code)) return `${origin} does not use TLS (${code}). Use http:// in --api-url.`
+  if (NO_HTTP.test(code)) {
+    return `${origin} closed the connection without an HTTP response (${code}). Check --api-url: http or https.`
+  }
+  const { message } = rootOf(error)
+  return `${origin} is unreachable (${code || message}). Check --api-url and the network.`
+}
+
+function codeOf(error: unknown): string {
+  if (error instanceof Error && error.name === 'TimeoutError') return error.name
+  const { code } = rootOf(error) as NodeJS.ErrnoException
+  return code ?? ''
+}
+
+/** `fetch` wraps what went wrong in a TypeError that says nothing. */
+function rootOf(error: unknown): Error {
+  if (!(error instanceof Error)) return new Error(String(error))
+  return error.cause instanceof Error ? rootOf(error.cause) : error
+}
 
 const TIMEOUT_MS = 15_000
 /** A page of a hundred credentials with every rule and text at its limit stays below it. */
@@ -208,12 +336,4 @@ async function readText(response: Response): Promise<string> {
     chunks.push(chunk)
   }
   return Buffer.concat(chunks).toString()
-}
-
-function tryJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }

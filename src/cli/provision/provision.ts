@@ -7,8 +7,13 @@ import type { CommandContext } from '../command-context.ts'
 import { localAddress } from '../local-address.ts'
 import { Account } from './account.ts'
 import { DeviceList } from './device-list.ts'
-import { checkDeviceName, readDeviceNames } from './device-names.ts'
-import { type DeviceTemplate, planDevices } from './device-plans.ts'
+import {
+  checkDeviceName,
+  type DeviceTemplate,
+  planDevices,
+  readDeviceNames,
+} from './device-plans.ts'
+
 import { type ManagementOptions, openManagement } from './management-access.ts'
 import { ProgressBar } from './progress-bar.ts'
 import { provisionAll } from './provision-all.ts'

@@ -1,9 +1,177 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import process from 'node:process'
 import { DeadlineError, withDeadline } from '../../base/deadline.ts'
 import { createDeferred } from '../../base/deferred.ts'
 import type { Logger } from '../../base/logger.ts'
-import { nextReloadState, type ReloadEvent, type ReloadState } from './reload-state.ts'
-import { Successor } from './successor.ts'
-import { ownPlace, type ProcessPlace, whyIrreplaceable } from './why-irreplaceable.ts'
+import { type HandoverFailure, type HandoverMessage, PREDECESSOR } from './predecessor.ts'
+
+/** With `process-reload.ts` less than the `TimeoutStartSec` of the unit, within which systemd wants a reload to end. */
+const PREPARED_WITHIN_MS = 20_000
+const SERVING_WITHIN_MS = 20_000
+
+interface SuccessorOptions {
+  /** Sockets that listen, for descriptor 3 and the next ones. */
+  readonly sockets: readonly number[]
+  readonly environment: Readonly<Record<string, string | undefined>>
+}
+
+/** A process that this one has started to take its place: the program as it lies on disk now. */
+class Successor {
+  /** Resolves when it ends in any other way than it was told to, with how. */
+  readonly died: Promise<string>
+  readonly #child: ChildProcess
+  readonly #ended: Promise<string>
+
+  private constructor(child: ChildProcess) {
+    this.#child = child
+    this.died = new Promise((resolve) => {
+      child.once('exit', (code, signal) => {
+        if (code !== 0) resolve(`ended with ${signal ?? code}`)
+      })
+    })
+    this.#ended = new Promise((resolve) => {
+      child.once('error', (error) => resolve(`did not start: ${error.message}`))
+      child.once('exit', (code, signal) => resolve(`ended with ${signal ?? code}`))
+    })
+  }
+
+  /** With the arguments of this process. */
+  static start({ sockets, environment }: SuccessorOptions): Successor {
+    const { pid } = process
+    const child = spawn(process.execPath, [...process.execArgv, ...process.argv.slice(1)], {
+      stdio: ['ignore', 'inherit', 'inherit', ...sockets, 'ipc'],
+      env: {
+        ...environment,
+        // It cannot be told its own pid, and goes by ours: see `main.ts`.
+        LISTEN_PID: `${pid}`,
+        LISTEN_FDS: `${sockets.length}`,
+        [PREDECESSOR]: `${pid}`,
+        WATCHDOG_PID: undefined,
+      },
+    })
+    return new Successor(child)
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? -1
+  }
+
+  /** Resolves when it could start as far as that is possible beside this process. */
+  prepared(): Promise<void> {
+    return this.#hear('prepared', PREPARED_WITHIN_MS)
+  }
+
+  /** Tells it that it may go on; resolves when it serves. */
+  takeOver(): Promise<void> {
+    const heard = this.#hear('serving', SERVING_WITHIN_MS)
+    const message: HandoverMessage = 'released'
+    // When that does not reach it, it does not answer.
+    this.#child.send(message, () => {})
+    return heard
+  }
+
+  /** It goes its own way. */
+  release(): void {
+    if (this.#child.connected) this.#child.disconnect()
+    this.#child.unref()
+  }
+
+  /** Ends it. Resolves when it is gone, and holds nothing any more. */
+  async kill(): Promise<void> {
+    this.#child.kill('SIGKILL')
+    await this.#ended
+  }
+
+  async #hear(expected: HandoverMessage, withinMs: number): Promise<void> {
+    const listening = new AbortController()
+    const { signal } = listening
+    const heard = once(this.#child, 'message', { signal }).then(([message]) => {
+      const { failed } = message as Partial<HandoverFailure>
+      if (failed !== undefined) throw new Error(`the new process cannot start: ${failed}`)
+      if (message !== expected)
+        throw new Error(`unexpected message of the new process: ${JSON.stringify(message)}`)
+    })
+    const ended = this.#ended.then((how) => {
+      throw new Error(`the new process ${how}; see the log of the service`)
+    })
+    try {
+      await withDeadline(Promise.race([heard, ended]), withinMs, 'starting the new process')
+    } finally {
+      heard.catch(() => {})
+      listening.abort()
+    }
+  }
+}
+
+/** Those that a container begins with; each ends with the one process that it was given. */
+const INITS: ReadonlySet<string> = new Set(['catatonit', 'docker-init', 'dumb-init', 'tini'])
+
+/** Whose place in the system it is. */
+interface ProcessPlace {
+  readonly pid: number
+  readonly ppid: number
+  /** Name of the first process. */
+  readonly firstName: string | undefined
+}
+
+/**
+ * Why no other process can take the place of this one, and what to do instead. Where systemd is told
+ * of the other one, or nobody waits for this one, it can.
+ */
+export function whyIrreplaceable({ pid, ppid, firstName }: ProcessPlace): string | undefined {
+  const isFirst = pid === 1 || (ppid === 1 && INITS.has(firstName ?? ''))
+  if (!isFirst) return undefined
+  return 'the container ends together with this process. Restart the container instead'
+}
+
+export function ownPlace(): ProcessPlace {
+  const { pid, ppid } = process
+  return { pid, ppid, firstName: nameOfFirst() }
+}
+
+function nameOfFirst(): string | undefined {
+  try {
+    return readFileSync('/proc/1/comm', 'utf8').trim()
+  } catch {
+    return undefined
+  }
+}
+
+/**
+ * Of a process that may be replaced.
+ *
+ * | state       | who is the service | what it waits for                                              |
+ * |-------------|--------------------|----------------------------------------------------------------|
+ * | `serving`   | this process       | a reload                                                       |
+ * | `reloading` | this process       | the new one, which may have folder and names by now            |
+ * | `stuck`     | this process       | its own letting go, which hangs: then it takes everything back |
+ * | `left`      | the new process    | what is under way here                                         |
+ * | `bereft`    | nobody             | the same: the new one died, and another is started after this  |
+ * | `stopped`   | this process       | its end                                                        |
+ *
+ * Nothing leads back from `left`: from then on the new process writes, this one listens nowhere, its
+ * link ends and our gateway holds the names. So a process that is bereft ends, and says so.
+ */
+export type ReloadState = 'serving' | 'reloading' | 'stuck' | 'left' | 'bereft' | 'stopped'
+
+/** `hung`: letting go took too long; `free`: it is over. `served`: the new one serves; `died`: it did. */
+export type ReloadEvent = 'request' | 'failed' | 'hung' | 'free' | 'served' | 'died' | 'stop'
+
+const NEXT: Record<ReloadState, Partial<Record<ReloadEvent, ReloadState>>> = {
+  serving: { request: 'reloading', stop: 'stopped' },
+  reloading: { failed: 'serving', hung: 'stuck', served: 'left', stop: 'stopped' },
+  stuck: { free: 'serving', stop: 'stopped' },
+  left: { died: 'bereft' },
+  bereft: {},
+  stopped: {},
+}
+
+/** The state after an event; an event that means nothing in a state changes nothing. */
+export function nextReloadState(state: ReloadState, event: ReloadEvent): ReloadState {
+  return NEXT[state][event] ?? state
+}
 
 /** Requests under way end or are broken off within 7 s; together with `successor.ts` less than 60 s. */
 const RELEASED_WITHIN_MS = 10_000

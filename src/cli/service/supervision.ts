@@ -1,9 +1,187 @@
-import { systemClock } from '../../base/clock.ts'
+import { execFile } from 'node:child_process'
+import { type Clock, systemClock } from '../../base/clock.ts'
 import type { Closer } from '../../base/closer.ts'
+import { AutoResetEvent } from '../../base/deferred.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Database } from '../../store/database.ts'
-import { ServiceManager } from './service-manager.ts'
-import { StatusLine } from './status-line.ts'
+
+/** What systemd passes to a `Type=notify` service; all of it is optional. */
+interface ServiceManagerOptions {
+  /** `NOTIFY_SOCKET`: a path, or an abstract name after `@`. */
+  readonly notifySocket: string | undefined
+  /** `WATCHDOG_USEC`: microseconds within which a ping must come. */
+  readonly watchdogUsec: string | undefined
+  /** `WATCHDOG_PID`: whom the watchdog watches. */
+  readonly watchdogPid: string | undefined
+  readonly log: Logger
+}
+
+type Send = (text: string) => void
+
+/**
+ * Tells the service manager how we are: sd_notify(3). Without one, every call does nothing.
+ * Node has no Unix datagrams, so a small native module sends them; where it has no build for the
+ * platform, the `systemd-notify` program does (the unit has NotifyAccess=all for that).
+ */
+export class ServiceManager {
+  readonly #options: ServiceManagerOptions
+  #send: Send = () => {}
+  #close: () => void = () => {}
+  #watchdog: NodeJS.Timeout | undefined
+  #lastStatus = ''
+  /** Another process is the service. */
+  #hasLeft = false
+
+  constructor(options: ServiceManagerOptions) {
+    this.#options = options
+  }
+
+  /** False where nobody listens, so that nobody has to think of what to say. */
+  get isThere(): boolean {
+    return Boolean(this.#options.notifySocket)
+  }
+
+  async open(): Promise<void> {
+    const { notifySocket, log } = this.#options
+    if (!notifySocket) return
+    const target = notifySocket.replace(/^@/, '\0')
+    try {
+      const { DgramSocket } = await import('node-unix-socket')
+      const socket = new DgramSocket()
+      socket.on('error', (error) => log.warn({ err: error }, 'cannot reach the service manager'))
+      this.#send = (text) => {
+        const bytes = Buffer.from(text)
+        socket.sendTo(bytes, 0, bytes.length, target, (error) => {
+          if (error) log.warn({ err: error }, 'cannot reach the service manager')
+        })
+      }
+      this.#close = () => socket.close()
+    } catch (error) {
+      log.warn({ err: error }, 'native module not available, using systemd-notify')
+      this.#send = (text) => {
+        execFile('systemd-notify', text.split('\n'), (failure) => {
+          if (failure) log.warn({ err: failure }, 'cannot reach the service manager')
+        })
+      }
+    }
+  }
+
+  /** Everything local is up; the service in the cloud has no say in this. */
+  ready(status: string): void {
+    this.#lastStatus = status
+    this.#tell(`READY=1\nSTATUS=${oneLine(status)}`)
+  }
+
+  /** The sentence that `systemctl status` shows. */
+  status(text: string): void {
+    if (text === this.#lastStatus) return
+    this.#lastStatus = text
+    this.#tell(`STATUS=${oneLine(text)}`)
+  }
+
+  /** Another process is to take over. */
+  reloading(): void {
+    const usec = process.hrtime.bigint() / 1_000n
+    this.#tell(`RELOADING=1\nMONOTONIC_USEC=${usec}`)
+  }
+
+  /** From now on that process is the service; what this one says after this is not heard. */
+  leaveTo(pid: number): void {
+    this.#tell(`MAINPID=${pid}`)
+    clearInterval(this.#watchdog)
+    this.#hasLeft = true
+  }
+
+  /** That process has died, which systemd would not see: this one is the service until it has ended. */
+  returnToEnd(status: string): void {
+    this.#hasLeft = false
+    this.#tell(`MAINPID=${process.pid}\nSTOPPING=1\nSTATUS=${oneLine(status)}`)
+    this.startWatchdog(() => {})
+  }
+
+  stopping(): void {
+    this.#tell('STOPPING=1\nSTATUS=stopping')
+  }
+
+  /**
+   * Pings at half the watchdog's time while `check` does not throw. It runs on a timer, so a
+   * blocked event loop stops it; the check must be local, or an offline device restarts for ever.
+   */
+  startWatchdog(check: () => void): void {
+    const { watchdogUsec, watchdogPid, log } = this.#options
+    const everyMs = Number(watchdogUsec) / 2_000
+    const isForUs = watchdogPid === undefined || Number(watchdogPid) === process.pid
+    if (!(everyMs >= 1) || !isForUs) return
+    this.#watchdog = setInterval(() => {
+      try {
+        check()
+        this.#tell('WATCHDOG=1')
+      } catch (error) {
+        log.error({ err: error }, 'watchdog check failed, not notifying systemd')
+      }
+    }, everyMs)
+  }
+
+  #tell(text: string): void {
+    if (!this.#hasLeft) this.#send(text)
+  }
+
+  close(): void {
+    clearInterval(this.#watchdog)
+    this.#close()
+    this.#send = () => {}
+    this.#close = () => {}
+  }
+}
+
+/** A line break would start a new assignment. */
+const oneLine = (text: string) => text.replace(/\s+/g, ' ')
+
+/** After a change: a thousand tunnels that open are one piece of news. */
+const PAUSE_MS = 500
+/** The sentence says how long something lasts, and some of what it tells nobody announces. */
+const EVERY_MS = 10_000
+
+interface StatusLineOptions {
+  /** The sentence as it is now. */
+  readonly sentence: () => string
+  /** Calls the listener when the sentence may be another; returns how to stop that. */
+  readonly onChange: (listener: () => void) => () => void
+  readonly tell: (sentence: string) => void
+  readonly clock: Clock
+}
+
+/** Keeps the sentence that a service manager shows true. */
+export class StatusLine {
+  readonly #options: StatusLineOptions
+  readonly #wakeUp = new AutoResetEvent()
+  #isStopped = false
+  #off: () => void = () => {}
+
+  constructor(options: StatusLineOptions) {
+    this.#options = options
+  }
+
+  start(): void {
+    this.#off = this.#options.onChange(() => this.#wakeUp.set())
+    void this.#run()
+  }
+
+  stop(): void {
+    this.#isStopped = true
+    this.#off()
+    this.#wakeUp.set()
+  }
+
+  async #run(): Promise<void> {
+    const { sentence, tell, clock } = this.#options
+    while (!this.#isStopped) {
+      await this.#wakeUp.wait(clock, EVERY_MS)
+      if (!this.#isStopped) await clock.sleep(PAUSE_MS)
+      if (!this.#isStopped) tell(sentence())
+    }
+  }
+}
 
 export interface SupervisionOptions {
   readonly environment: Readonly<Record<string, string | undefined>>

@@ -1,16 +1,17 @@
 import { existsSync, statSync } from 'node:fs'
 import { userInfo } from 'node:os'
 import process from 'node:process'
+import * as z from 'zod'
 import { agentDatabasePath, openAgentDatabase } from '../../api/agent-database.ts'
 import { ApiTokens } from '../../api/api-tokens.ts'
 import {
   aboutNew,
   aboutRevoked,
-  type NewTokenView,
+  NewTokenView,
   newTokenView,
   readTokenRequest,
   readTokenRotation,
-  type TokenView,
+  TokenView,
   tokenView,
 } from '../../api/token-view.ts'
 import { AppError, StartError } from '../../base/app-error.ts'
@@ -25,7 +26,20 @@ import { LocalAgent } from '../local/local-agent.ts'
 import { openProcessLog } from '../process-log.ts'
 import { refuseOnTrial } from '../update/refuse-on-trial.ts'
 import type { UpdateHome } from '../update/update-home.ts'
-import { runningTokenDesk } from './running-token-desk.ts'
+
+/** The tokens of an agent that runs, through its socket: whoever may open that needs none of them. */
+function runningTokenDesk(agent: LocalAgent) {
+  const pathOf = (name: string) => `/tokens/${encodeURIComponent(name)}`
+  return {
+    list: () => agent.ask({ path: '/tokens' }, z.array(TokenView)),
+    create: (body: object) => agent.ask({ method: 'POST', path: '/tokens', body }, NewTokenView),
+    rotate: (name: string, body: object) =>
+      agent.ask({ method: 'POST', path: `${pathOf(name)}/rotate`, body }, NewTokenView),
+    revoke: async (name: string) => {
+      await agent.ask({ method: 'DELETE', path: pathOf(name) }, z.undefined())
+    },
+  }
+}
 
 /** What can be done with tokens. Names may be ids; bodies and answers are those of the API. */
 export interface TokenDesk {

@@ -1,13 +1,16 @@
 import { execFileSync, spawn } from 'node:child_process'
-import { existsSync } from 'node:fs'
+import { constants, createWriteStream, existsSync, rmSync } from 'node:fs'
+import { open } from 'node:fs/promises'
 import { arch } from 'node:os'
 import { join, resolve } from 'node:path'
 import process from 'node:process'
+import { pipeline } from 'node:stream/promises'
 import * as z from 'zod'
 import { INSTALLED_SOCKET } from '../../api/local-socket.ts'
 import { StartError } from '../../base/app-error.ts'
-import { systemClock } from '../../base/clock.ts'
-import { packageRoot } from '../../base/file.ts'
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { makeFolder, packageRoot } from '../../base/file.ts'
+import type { Logger } from '../../base/logger.ts'
 import { parseConfig } from '../../config.ts'
 import { lockFolder, tryLockFolder } from '../../store/data-folder.ts'
 import type { CommandContext } from '../command-context.ts'
@@ -15,9 +18,9 @@ import { LocalAgent } from '../local/local-agent.ts'
 import { openProcessLog } from '../process-log.ts'
 import { readVersion } from '../version.ts'
 import { DataCopy } from './data-copy.ts'
-import { type Incoming, openIncoming } from './incoming.ts'
 import {
   chooseArchive,
+  MAX_ARCHIVE_BYTES,
   readStatement,
   readUpdateKeys,
   requireFitting,
@@ -27,7 +30,148 @@ import { type Candidate, Trial } from './trial.ts'
 import { describeUpdate, isUnderWay } from './trial-state.ts'
 import { type startOf, unpackVersion } from './unpack.ts'
 import { bootId, monotonicMs, UpdateHome } from './update-home.ts'
-import { type SeenStart, watchTrial } from './watch.ts'
+
+const BEFORE_A_TRIAL: ReadonlySet<string | undefined> = new Set(['prepared', 'copying'])
+const LOOK_EVERY_MS = 500
+/** Long enough for what starts well and dies. */
+const STEADY_MS = 10_000
+/** The drain of the version before, and the copy of its data. */
+const BEGIN_WITHIN_MS = 150_000
+/** For the start that undoes it. */
+const UNDO_WITHIN_MS = 60_000
+
+/** What the agent that runs says of itself; undefined when it says nothing. */
+export interface SeenStart {
+  readonly version: string
+  readonly startedAt: string
+  readonly isLinked: boolean
+  /** Why it is not linked, as the end of a sentence. */
+  readonly problem: string
+}
+
+interface WatchOptions {
+  readonly home: UpdateHome
+  readonly trial: Trial
+  readonly clock: Clock
+  /** Milliseconds of the machine's monotonic clock, as the trial has them. */
+  readonly now: () => number
+  readonly look: () => Promise<SeenStart | undefined>
+  /** Begins a start of the service that `settle` comes before. */
+  readonly restart: () => void
+  /** Ends the service at once, whatever it does; it is started again. */
+  readonly kill: () => void
+}
+
+/** Has the prepared version tried and judges it; resolves when there is a verdict. */
+export async function watchTrial(options: WatchOptions): Promise<void> {
+  const { home, trial, restart, kill } = options
+  try {
+    restart()
+  } catch {
+    trial.abandon('cannot restart the service')
+    return
+  }
+  const hasBegun = () => !BEFORE_A_TRIAL.has(home.state()?.state)
+  if (!(await until(options, BEGIN_WITHIN_MS, hasBegun))) {
+    trial.abandon('the service did not restart')
+    return
+  }
+  const reason = await judge(options)
+  if (reason === undefined) return
+  if (!trial.blame(reason)) return
+  // A process that hangs would not stop when it is asked to.
+  kill()
+  await until(options, UNDO_WITHIN_MS, () => !isUnderWay(home.state()))
+}
+
+/** Undefined when the state says all; else why it is to be undone. */
+async function judge({ home, trial, clock, now, look }: WatchOptions): Promise<string | undefined> {
+  let steady: { readonly startedAt: string; readonly sinceMs: number } | undefined
+  let problem = 'the new version was not ready in time'
+  for (;;) {
+    const state = home.state()
+    if (state?.state !== 'trying') return undefined
+    const seen = await look()
+    const isOther = seen !== undefined && seen.version !== state.to
+    if (isOther) problem = `version ${seen.version} was started instead`
+    else if (seen) problem = `the new version had no link in time (${seen.problem})`
+    if (!seen?.isLinked || isOther) steady = undefined
+    else if (steady?.startedAt !== seen.startedAt) {
+      steady = { startedAt: seen.startedAt, sinceMs: now() }
+    } else if (now() - steady.sinceMs >= STEADY_MS) {
+      trial.confirm()
+      return undefined
+    }
+    if (now() >= state.untilMs) return problem
+    await clock.sleep(LOOK_EVERY_MS)
+  }
+}
+
+async function until(
+  { clock, now }: WatchOptions,
+  withinMs: number,
+  isTrue: () => boolean,
+): Promise<boolean> {
+  const endMs = now() + withinMs
+  while (!isTrue()) {
+    if (now() >= endMs) return false
+    await clock.sleep(LOOK_EVERY_MS)
+  }
+  return true
+}
+
+/** Where an archive lies while it is checked: for root alone, and for one update at a time. */
+interface Incoming {
+  /** Answers the path of a copy that nobody else can change. Throws a StartError. */
+  take(archive: string): Promise<string>
+  /** Removes what was taken, and lets the next update in. */
+  close(): void
+}
+
+/** Removes what an update has left that was killed. Throws a StartError while there is another one. */
+export function openIncoming(
+  home: UpdateHome,
+  log: Logger,
+  maxBytes: number = MAX_ARCHIVE_BYTES,
+): Incoming {
+  makeFolder(home.path, 0o755)
+  const folder = home.incoming
+  const lock = tryLockFolder({ folder, owner: 'update', log })
+  if (!lock) throw new StartError('Another update is in progress. Wait until it ends.')
+  const path = join(folder, 'archive.tar.gz')
+  rmSync(path, { force: true })
+  home.removeUnfinished()
+  return {
+    take: async (archive) => {
+      try {
+        await copyStart(archive, path, maxBytes)
+      } catch (error) {
+        const { code, message } = error as NodeJS.ErrnoException
+        const reason = code === 'ENOSPC' ? 'no space left on the disk' : message
+        throw new StartError(`Cannot copy ${archive}: ${reason}. Nothing was changed.`, {
+          cause: error,
+        })
+      }
+      return path
+    },
+    close: () => {
+      rmSync(path, { force: true })
+      lock.release()
+    },
+  }
+}
+
+/** What is longer than an archive may be is not what was signed. The file may have changed since it was looked at. */
+async function copyStart(from: string, to: string, bytes: number): Promise<void> {
+  // A pipe that nobody writes to is not waited for.
+  const source = await open(from, constants.O_RDONLY | constants.O_NONBLOCK)
+  try {
+    const start = source.createReadStream({ end: bytes, autoClose: false })
+    await pipeline(start, createWriteStream(to, { mode: 0o600 }))
+  } finally {
+    await source.close()
+  }
+}
 
 const UNIT = 'device-agent.service'
 /** What calls `settle`; where it is missing nobody would undo an update. */

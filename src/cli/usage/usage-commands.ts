@@ -71,21 +71,12 @@ export function completionCommand({ stdout }: CommandContext): Command {
     )
     .addArgument(new Argument('<shell>', 'shell').choices(SHELLS))
     .action(async (shell: Shell, _options, command: Command) => {
-      const { shapeOf } = await import('./command-shape.ts')
-      const write = await writerFor(shell)
-      stdout.write(write(shapeOf(programOf(command))))
+      const [{ shapeOf }, { COMPLETIONS }] = await Promise.all([
+        import('./command-shape.ts'),
+        import('./shell-completion.ts'),
+      ])
+      stdout.write(COMPLETIONS[shell](shapeOf(programOf(command))))
     })
-}
-
-async function writerFor(shell: Shell) {
-  switch (shell) {
-    case 'bash':
-      return (await import('./bash-completion.ts')).bashCompletion
-    case 'zsh':
-      return (await import('./zsh-completion.ts')).zshCompletion
-    case 'fish':
-      return (await import('./fish-completion.ts')).fishCompletion
-  }
 }
 
 /** `device-agent man`: the manual, made from the same commands. */

@@ -8,7 +8,7 @@ import {
   requestPublic,
   trustBeside,
 } from '../../../src/agent/probes/public-request.ts'
-import { readServiceDate } from '../../../src/agent/probes/service-date.ts'
+import { readServiceDate } from '../../../src/agent/probes/service-time.ts'
 import { DeadlineError } from '../../../src/base/deadline.ts'
 import { createTlsFixture } from '../../helpers/tls-fixture.ts'
 

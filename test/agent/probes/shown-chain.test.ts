@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { connect, createServer } from 'node:tls'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { shownChain } from '../../../src/agent/probes/shown-chain.ts'
+import { shownChain } from '../../../src/agent/probes/preflight.ts'
 import { createTlsFixture, type TlsFixture } from '../../helpers/tls-fixture.ts'
 
 /** What is seen of a server that shows these certificates. */

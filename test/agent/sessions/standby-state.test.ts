@@ -3,7 +3,7 @@ import {
   nextStandbyState,
   type StandbyEvent,
   type StandbyState,
-} from '../../../src/agent/sessions/standby-state.ts'
+} from '../../../src/agent/sessions/standby.ts'
 
 const EVENTS = ['connect', 'connected', 'failed', 'refused', 'release', 'stop'] as const
 

@@ -5,7 +5,7 @@ import { createServer as createTlsServer } from 'node:https'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { askUpstream } from '../../../src/agent/upstreams/upstream-ask.ts'
+import { askUpstream } from '../../../src/agent/upstreams/upstream-check.ts'
 import type { HttpQuestion } from '../../../src/agent/upstreams/upstream-request.ts'
 import {
   nextUpstream,

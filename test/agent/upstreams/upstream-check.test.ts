@@ -1,11 +1,12 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { UpstreamAnswer } from '../../../src/agent/upstreams/upstream-ask.ts'
 import {
+  type UpstreamAnswer,
   UpstreamCheck,
   type UpstreamCheckOptions,
 } from '../../../src/agent/upstreams/upstream-check.ts'
+
 import { systemClock } from '../../../src/base/clock.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { DEFAULT_UPSTREAM } from '../../../src/agent/upstreams/upstream-options.ts'
-import { upstreamProblem } from '../../../src/agent/upstreams/upstream-problem.ts'
+import { upstreamProblem } from '../../../src/agent/upstreams/upstream-state.ts'
 
 const SECURE = 'https://nas.lan:443'
 

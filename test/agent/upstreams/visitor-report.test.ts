@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { eventOf, visitorReportsIn } from '../../../src/agent/upstreams/visitor-report.ts'
+import { eventOf, visitorReportsIn } from '../../../src/agent/upstreams/upstream-state.ts'
 
 const REPORT = {
   host: 'a.test',

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import type { Fleet } from '../../../src/cli/fleet/fleet-file.ts'
-import { wantedTunnels } from '../../../src/cli/fleet/wanted-tunnels.ts'
+import { type Fleet, wantedTunnels } from '../../../src/cli/fleet/fleet-file.ts'
 
 const tunnel = (name: string, forwards_to: string, more = {}) => ({
   protocol: 'http',

@@ -1,5 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { CreateBatches, type ManagementAnswer } from '../../../src/cli/provision/create-batches.ts'
+import {
+  CreateBatches,
+  type ManagementAnswer,
+} from '../../../src/cli/provision/management-client.ts'
 
 /** Asks for two things at the same time, of a service that answers so. */
 async function askTwo(answer: (path: string, body: object) => ManagementAnswer) {

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { StartError } from '../../../src/base/app-error.ts'
-import { checkDeviceName, readDeviceNames } from '../../../src/cli/provision/device-names.ts'
+import { checkDeviceName, readDeviceNames } from '../../../src/cli/provision/device-plans.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 function read(text: string): string[] {

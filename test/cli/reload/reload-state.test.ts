@@ -3,7 +3,7 @@ import {
   nextReloadState,
   type ReloadEvent,
   type ReloadState,
-} from '../../../src/cli/reload/reload-state.ts'
+} from '../../../src/cli/reload/process-reload.ts'
 
 function through(...events: ReloadEvent[]): ReloadState {
   return events.reduce<ReloadState>(nextReloadState, 'serving')

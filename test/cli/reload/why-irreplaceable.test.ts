@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { ownPlace, whyIrreplaceable } from '../../../src/cli/reload/why-irreplaceable.ts'
+import { ownPlace, whyIrreplaceable } from '../../../src/cli/reload/process-reload.ts'
 
 describe('a process whose place nobody can take', () => {
   it.each([

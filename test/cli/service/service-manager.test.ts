@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { ServiceManager } from '../../../src/cli/service/service-manager.ts'
+import { ServiceManager } from '../../../src/cli/service/supervision.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { listenAsServiceManager } from '../../helpers/notify-socket.ts'

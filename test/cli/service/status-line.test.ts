@@ -1,5 +1,5 @@
 import { expect, it, onTestFinished } from 'vitest'
-import { StatusLine } from '../../../src/cli/service/status-line.ts'
+import { StatusLine } from '../../../src/cli/service/supervision.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
 function setUp() {

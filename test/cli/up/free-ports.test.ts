@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { expect, it, onTestFinished } from 'vitest'
-import { withFreePorts } from '../../../src/cli/up/free-ports.ts'
+import { withFreePorts } from '../../../src/cli/up.ts'
 import { parseConfig } from '../../../src/config.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 

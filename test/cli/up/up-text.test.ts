@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { describeUp, type UpReady } from '../../../src/cli/up/up-text.ts'
+import { describeUp, type UpReady } from '../../../src/cli/up.ts'
 import { parseConfig } from '../../../src/config.ts'
 
 const READY: UpReady = {

@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { createLogger } from '../../../src/base/logger.ts'
-import { openIncoming } from '../../../src/cli/update/incoming.ts'
+import { openIncoming } from '../../../src/cli/update/install.ts'
 import { UpdateHome } from '../../../src/cli/update/update-home.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 

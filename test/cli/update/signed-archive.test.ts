@@ -14,16 +14,17 @@ import {
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { publicKeyOf, readSigningKey, signArchive } from '../../../packaging/signing.ts'
-import { openIncoming } from '../../../src/cli/update/incoming.ts'
+import { openIncoming } from '../../../src/cli/update/install.ts'
 import {
   chooseArchive,
+  compareVersions,
   readStatement,
   readUpdateKeys,
   requireFitting,
   requireStated,
 } from '../../../src/cli/update/signed-archive.ts'
 import { UpdateHome } from '../../../src/cli/update/update-home.ts'
-import { compareVersions } from '../../../src/cli/update/version-order.ts'
+
 import { captureLog } from '../../helpers/captured-log.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { type SeenStart, watchTrial } from '../../../src/cli/update/install.ts'
 import { TRIAL_MS } from '../../../src/cli/update/trial.ts'
-import { type SeenStart, watchTrial } from '../../../src/cli/update/watch.ts'
 import { updateFolder } from './update-folder.ts'
 
 const LINKED = { version: '1.1.0', startedAt: 'once', isLinked: true, problem: '' }

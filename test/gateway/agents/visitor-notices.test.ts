@@ -1,5 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { visitorReportsIn } from '../../../src/agent/upstreams/visitor-report.ts'
+import { visitorReportsIn } from '../../../src/agent/upstreams/upstream-state.ts'
 import { VisitorNotices } from '../../../src/gateway/agents/visitor-notices.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
 import type { VisitorOutcome } from '../../../src/gateway/endpoints/visitor-outcomes.ts'

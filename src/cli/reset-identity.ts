@@ -1,30 +1,33 @@
 import { chownSync, existsSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
-import { resetDeviceId } from '../../agent/device/device-id.ts'
-import { agentDatabasePath } from '../../api/agent-database.ts'
-import { StartError } from '../../base/app-error.ts'
-import { parseConfig } from '../../config.ts'
-import { tryLockFolder } from '../../store/data-folder.ts'
-import type { CommandContext } from '../command-context.ts'
-import { openProcessLog } from '../process-log.ts'
-import { refuseOnTrial } from '../update/refuse-on-trial.ts'
-import { WHAT_HAPPENS } from './what-happens.ts'
+import { resetDeviceId } from '../agent/device/device-id.ts'
+import { agentDatabasePath } from '../api/agent-database.ts'
+import { StartError } from '../base/app-error.ts'
+import { parseConfig } from '../config.ts'
+import { tryLockFolder } from '../store/data-folder.ts'
+import type { CommandContext } from './command-context.ts'
+import { openProcessLog } from './process-log.ts'
+import { refuseOnTrial } from './update/refuse-on-trial.ts'
 
 export interface ResetOptions {
   readonly yes?: boolean
   readonly json?: boolean
 }
 
-/** Throws a StartError while it is not confirmed, and where no agent has its data. */
+/**
+ * `effects` explains the reset. Throws a StartError while it is not confirmed, and where no agent has its
+ * data.
+ */
 export function resetIdentity(
   context: CommandContext,
   { yes = false, json = false }: ResetOptions,
+  effects: string,
 ): void {
   const { dataDir } = parseConfig(context.environment).agent
   requireData(dataDir)
   if (!yes) {
-    throw new StartError(`${WHAT_HAPPENS}Nothing is changed yet. Add --yes to continue.`)
+    throw new StartError(`${effects}Nothing is changed yet. Add --yes to continue.`)
   }
   refuseOnTrial(dataDir)
   const isRunning = hasAgent(context, dataDir)
@@ -39,7 +42,7 @@ export function resetIdentity(
     ? 'The running agent still uses the old identity. Restart it: systemctl restart device-agent.\n'
     : 'The agent uses the new identity after its next start.\n'
   context.stdout.write(
-    `New device id: ${after} (previous: ${before ?? 'none'}).\n${next}${WHAT_HAPPENS}`,
+    `New device id: ${after} (previous: ${before ?? 'none'}).\n${next}${effects}`,
   )
 }
 
