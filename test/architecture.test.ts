@@ -97,6 +97,29 @@ const textOf = (file: string) => readFileSync(join(SRC, file), 'utf8')
 const filesWith = (pattern: RegExp) =>
   Array.from(house.keys()).filter((f) => pattern.test(textOf(f)))
 
+/** Folders with more loose files than they may have. */
+function overfull(rooms: House): string[] {
+  return foldersOf(rooms).flatMap((folder) => {
+    const loose = looseIn(rooms, folder).length
+    return loose > (MOST_LOOSE[folder] ?? MOST_IN_A_ROOM) ? [`${folder}: ${loose}`] : []
+  })
+}
+
+const allTexts = () => Array.from(house.keys(), textOf)
+
+/** Classes of ours that extend one that extends another of ours. */
+function deepClasses(texts: readonly string[]): string[] {
+  const heads = texts.flatMap((text) => [
+    ...text.matchAll(/\bclass (\w+)(?:<[^{]*?>)?\s+extends (\w+)/g),
+  ])
+  const parents = new Map(heads.map(([, name = '', parent = '']) => [name, parent]))
+  return Array.from(parents).flatMap(([name, parent]) => {
+    const above = parents.get(parent)
+    const isDeep = above !== undefined && parents.has(above)
+    return isDeep ? [`${name} extends ${parent} extends ${above}`] : []
+  })
+}
+
 /** Imports from a room to one that it does not know; a room of its own inside of that may be known. */
 function meetings(rooms: House, strangers: Strangers): string[] {
   const within = (path: string, room: string) => path.startsWith(`${room}/`)
@@ -187,30 +210,66 @@ describe('the house', () => {
   })
 
   it('has no hall or room with too much in it', () => {
-    const tooFull = foldersOf(house).flatMap((folder) => {
-      const loose = looseIn(house, folder).length
-      return loose > (MOST_LOOSE[folder] ?? MOST_IN_A_ROOM) ? [`${folder}: ${loose}`] : []
-    })
-    expect(tooFull).toEqual([])
+    expect(overfull(house)).toEqual([])
+    const planted = new Map(house)
+    for (let n = 0; n <= MOST_IN_A_ROOM; n++) planted.set(`muxado/more-${n}.ts`, [])
+    planted.set('gateway/one.ts', []).set('gateway/two.ts', []).set('gateway/three.ts', [])
+    expect(overfull(planted)).toEqual([
+      expect.stringMatching(/^gateway: /),
+      expect.stringMatching(/^muxado: /),
+    ])
   })
 })
 
+/** Texts that only one place may have, or none; each with a line that breaks the rule. */
+const TEXT_RULES: readonly {
+  readonly rule: string
+  readonly pattern: RegExp
+  readonly allowed: readonly string[]
+  readonly broken: string
+}[] = [
+  ...Object.entries(SOLE_USERS).map(([library, allowed]) => ({
+    rule: `imports ${library} in one place`,
+    pattern: new RegExp(`(?:from|import)\\s*\\(?\\s*'${library}['/]`),
+    allowed,
+    broken: `import type { It } from '${library}'`,
+  })),
+  {
+    rule: 'takes zod as a namespace, so that only the used parts are bundled',
+    pattern: /import \{ z \} from 'zod'/,
+    allowed: [],
+    broken: `import { z } from 'zod'`,
+  },
+  {
+    rule: 'takes http from one file, so that Node does not load a second client with it',
+    pattern: /^import (?!type )[^'{]*(?:\{[^'}]*\} )?from 'node:http'$/m,
+    allowed: [],
+    broken: `import { createServer } from 'node:http'`,
+  },
+  {
+    rule: 'loads http in one file',
+    pattern: /getBuiltinModule\('node:http'\)/,
+    allowed: ['base/net/node-http.ts'],
+    broken: `process.getBuiltinModule('node:http')`,
+  },
+  {
+    rule: 'does not combine signals, which Node 20 loses timeouts of',
+    pattern: /AbortSignal\.any\(/,
+    allowed: [],
+    broken: 'AbortSignal.any([a, b])',
+  },
+]
+
 describe('the source', () => {
-  it.each(Object.entries(SOLE_USERS))('imports %s in one place', (library, users) => {
-    expect(filesWith(new RegExp(`(?:from|import)\\s*\\(?\\s*'${library}['/]`))).toEqual(users)
+  it.each(TEXT_RULES)('$rule', ({ pattern, allowed, broken }) => {
+    expect(filesWith(pattern)).toEqual(allowed)
+    expect(pattern.test(broken)).toBe(true)
   })
 
-  it('takes zod as a namespace, so that only what is used is bundled', () => {
-    expect(filesWith(/import \{ z \} from 'zod'/)).toEqual([])
-  })
-
-  it('takes http from one file, so that Node does not load a second client with it', () => {
-    expect(filesWith(/^import (?!type )[^'{]*(?:\{[^'}]*\} )?from 'node:http'$/m)).toEqual([])
-    expect(filesWith(/getBuiltinModule\('node:http'\)/)).toEqual(['base/net/node-http.ts'])
-  })
-
-  it('does not combine signals, which Node 20 loses timeouts of', () => {
-    expect(filesWith(/AbortSignal\.any\(/)).toEqual([])
+  it('has at most one level of subclassing', () => {
+    expect(deepClasses(allTexts())).toEqual([])
+    const planted = 'class B extends Error {}\nclass C extends B {}\nclass D extends C {}'
+    expect(deepClasses([...allTexts(), planted])).toEqual(['D extends C extends B'])
   })
 })
 
