@@ -16,7 +16,6 @@ import { adoptProvisionedToken, openOwnerToken } from './api/owner-token.ts'
 import { OneTimeCodes } from './api/page/one-time-codes.ts'
 import { pageUrls } from './api/page/page-address.ts'
 import { PageServer } from './api/page/page-server.ts'
-
 import type { OwnUpdate } from './api/update/update-view.ts'
 import { StartError } from './base/app-error.ts'
 import type { Clock } from './base/clock.ts'
@@ -25,12 +24,11 @@ import { createDeferred } from './base/deferred.ts'
 import { FailureLimiter } from './base/limiter.ts'
 import type { ListenAddress } from './base/listen-address.ts'
 import type { Logger, LogTail } from './base/logger.ts'
-
 import type { Secret } from './base/secret.ts'
 import type { Config } from './config.ts'
 import { HttpServer, MAX_SOCKET_PATH_BYTES } from './http/http-server.ts'
 import { AuditTrail } from './store/audit-trail.ts'
-import { isWritable, lockFolder } from './store/data-folder.ts'
+import { type FolderLock, isWritable, lockFolder } from './store/data-folder.ts'
 import type { Database } from './store/database.ts'
 
 /** Beside the drain. */
@@ -70,39 +68,105 @@ export interface Daemon {
  * the API listens and the restore is under way; it never waits for the service.
  */
 export async function startDaemon(options: DaemonOptions, closer: Closer): Promise<Daemon> {
-  const { config, version, neighbours = [], log, clock } = options
-  const { dataDir, listen, pageListen, domain, drainMs, link } = config
+  const { config, clock, log } = options
   const broken = createDeferred<string>()
+  const onBroken = broken.resolve
+  const records = await openRecords(options, onBroken, closer)
+  const { database, tokens } = records
+  const own = new OwnAddresses(config)
+  const socketPath = openSocketFolder(config.dataDir, closer)
+  const agent = createAgent({ options, database, own, socketPath, onBroken })
+  const feed = new EventFeed({ agent, database, version: options.version, clock, log })
+  const api = apiOptions(options, records, { agent, feed, own })
+  await openListeners(options, { api, own, socketPath }, closer)
+  await openDesk(options, { api, lock: records.lock }, closer)
+  const withinMs = config.drainMs + STOP_WITHIN_MS
+  await closer.own('agent', agent, (it) => it.stop(), withinMs).start()
+  closer.own('events', feed, (it) => it.stop())
+  // Restored tunnels are no events.
+  feed.start()
+  return { agent, database, address: own.api, apiToken: tokens.ownerPlain, broken: broken.promise }
+}
 
+/** The addresses of the listeners. A port is known as soon as something listens there. */
+class OwnAddresses {
+  readonly #listen: ListenAddress
+  readonly #pageListen: ListenAddress | undefined
+  /** Set when they are made. */
+  server: HttpServer | undefined
+  page: PageServer | undefined
+
+  constructor({ listen, pageListen }: Config['agent']) {
+    this.#listen = listen
+    this.#pageListen = pageListen
+  }
+
+  get api(): ListenAddress {
+    return { ...this.#listen, port: this.server?.port ?? this.#listen.port }
+  }
+
+  /** The API, and the page in the local network. */
+  get all(): ListenAddress[] {
+    return this.#pageListen ? [this.api, this.page?.address ?? this.#pageListen] : [this.api]
+  }
+}
+
+interface Records {
+  readonly lock: FolderLock
+  readonly database: Database
+  readonly trail: AuditTrail
+  readonly tokens: ApiTokens
+}
+
+/** Locks the data folder, opens the database in it, and sees that the owner has a token. */
+async function openRecords(
+  { config, log, clock }: DaemonOptions,
+  onRestartNeeded: (reason: string) => void,
+  closer: Closer,
+): Promise<Records> {
+  const { dataDir, apiToken: given, apiTokenHash: hash } = config
   const lock = closer.own('lock', lockFolder({ folder: dataDir, owner: 'agent', log }), (it) =>
     it.release(),
   )
   const database = closer.own(
     'database',
-    openAgentDatabase(dataDir, { onRestartNeeded: broken.resolve, log, clock }),
+    openAgentDatabase(dataDir, { onRestartNeeded, log, clock }),
     (it) => it.close(),
   )
   const trail = new AuditTrail({ database, log, clock })
-  const given = config.apiToken
   const tokens = new ApiTokens({ database, dataDir, given, log, clock })
   await trail.start()
   openOwnerToken({ tokens, trail, log })
-  if (config.apiTokenHash !== undefined) {
-    const kept = new KeptValues(database)
-    adoptProvisionedToken({ hash: config.apiTokenHash, tokens, kept, trail, log })
+  if (hash !== undefined) {
+    adoptProvisionedToken({ hash, tokens, kept: new KeptValues(database), trail, log })
   }
-  const socketPath = openSocketFolder(dataDir, closer)
+  return { lock, database, trail, tokens }
+}
 
-  const agent = new Agent({
+interface AgentNeeds {
+  readonly options: DaemonOptions
+  readonly database: Database
+  readonly own: OwnAddresses
+  readonly socketPath: string
+  readonly onBroken: (reason: string) => void
+}
+
+function createAgent({ options, database, own, socketPath, onBroken }: AgentNeeds): Agent {
+  const { config, version, neighbours = [], log, clock } = options
+  const { dataDir, domain, drainMs, link, authtokenFile } = config
+  const connector = new NgrokConnector({
+    version,
+    log,
+    heartbeat: link.heartbeat,
+    hasLanes: !link.isMetered,
+    isNoDelay: link.isNoDelay,
+  })
+  return new Agent({
     database,
-    connector: new NgrokConnector({
-      ...{ version, log, heartbeat: link.heartbeat },
-      hasLanes: !link.isMetered,
-      isNoDelay: link.isNoDelay,
-    }),
+    connector,
     dataDir,
     authtoken: {
-      files: config.authtokenFile === undefined ? [] : [config.authtokenFile],
+      files: authtokenFile === undefined ? [] : [authtokenFile],
       value: config.authtoken,
     },
     serverAddrs: config.serverAddrs,
@@ -112,7 +176,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     defaultPolicyPath: config.defaultPolicyPath,
     forward: {
       allow: config.forwardAllow,
-      ownAddresses: () => [here(), ...inNetwork(), ...neighbours],
+      ownAddresses: () => [...own.all, ...neighbours],
       ownSockets: () => [socketPath, localSocket(config).socketPath],
     },
     maxTunnels: config.maxTunnels,
@@ -131,11 +195,22 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     version,
     log,
     clock,
-    onPoisoned: () => broken.resolve('the SDK does not respond'),
+    onPoisoned: () => onBroken('the SDK does not respond'),
   })
+}
 
-  const feed = new EventFeed({ agent, database, version, clock, log })
-  const common: ApiOptions = {
+interface ApiNeeds {
+  readonly agent: Agent
+  readonly feed: EventFeed
+  readonly own: OwnAddresses
+}
+
+function apiOptions(
+  { examine, update, logTail, log, clock }: DaemonOptions,
+  { database, trail, tokens }: Records,
+  { agent, feed, own }: ApiNeeds,
+): ApiOptions {
+  return {
     feed,
     agent,
     database,
@@ -143,42 +218,58 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     trail,
     failures: new FailureLimiter(clock),
     codes: new OneTimeCodes(clock),
-    pageUrls: () => pageUrls(here(), pageServer?.address),
-    examine: () => options.examine(agent, database),
-    update: options.update,
-    logTail: options.logTail,
+    pageUrls: () => pageUrls(own.api, own.page?.address),
+    examine: () => examine(agent, database),
+    update,
+    logTail,
     log,
     clock,
   }
-  const page = createPage(common)
-  const local = new HttpServer({
+}
+
+interface ListenerNeeds {
+  readonly api: ApiOptions
+  readonly own: OwnAddresses
+  readonly socketPath: string
+}
+
+/** Opens the API for the agent's own tunnel, at AGENT_LISTEN, and the page in the local network. */
+async function openListeners(
+  { config, log, clock }: DaemonOptions,
+  { api, own, socketPath }: ListenerNeeds,
+  closer: Closer,
+): Promise<void> {
+  const { listen, pageListen, domain } = config
+  const page = createPage(api)
+  own.server = new HttpServer({
     name: 'agent API',
-    listener: createApi(common, localListener(listen.host), page),
+    listener: createApi(api, localListener(listen.host), page),
     target: listen,
     setting: 'AGENT_LISTEN',
     log,
   })
-  const pageServer =
-    pageListen &&
-    new PageServer({
-      listener: createPageApp(common, localListener(pageListen.host), page),
-      target: pageListen,
-      log,
-      clock,
-    })
-  // What a port is, is known once something listens there.
-  const here = () => ({ ...listen, port: local.port })
-  const inNetwork = () => (pageListen ? [pageServer?.address ?? pageListen] : [])
+  if (pageListen) {
+    const listener = createPageApp(api, localListener(pageListen.host), page)
+    own.page = new PageServer({ listener, target: pageListen, log, clock })
+  }
   if (domain !== undefined) {
-    const listener = createApi(common, tunnelListener(domain))
+    const listener = createApi(api, tunnelListener(domain))
     const server = new HttpServer({ name: 'agent API', listener, target: { socketPath }, log })
     await closer.own('public API', server, (it) => it.stop()).start()
   }
-  await closer.own('agent API', local, (it) => it.stop()).start()
-  if (pageServer) await closer.own('page', pageServer, (it) => it.stop()).start()
+  await closer.own('agent API', own.server, (it) => it.stop()).start()
+  if (own.page) await closer.own('page', own.page, (it) => it.stop()).start()
+}
+
+/** Opens the local socket of the command line, or as soon as its folder can be written. */
+async function openDesk(
+  { config, log, clock }: DaemonOptions,
+  { api, lock }: { readonly api: ApiOptions; readonly lock: FolderLock },
+  closer: Closer,
+): Promise<void> {
   const desk = localSocket(config)
-  const openDesk = async () => {
-    const listener = createApi(common, commandLineListener())
+  const open = async () => {
+    const listener = createApi(api, commandLineListener())
     const server = new HttpServer({ name: 'local socket', listener, target: desk, log })
     try {
       await server.start()
@@ -189,29 +280,17 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     return server
   }
   if (canListenAt(desk.socketPath)) {
-    closer.own('local socket', await openDesk(), (it) => it.stop())
-  } else {
-    log.warn({ path: desk.socketPath }, 'no local socket, the command line needs a token')
-    const openFirst = () => {
-      // Nothing in the folder could be locked. Another agent may have it since.
-      lock.reclaim()
-      return openDesk()
-    }
-    const later = openWhenWritable({ path: desk.socketPath, open: openFirst, log, clock })
-    closer.own('local socket', later, (it) => it.stop())
+    closer.own('local socket', await open(), (it) => it.stop())
+    return
   }
-  const withinMs = drainMs + STOP_WITHIN_MS
-  await closer.own('agent', agent, (it) => it.stop(), withinMs).start()
-  closer.own('events', feed, (it) => it.stop())
-  // What was restored was not made now.
-  feed.start()
-  return {
-    agent,
-    database,
-    address: { host: listen.host, port: local.port },
-    apiToken: tokens.ownerPlain,
-    broken: broken.promise,
+  log.warn({ path: desk.socketPath }, 'no local socket, the command line needs a token')
+  const openFirst = () => {
+    // Nothing in the folder could be locked. Another agent may have it since.
+    lock.reclaim()
+    return open()
   }
+  const later = openWhenWritable({ path: desk.socketPath, open: openFirst, log, clock })
+  closer.own('local socket', later, (it) => it.stop())
 }
 
 /**

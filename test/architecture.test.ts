@@ -44,6 +44,30 @@ const FLOORS: Floors = {
     ['access', 'streams'],
     ['records', 'origins'],
   ],
+  agent: [
+    ['policies'],
+    ['agent-status.ts'],
+    ['tunnel-store.ts'],
+    ['device', 'tunnel.ts'],
+    ['probes', 'sessions'],
+    ['connector.ts'],
+    ['upstreams'],
+    ['inspection', 'problem.ts', 'timings.ts'],
+    ['kept-values.ts', 'link-state.ts', 'tunnel-state.ts', 'watched-file.ts', 'yaml-document.ts'],
+  ],
+  api: [
+    ['events', 'page'],
+    ['api-tokens.ts', 'diagnosis', 'inspection', 'problem-view.ts'],
+    ['api-token-store.ts', 'iso-time.ts', 'token-form.ts', 'update'],
+  ],
+  cli: [
+    ['token'],
+    ['bundle', 'fleet', 'service', 'site', 'update'],
+    ['doctor', 'process-log.ts', 'provision'],
+    ['local', 'usage'],
+    ['command-context.ts'],
+    ['api-key-file.ts', 'local-address.ts', 'reload', 'version.ts'],
+  ],
   'gateway/cluster': [['nodes'], ['peers', 'replication'], ['postgres']],
   'gateway/ingress': [
     ['ingress.ts'],
@@ -54,6 +78,7 @@ const FLOORS: Floors = {
     ['syntax'],
   ],
   'gateway/management': [['console'], ['resources'], ['common'], ['filter']],
+  store: [['journal'], ['storage-state.ts'], ['sqlite.ts']],
   policy: [
     ['actions'],
     ['login', 'rewriting'],
@@ -147,31 +172,28 @@ describe('the house', () => {
 
   it('imports downwards only: not up, not sideways', () => {
     expect(wrongWays(house, FLOORS)).toEqual([])
-    expect(wrongWays(withImport(house, 'base/clock.ts', 'http/parse.ts'), FLOORS)).toEqual([
-      'base/clock.ts -> http/parse.ts',
-    ])
-    expect(wrongWays(withImport(house, 'muxado/frame-codec.ts', 'store/heal.ts'), FLOORS)).toEqual([
-      'muxado/frame-codec.ts -> store/heal.ts',
-    ])
-    const [from, to] = ['gateway/agents/binder.ts', 'gateway/ingress/syntax/host.ts']
-    expect(wrongWays(withImport(house, from, to), FLOORS)).toEqual([`${from} -> ${to}`])
-    const [common, device] = [
-      'gateway/ingress/common/client.ts',
-      'gateway/ingress/device/forward.ts',
-    ]
-    expect(wrongWays(withImport(house, common, device), FLOORS)).toEqual([`${common} -> ${device}`])
-    const resource = 'gateway/management/resources/nodes.ts'
-    for (const below of [
-      'gateway/management/common/resource.ts',
-      'gateway/management/filter/filter.ts',
-    ])
-      expect(wrongWays(withImport(house, below, resource), FLOORS)).toEqual([
-        `${below} -> ${resource}`,
-      ])
-    const page = 'gateway/management/console/console.ts'
-    expect(wrongWays(withImport(house, resource, page), FLOORS)).toEqual([`${resource} -> ${page}`])
-    const [low, high] = ['policy/expression/value.ts', 'policy/vocabulary/text.ts']
-    expect(wrongWays(withImport(house, low, high), FLOORS)).toEqual([`${low} -> ${high}`])
+  })
+
+  it.each([
+    ['base/clock.ts', 'http/parse.ts'],
+    ['muxado/frame-codec.ts', 'store/heal.ts'],
+    ['agent/upstreams/forward-rules.ts', 'agent/connector.ts'],
+    ['agent/problem.ts', 'agent/agent.ts'],
+    ['api/events/event-log.ts', 'api/app.ts'],
+    ['api/inspection/inspect.ts', 'api/events/events.ts'],
+    ['cli/usage/man-page.ts', 'cli/doctor/doctor.ts'],
+    ['cli/doctor/doctor.ts', 'cli/program.ts'],
+    ['gateway/agents/binder.ts', 'gateway/ingress/ingress.ts'],
+    ['gateway/cluster/postgres/postgres-session.ts', 'gateway/cluster/nodes/claims.ts'],
+    ['gateway/ingress/common/client.ts', 'gateway/ingress/device/forward.ts'],
+    ['gateway/management/common/resource.ts', 'gateway/management/resources/nodes.ts'],
+    ['gateway/management/filter/filter.ts', 'gateway/management/resources/nodes.ts'],
+    ['gateway/management/resources/nodes.ts', 'gateway/management/console/console.ts'],
+    ['policy/expression/value.ts', 'policy/vocabulary/text.ts'],
+    ['store/journal/row-journal.ts', 'store/file-database.ts'],
+  ])('refuses %s to import %s', (from, to) => {
+    expect([house.has(from), house.has(to)]).toEqual([true, true])
+    expect(wrongWays(withImport(house, from, to), FLOORS)).toContain(`${from} -> ${to}`)
   })
 
   it('keeps the gateway and the agent strangers', () => {

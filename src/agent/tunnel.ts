@@ -19,9 +19,6 @@ import {
 } from './upstreams/upstream-options.ts'
 import type { Upstream, VisitorReport } from './upstreams/upstream-state.ts'
 
-/** References to anchors that a text may have: enough for reuse, too few for a bomb. */
-const MAX_ALIASES = 100
-
 /**
  * What the text of a policy says, JSON or YAML: the form in which a list shows it, or in which people
  * write it. Rejects with an Error that is a sentence.
@@ -31,11 +28,8 @@ async function readPolicyText(text: string): Promise<unknown> {
     return JSON.parse(text)
   } catch {
     // Loaded late: most policies come as JSON, and the library is a tenth of what an agent loads.
-    const { parseDocument } = await import('yaml')
-    const document = parseDocument(text)
-    const [error] = document.errors
-    if (error) throw new Error(error.message.split('\n', 1)[0])
-    return document.toJS({ maxAliasCount: MAX_ALIASES })
+    const { readYamlDocument } = await import('./yaml-document.ts')
+    return readYamlDocument(text)
   }
 }
 

@@ -36,20 +36,49 @@ export interface AgentMetricsDeps {
   readonly feed: Pick<EventFeed, 'countOf' | 'subscribers'>
 }
 
-/** What `/metrics` of the agent says. */
+type Gauge = (
+  name: string,
+  help: string,
+  read: (status: AgentStatus) => number | undefined | Samples,
+  labels?: readonly string[],
+) => Metric
+
+/** The metrics of `/metrics` of the agent. */
 export function agentMetrics({ agent, database, feed }: AgentMetricsDeps): readonly Metric[] {
-  const gauge = (
-    name: string,
-    help: string,
-    read: (status: AgentStatus) => number | undefined | Samples,
-    labels: readonly string[] = [],
-  ): Metric => ({
+  const gauge: Gauge = (name, help, read, labels = []) => ({
     name: `device_agent_${name}`,
     type: 'gauge',
     help,
     labels,
     read: () => read(agent.status()),
   })
+  return [
+    ...linkMetrics(gauge),
+    ...tunnelMetrics(gauge, agent),
+    gauge(
+      'default_policy_good',
+      '0 if the file of the default policy is missing or invalid.',
+      (status) => Number(status.defaultPolicy.problem === undefined),
+    ),
+    gauge('storage_writable', '1 if the storage is writable.', () =>
+      Number(database.fault === undefined),
+    ),
+    gauge('clock_skew_seconds', 'Clock of the device minus clock of the service.', ({ clock }) =>
+      clock.skewMs === undefined ? undefined : clock.skewMs / 1_000,
+    ),
+    gauge('event_readers', 'Open connections to /events.', () => feed.subscribers),
+    {
+      name: 'device_agent_events_total',
+      type: 'counter',
+      help: 'Events since the start by type: changes of tunnels, link, storage and policy.',
+      labels: ['type'],
+      read: () => AGENT_EVENT_TYPES.map((type) => [{ type }, feed.countOf(type)] as const),
+    },
+    ...PROCESS_METRICS,
+  ]
+}
+
+function linkMetrics(gauge: Gauge): Metric[] {
   return [
     gauge(
       'build_info',
@@ -72,6 +101,11 @@ export function agentMetrics({ agent, database, feed }: AgentMetricsDeps): reado
     gauge('link_latency_seconds', 'Round-trip time of the last heartbeat.', ({ link }) =>
       link.latencyMs === undefined ? undefined : link.latencyMs / 1_000,
     ),
+  ]
+}
+
+function tunnelMetrics(gauge: Gauge, agent: AgentMetricsDeps['agent']): Metric[] {
+  return [
     gauge(
       'tunnels',
       'Tunnels by state.',
@@ -102,25 +136,5 @@ export function agentMetrics({ agent, database, feed }: AgentMetricsDeps): reado
       },
       ['state'],
     ),
-    gauge(
-      'default_policy_good',
-      '0 if the file of the default policy is missing or invalid.',
-      (status) => Number(status.defaultPolicy.problem === undefined),
-    ),
-    gauge('storage_writable', '1 if the storage is writable.', () =>
-      Number(database.fault === undefined),
-    ),
-    gauge('clock_skew_seconds', 'Clock of the device minus clock of the service.', ({ clock }) =>
-      clock.skewMs === undefined ? undefined : clock.skewMs / 1_000,
-    ),
-    gauge('event_readers', 'Open connections to /events.', () => feed.subscribers),
-    {
-      name: 'device_agent_events_total',
-      type: 'counter',
-      help: 'Events since the start by type: changes of tunnels, link, storage and policy.',
-      labels: ['type'],
-      read: () => AGENT_EVENT_TYPES.map((type) => [{ type }, feed.countOf(type)] as const),
-    },
-    ...PROCESS_METRICS,
   ]
 }

@@ -36,6 +36,13 @@ export function tunnelRoutes(agent: Agent): Router {
     agent.requireRestored()
     next()
   })
+  allTunnels(router, agent)
+  oneTunnel(router, agent)
+  return router
+}
+
+/** The whole list, and a new tunnel. */
+function allTunnels(router: Router, agent: Agent): void {
   router
     .route('/tunnels')
     .get((request, response) => {
@@ -83,6 +90,9 @@ export function tunnelRoutes(agent: Agent): Router {
       response.status(pending ? 202 : 200).json(tunnelView(tunnel, tunnel.spec.policy))
     })
     .all(methodNotAllowed('GET', 'HEAD', 'POST', 'PUT'))
+}
+
+function oneTunnel(router: Router, agent: Agent): void {
   router
     .route('/tunnels/:url_part')
     .all(refuseQuery)
@@ -121,7 +131,6 @@ export function tunnelRoutes(agent: Agent): Router {
       response.status(204).end()
     })
     .all(methodNotAllowed('GET', 'HEAD', 'PUT', 'DELETE'))
-  return router
 }
 
 /** A row of the audit trail for each tunnel that changes. */

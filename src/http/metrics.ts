@@ -70,8 +70,8 @@ export function metricsRoutes(metrics: readonly Metric[]): Router {
 
 /** Makes the answer to a scrape out of metrics. */
 export async function createRegistry(metrics: readonly Metric[]): Promise<Registry> {
-  // Loaded late: where nobody watches, nobody needs the library.
-  const library = await import('prom-client')
+  // Loaded late: without a scrape, nothing needs the library. The bundle has it as `default` alone.
+  const { default: library } = await import('prom-client')
   const registry = new library.Registry()
   for (const metric of metrics) register(metric, registry, library)
   return registry

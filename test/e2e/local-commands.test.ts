@@ -1,5 +1,6 @@
 import { mkdirSync, statSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
+import { connect } from 'node:net'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -7,7 +8,7 @@ import * as z from 'zod'
 import { TunnelSpecView } from '../../src/api/tunnel-view.ts'
 import { LocalAgent } from '../../src/cli/local/local-agent.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { Program, runProgram } from '../helpers/program.ts'
+import { MAIN, Program, runProgram } from '../helpers/program.ts'
 import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -26,6 +27,27 @@ async function startAgent(env: Record<string, string> = {}) {
 }
 
 describe('the command line on the device', () => {
+  it('says that the agent may have no open files left', async () => {
+    const folder = temporaryFolder()
+    const program = new Program({
+      command: ['sh', '-c', 'ulimit -n 64 && exec "$0" "$@"', process.execPath, MAIN],
+      args: ['run', '--json'],
+      cwd: folder,
+      env: SERVICE,
+    })
+    onTestFinished(async () => void (await program.end()))
+    const { agent_api: api } = await program.ready<{ agent_api: string }>()
+    const sockets = Array.from({ length: 64 }, () => connect(Number(new URL(api).port)))
+    for (const socket of sockets) socket.on('error', () => {})
+    onTestFinished(() => {
+      for (const socket of sockets) socket.destroy()
+    })
+    await eventually(async () => {
+      const { code, stderr } = await runProgram({ args: ['status'], cwd: folder, env: SERVICE })
+      expect([code, stderr]).toEqual([1, expect.stringContaining('no open files left')])
+    })
+  })
+
   it('adds, shows, changes, lists and removes tunnels without a token', async () => {
     const { folder, run, json } = await startAgent()
     expect((await run('tunnels', 'list')).stdout).toContain('No tunnels')

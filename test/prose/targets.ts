@@ -25,11 +25,7 @@ export const TARGETS: Readonly<Record<Group['kind'], Target>> = {
 }
 
 /** Modules whose literals are scripts for a shell. */
-export const NOT_TEXTS = [
-  'src/cli/usage/bash-completion.ts',
-  'src/cli/usage/fish-completion.ts',
-  'src/cli/usage/zsh-completion.ts',
-]
+export const NOT_TEXTS = ['src/cli/usage/shell-completion.ts']
 
 const page = (path: string, isEnforced = false): Group => {
   return { name: path, kind: 'page', paths: [path], isEnforced }

@@ -170,10 +170,13 @@ function readOnlyText(socketPath: string): string {
   )
 }
 
+const NO_ANSWER =
+  'The agent closed the connection without an answer. It may have no open files left: see device-agent logs, raise LimitNOFILE= in its unit and restart it.'
+
 const SENTENCES: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'The agent is not running (stale socket). Start it (systemctl start device-agent).',
-  ECONNRESET:
-    'The agent closed the connection without an answer. It may have no open files left: see device-agent logs, raise LimitNOFILE= in its unit and restart it.',
+  ECONNRESET: NO_ANSWER,
+  EPIPE: NO_ANSWER,
   ENOENT: 'The agent has just stopped. Start it (systemctl start device-agent).',
   EACCES:
     'Permission denied. Run this command with sudo: only root and the group of the service have access.',
