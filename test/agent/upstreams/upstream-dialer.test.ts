@@ -13,6 +13,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { RawClient } from '../../helpers/raw-http.ts'
+import { lastingAddress } from '../../helpers/some-ports.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const METADATA = '169.254.169.254'
@@ -141,7 +142,8 @@ describe('UpstreamDialer', () => {
   it.each(['127.0.0.1', ...(canIpv6 ? ['::1'] : [])])(
     'finds what listens on %s behind localhost where the SDK would not',
     async (host) => {
-      const { port } = await serve(host, echo)
+      // At a port that the system gives away, another process may listen at the other address.
+      const { port } = await serve(host, echo, lastingAddress().port)
       const { hold } = startDialer({ systemHasLocalhost: false })
       const client = RawClient.connect((await hold(port, 'localhost')).relayPort)
       client.send('hello')
