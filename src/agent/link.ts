@@ -6,6 +6,7 @@ import { PoisonedError, type ServiceCommand, type Session } from './connector.ts
 import { hasSession, kindOf, type LinkEvent, type LinkState, nextLinkState } from './link-state.ts'
 import { type Problem, problemOf, shownProblem } from './problem.ts'
 import { DuplicateNotice } from './sessions/gateway-notice.ts'
+import { LinkPauses } from './sessions/link-pauses.ts'
 import {
   AUTHTOKEN_CHANGED,
   eventOf,
@@ -17,7 +18,6 @@ import {
   type SessionOpenerOptions,
   STOP_ASKED,
 } from './sessions/link-session.ts'
-import { LinkPauses } from './sessions/refusal-backoff.ts'
 
 import { Standby } from './sessions/standby.ts'
 import type { LinkTimings } from './timings.ts'

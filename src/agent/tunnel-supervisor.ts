@@ -7,7 +7,7 @@ import type { Logger } from '../base/logger.ts'
 import type { Conflicts } from './conflicts.ts'
 import type { EndpointRequest, Listener, Session } from './connector.ts'
 import { type Problem, problemOf } from './problem.ts'
-import { refusalBackoff } from './sessions/refusal-backoff.ts'
+import { refusalBackoff } from './sessions/link-pauses.ts'
 import type { TunnelTimings } from './timings.ts'
 import {
   nextTunnelState,

@@ -5,8 +5,8 @@ import type { Logger } from '../../base/logger.ts'
 import { PoisonedError } from '../connector.ts'
 import { type Problem, problemOf, type ShownProblem, shownProblem } from '../problem.ts'
 import type { LinkTimings } from '../timings.ts'
+import { refusalBackoff } from './link-pauses.ts'
 import type { LinkSession, SessionEvents, SessionOpener } from './link-session.ts'
-import { refusalBackoff } from './refusal-backoff.ts'
 
 /**
  * The second session, which is authenticated and has no endpoints. `idle`: there is none, and none is
