@@ -13,7 +13,6 @@ import {
   TABLE_SETTINGS,
   UNAVAILABLE_VARIABLES,
 } from '../src/policy/vocabulary/variables.ts'
-
 import { openGatewayStores } from './helpers/gateway-stores.ts'
 import { serviceCode } from './helpers/service-code.ts'
 import { createTlsFixture } from './helpers/tls-fixture.ts'

@@ -18,7 +18,6 @@ import {
   type SessionOpenerOptions,
   STOP_ASKED,
 } from './sessions/link-session.ts'
-
 import { Standby } from './sessions/standby.ts'
 import type { LinkTimings } from './timings.ts'
 

@@ -2,7 +2,6 @@ import { createRequire } from 'node:module'
 import type * as Sdk from '@ngrok/ngrok'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { abortable, DeadlineError, withDeadline } from '../base/deadline.ts'
-
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import {

@@ -2,7 +2,6 @@ import { isDeepStrictEqual } from 'node:util'
 import { Backoff } from '../base/backoff.ts'
 import type { Clock } from '../base/clock.ts'
 import { AutoResetEvent, createDeferred, type Deferred } from '../base/deferred.ts'
-
 import type { Logger } from '../base/logger.ts'
 import type { Conflicts } from './conflicts.ts'
 import type { EndpointRequest, Listener, Session } from './connector.ts'

@@ -11,7 +11,6 @@ import {
   parseForwardTarget,
   type TunnelProtocol,
 } from './upstreams/forward-target.ts'
-
 import {
   type UpstreamOptions,
   UpstreamOptionsSchema,

@@ -5,7 +5,6 @@ import { KeyedLock } from '../base/semaphore.ts'
 import type { Session } from './connector.ts'
 import type { Inspections } from './inspection/inspections.ts'
 import { type PolicyCheck, requirePolicy } from './policies/policy-check.ts'
-
 import { refusalAnswer } from './service-error.ts'
 import { findByLabel, SupervisedTunnel, type SupervisedTunnelOptions } from './supervised-tunnel.ts'
 import { addressIn, newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'

@@ -36,7 +36,7 @@ import { pageCodeRoutes } from './page/page-codes.ts'
 import { statusView } from './status-view.ts'
 import { tokenRoutes } from './tokens.ts'
 import { tunnelRoutes } from './tunnels.ts'
-import type { OwnUpdate } from './update/update-view.ts'
+import type { OwnUpdate } from './update-view.ts'
 
 const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
 const RETRY_AFTER_S = 10

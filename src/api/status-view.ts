@@ -11,7 +11,7 @@ import { StorageView, storageProblems, storageView } from '../store/storage-view
 import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'
 import { ProblemView, problemFields, problemView } from './problem-view.ts'
 import { ReachableView } from './tunnel-view.ts'
-import { UpdateView } from './update/update-view.ts'
+import { UpdateView } from './update-view.ts'
 
 const Count = z.number().min(0)
 

@@ -2,7 +2,6 @@ import { join } from 'node:path'
 import { Command } from 'commander'
 import { InheritedSockets, isIPv6Address, parseListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
-
 import { type Config, parseConfig } from '../config.ts'
 import { apiKeyPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'

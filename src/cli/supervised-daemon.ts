@@ -1,12 +1,11 @@
 import { statusView, verdictOf } from '../api/status-view.ts'
 import { tunnelStatusView } from '../api/tunnel-view.ts'
-import type { OwnUpdate } from '../api/update/update-view.ts'
+import type { OwnUpdate } from '../api/update-view.ts'
 import { StartError } from '../base/app-error.ts'
 import { systemClock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger, LogTail } from '../base/logger.ts'
-
 import type { Config } from '../config.ts'
 import { type Daemon, type DaemonOptions, startDaemon } from '../daemon.ts'
 import type { Finding } from './doctor/finding.ts'

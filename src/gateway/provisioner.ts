@@ -1,7 +1,6 @@
 import { AppError } from '../base/app-error.ts'
 import type { Actor } from '../base/audit.ts'
 import { matchesHash, type Secret } from '../base/secret.ts'
-
 import type { AuditTrail } from '../store/audit-trail.ts'
 import type { Authority } from './access/authority.ts'
 import type { CredentialIssuer } from './access/credential-issuer.ts'

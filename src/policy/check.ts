@@ -5,7 +5,6 @@ import { ALLOW_AMBIGUOUS_PATHS } from './document/document.ts'
 import { KnownDocuments } from './document/known-documents.ts'
 import { atOnce, readPolicyText, SourcePositions } from './document/policy-text.ts'
 import { child, type PolicyProblem, ProblemList, type SourcePosition } from './document/problem.ts'
-
 import { Lane } from './limit/lane.ts'
 import { LimiterTables } from './limit/limiter-tables.ts'
 import { BodyRewriter } from './rewriting/body-rewriter.ts'

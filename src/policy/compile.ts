@@ -13,7 +13,6 @@ import {
 import type { KnownDocuments } from './document/known-documents.ts'
 import { type Parts, readPolicyText } from './document/policy-text.ts'
 import { child, isWithin, ProblemList } from './document/problem.ts'
-
 import { type ReadConfig, readConfig } from './document/read-config.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import { Account, MAX_STEPS } from './expression/account.ts'
@@ -26,13 +25,11 @@ import type { ExpressionLanguage } from './expression/expression.ts'
 import type { Scope } from './expression/expression-check.ts'
 import { ExpressionProblem } from './expression/expression-problem.ts'
 import { aType, canBe } from './expression/expression-type.ts'
-
 import { type Lane, LaneMember } from './limit/lane.ts'
 import type { LimiterTables } from './limit/limiter-tables.ts'
 import type { PolicyReach } from './outbound/outbound-allow.ts'
 import { PHASES, type Phase } from './phase.ts'
 import { PolicyScope, policyLanguage } from './policy-language.ts'
-
 import type { BodyRewriter } from './rewriting/body-rewriter.ts'
 import { type CompiledAction, type CompiledRule, leastStepsOf, PhaseRules } from './run-phase.ts'
 import { readsPath } from './vocabulary/requests.ts'

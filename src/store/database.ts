@@ -20,7 +20,6 @@ import { LossRecord } from './loss-record.ts'
 import { MemoryDatabase } from './memory-database.ts'
 import { JOURNAL_MIGRATION, type Migration, migrate, trailsOf } from './migrations.ts'
 import { type Connection, openMemory, type Statement } from './sqlite.ts'
-
 import { faultOf, isHeld, type StorageFault, StorageState } from './storage-state.ts'
 
 export type { StorageReport, WriteOptions } from './file-database.ts'

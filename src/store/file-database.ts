@@ -28,7 +28,6 @@ import { readState, readSum } from './journal/trail.ts'
 import { describeLosses, type Loss, LossRecord } from './loss-record.ts'
 import type { Healing } from './recovery.ts'
 import { type Connection, joinChange, type Statement } from './sqlite.ts'
-
 import {
   describeFault,
   faultOf,

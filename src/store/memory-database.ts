@@ -4,7 +4,6 @@ import type { RowChange } from './journal/rows.ts'
 import { describeLosses, type Loss, type LossRecord } from './loss-record.ts'
 import { type Healing, isLossy } from './recovery.ts'
 import { type Connection, joinChange, type Statement } from './sqlite.ts'
-
 import { describeFault, refusalOf, type StorageFault } from './storage-state.ts'
 
 /** Says of which database on disk this is the copy, and why only a copy is open. */

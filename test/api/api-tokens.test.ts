@@ -6,7 +6,6 @@ import { ApiTokens } from '../../src/api/api-tokens.ts'
 import { openOwnerToken } from '../../src/api/owner-token.ts'
 import { StartError } from '../../src/base/app-error.ts'
 import { hashToken, Secret } from '../../src/base/secret.ts'
-
 import { AuditTrail } from '../../src/store/audit-trail.ts'
 import { openDatabase } from '../../src/store/database.ts'
 import { captureLog } from '../helpers/captured-log.ts'

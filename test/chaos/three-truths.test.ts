@@ -5,7 +5,6 @@ import { createServer as createHttpsServer } from 'node:https'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Agent, AgentOptions } from '../../src/agent/agent.ts'
-
 import { NgrokConnector } from '../../src/agent/ngrok-connector.ts'
 import { PROBE_PATH } from '../../src/agent/probes/self-probe.ts'
 import { agentInFolder, FAST_TIMINGS, linkUp, specOf } from '../helpers/agent-in-folder.ts'

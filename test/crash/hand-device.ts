@@ -5,7 +5,6 @@ import { systemClock } from '../../src/base/clock.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../src/muxado/heartbeat.ts'
 import { call } from '../../src/muxado/rpc.ts'
 import { acceptTyped, Session } from '../../src/muxado/session.ts'
-
 import type { GatewayReady } from '../helpers/site.ts'
 
 const ANSWER_MS = 10_000

@@ -1,7 +1,6 @@
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { Agent, type AgentOptions } from '../../src/agent/agent.ts'
-
 import { PolicyProcess } from '../../src/agent/policies/policy-process.ts'
 import type { AgentTimings } from '../../src/agent/timings.ts'
 import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'

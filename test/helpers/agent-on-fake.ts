@@ -5,7 +5,6 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import type { Agent, AgentOptions } from '../../src/agent/agent.ts'
-
 import { PROBE_PATH } from '../../src/agent/probes/self-probe.ts'
 import { Secret } from '../../src/base/secret.ts'
 import { agentInFolder } from './agent-in-folder.ts'

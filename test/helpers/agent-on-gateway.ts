@@ -4,7 +4,6 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { expect, onTestFinished } from 'vitest'
 import type { Agent, AgentOptions } from '../../src/agent/agent.ts'
-
 import { NgrokConnector } from '../../src/agent/ngrok-connector.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { formatListenAddress } from '../../src/base/listen-address.ts'

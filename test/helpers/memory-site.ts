@@ -21,7 +21,6 @@ import { StreamSlots } from '../../src/gateway/streams/stream-slots.ts'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
 import { acceptTyped, Session } from '../../src/muxado/session.ts'
 import type { Stream } from '../../src/muxado/stream.ts'
-
 import type { CompiledPolicy } from '../../src/policy/policy.ts'
 import { captureLog } from './captured-log.ts'
 import { pipePair } from './connected-pair.ts'

@@ -13,7 +13,6 @@ import { toJson } from '../../src/policy/expression/value.ts'
 import type { Phase } from '../../src/policy/phase.ts'
 import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../src/policy/policy.ts'
 import { PolicyScope, policyLanguage } from '../../src/policy/policy-language.ts'
-
 import { captureLog } from './captured-log.ts'
 import { ManualClock } from './manual-clock.ts'
 

@@ -8,7 +8,6 @@ import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../src/muxado/heartbeat
 import { call } from '../../src/muxado/rpc.ts'
 import { acceptTyped, Session } from '../../src/muxado/session.ts'
 import type { Stream } from '../../src/muxado/stream.ts'
-
 import type { RunningGateway } from './running-gateway.ts'
 
 /** Any JSON that a gateway answers with. */

@@ -2,7 +2,6 @@ import { connect, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { acceptTyped, Session } from '../../src/muxado/session.ts'
 import type { Stream } from '../../src/muxado/stream.ts'
-
 import { asDuplex } from './stream-duplex.ts'
 
 const LENGTH_BYTES = 8

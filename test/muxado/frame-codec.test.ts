@@ -11,7 +11,6 @@ import {
   putWindowIncrement,
   SYN,
 } from '../../src/muxado/frame-codec.ts'
-
 import { type Frame, frameSink, fromHex } from '../helpers/frame-peer.ts'
 
 function encode(frame: Frame): Buffer {

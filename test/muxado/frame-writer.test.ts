@@ -2,7 +2,6 @@ import { Writable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { FrameDecoder } from '../../src/muxado/frame-codec.ts'
 import { FrameWriter, SlabPool } from '../../src/muxado/frame-writer.ts'
-
 import { type Frame, frameSink, turns } from '../helpers/frame-peer.ts'
 
 const FULL_FRAME = Buffer.alloc(16_376, 'f')

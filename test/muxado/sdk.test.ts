@@ -10,7 +10,6 @@ import { echoHeartbeat, HEARTBEAT_STREAM_TYPE, Heartbeat } from '../../src/muxad
 import { answer, call, readMessage } from '../../src/muxado/rpc.ts'
 import { acceptTyped, openTyped, Session } from '../../src/muxado/session.ts'
 import type { Stream, StreamHandler } from '../../src/muxado/stream.ts'
-
 import { eventually } from '../helpers/eventually.ts'
 import { RecordingHandler } from '../helpers/recording-handler.ts'
 import { createTlsFixture } from '../helpers/tls-fixture.ts'

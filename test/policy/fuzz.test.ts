@@ -9,7 +9,6 @@ import {
   EvaluationError,
   ExpressionProblem,
 } from '../../src/policy/expression/expression-problem.ts'
-
 import { compilePolicy } from '../../src/policy/policy.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'

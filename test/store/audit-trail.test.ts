@@ -3,7 +3,6 @@ import { promisify } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import type { AuditedChange } from '../../src/base/audit.ts'
 import { AuditTrail, auditMigrations } from '../../src/store/audit-trail.ts'
-
 import type { WriteOptions } from '../../src/store/database.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'

@@ -1,7 +1,6 @@
 import { AppError, StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { isDeeper, jsonErrorPosition } from '../../base/json.ts'
-
 import type { Logger } from '../../base/logger.ts'
 import type { DefaultPolicyStatus } from '../agent-status.ts'
 import type { KeptValues } from '../kept-values.ts'

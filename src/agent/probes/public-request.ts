@@ -2,7 +2,6 @@ import { request as requestHttps } from 'node:https'
 import type { LookupFunction } from 'node:net'
 import { createSecureContext, rootCertificates, type SecureContext, TLSSocket } from 'node:tls'
 import { abortable, withDeadline } from '../../base/deadline.ts'
-
 import type { ListenAddress } from '../../base/listen-address.ts'
 import { exchange, request as requestHttp } from '../../base/net/node-http.ts'
 

@@ -7,7 +7,6 @@ import { AppError, StartError } from '../../base/app-error.ts'
 import { withDeadline } from '../../base/deadline.ts'
 import { type ListenAddress, LOCALHOST_ADDRESSES } from '../../base/listen-address.ts'
 import { neverDialled, reachedAddress } from '../../base/net/network.ts'
-
 import {
   type ForwardTarget,
   formatForwardTarget,

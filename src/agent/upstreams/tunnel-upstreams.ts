@@ -7,7 +7,6 @@ import {
   parseForwardTarget,
   type TunnelProtocol,
 } from './forward-target.ts'
-
 import type { UpstreamCheck } from './upstream-check.ts'
 import {
   GRANTED_TIMEOUT_S,
@@ -16,7 +15,6 @@ import {
   type UpstreamSettings,
 } from './upstream-options.ts'
 import type { UpstreamDialer, WayToUpstream } from './upstream-relay.ts'
-
 import { eventOf, type Upstream, type VisitorReport } from './upstream-state.ts'
 
 /**

@@ -6,7 +6,6 @@ import {
   HOSTED_SERVICE,
   readServiceDate,
 } from '../../agent/probes/service-time.ts'
-
 import { type Problem, problemOf, type Reason } from '../../agent/problem.ts'
 import { DEFAULT_TIMINGS } from '../../agent/timings.ts'
 import { systemClock } from '../../base/clock.ts'

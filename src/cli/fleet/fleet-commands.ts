@@ -2,7 +2,6 @@ import { resolve } from 'node:path'
 import process from 'node:process'
 import { StartError } from '../../base/app-error.ts'
 import { formatDuration, systemClock } from '../../base/clock.ts'
-
 import { closeSecretFile } from '../../base/file.ts'
 import type { CommandContext } from '../command-context.ts'
 import { paintFor } from '../local/terminal-text.ts'

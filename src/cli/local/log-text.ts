@@ -1,5 +1,4 @@
 import type { FlushableDestination, LogLine } from '../../base/logger.ts'
-
 import { type Colour, type Paint, plainLine } from './terminal-text.ts'
 
 const LEVEL_WIDTH = 5

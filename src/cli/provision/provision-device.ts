@@ -1,7 +1,6 @@
 import { TOKEN_PREFIX } from '../../api/token-form.ts'
 import { StartError } from '../../base/app-error.ts'
 import { createToken, hashToken, Secret } from '../../base/secret.ts'
-
 import {
   type Account,
   aclRules,

@@ -13,7 +13,6 @@ import {
   planDevices,
   readDeviceNames,
 } from './device-plans.ts'
-
 import { type ManagementOptions, openManagement } from './management-access.ts'
 import { ProgressBar } from './progress-bar.ts'
 import { provisionAll } from './provision-all.ts'

@@ -173,7 +173,7 @@ export function nextReloadState(state: ReloadState, event: ReloadEvent): ReloadS
   return NEXT[state][event] ?? state
 }
 
-/** Requests under way end or are broken off within 7 s; together with `successor.ts` less than 60 s. */
+/** Requests under way end or are broken off within 7 s; together with the start of the next process less than 60 s. */
 const RELEASED_WITHIN_MS = 10_000
 
 /** What of a service a reload works with; see `Gateway`. */
@@ -221,7 +221,7 @@ export interface ProcessReloadOptions {
  * | `serving`              | new                      | both    | by either     |
  * | nothing more           | new                      | new     | by the new; what is under way ends where it is |
  *
- * What becomes of this process by that is the table in reload-state.ts.
+ * What becomes of this process by that is the table `NEXT`.
  */
 export class ProcessReload {
   readonly #options: ProcessReloadOptions

@@ -5,7 +5,6 @@ import { shippedPolicyPath } from '../../agent/policies/shipped-policy.ts'
 import { StartError } from '../../base/app-error.ts'
 import { makeFolder, packageRoot, writeFileDurably } from '../../base/file.ts'
 import { formatListenAddress } from '../../base/listen-address.ts'
-
 import type { Secret } from '../../base/secret.ts'
 import { parseSettings } from '../../settings.ts'
 import { type EnvSettings, mergeSettings } from '../provision/env-file.ts'

@@ -1,4 +1,4 @@
-import type { OwnUpdate, UpdateView } from '../../api/update/update-view.ts'
+import type { OwnUpdate, UpdateView } from '../../api/update-view.ts'
 import type { Clock } from '../../base/clock.ts'
 import { createDeferred } from '../../base/deferred.ts'
 import type { Logger } from '../../base/logger.ts'

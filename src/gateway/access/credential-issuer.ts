@@ -1,6 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
 import { hashToken, type Secret } from '../../base/secret.ts'
-
 import type { Database } from '../../store/database.ts'
 import type { AccountQuotas, QuotaName } from '../records/account-quotas.ts'
 import type { ApiKey, ApiKeyScope, ApiKeyStore } from '../records/api-key-store.ts'

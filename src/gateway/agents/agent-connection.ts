@@ -7,7 +7,6 @@ import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../muxado/heartbeat.ts'
 import { answer, readMessage } from '../../muxado/rpc.ts'
 import { acceptTyped, Session } from '../../muxado/session.ts'
 import type { Stream } from '../../muxado/stream.ts'
-
 import type { SessionEnd } from '../endpoints/endpoint.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { AgentDeps } from './agent-deps.ts'

@@ -13,7 +13,6 @@ import {
   type ConnectionStage,
   type SharedConnection,
 } from '../../base/net/connection-shares.ts'
-
 import { SlabPool } from '../../muxado/frame-writer.ts'
 import type { KeptCertificate } from '../certificates/certificate-file.ts'
 import { AgentConnection } from './agent-connection.ts'

@@ -13,7 +13,6 @@ import {
   requestFor,
 } from './peers/cluster-authority.ts'
 import { type ClusterMaterial, opens, parseJoinToken } from './peers/join-token.ts'
-
 import { IDENTITY_FILE, keepIdentity, type PeerIdentity } from './peers/peer-identity.ts'
 
 export interface AdmissionOptions {

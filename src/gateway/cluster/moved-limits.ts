@@ -3,7 +3,6 @@ import type { Clock } from '../../base/clock.ts'
 import { withDeadline } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
 import { DUMP_FIELDS, dumpText, RateLimiter } from '../../policy/limit/rate-limiter.ts'
-
 import type { PlacedStates } from '../endpoints/endpoint-policies.ts'
 import {
   type Claim,

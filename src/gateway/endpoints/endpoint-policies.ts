@@ -10,7 +10,6 @@ import {
   mayRead,
   type PolicyReach,
 } from '../../policy/outbound/outbound-allow.ts'
-
 import {
   type CompiledPolicy,
   compilePolicy,

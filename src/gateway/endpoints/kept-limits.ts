@@ -6,7 +6,6 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { LimiterTables } from '../../policy/limit/limiter-tables.ts'
 import { DUMP_FIELDS, dumpText, RateLimiter } from '../../policy/limit/rate-limiter.ts'
-
 import type { EndpointPolicies, PlacedStates, PolicyPlace } from './endpoint-policies.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import { KeptFile } from './kept-file.ts'

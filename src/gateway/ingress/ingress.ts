@@ -11,7 +11,6 @@ import {
 } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { ConnectionShares } from '../../base/net/connection-shares.ts'
-
 import type { TrustedProxies } from '../../base/net/trusted-proxies.ts'
 import type { Stream } from '../../muxado/stream.ts'
 import type { AddressTables } from '../../policy/exchange/address-tables.ts'
@@ -29,9 +28,7 @@ import {
   type IngressContext,
   type IngressLimits,
 } from './common/ingress-context.ts'
-
 import type { IngressListener } from './common/ingress-listener.ts'
-
 import { PieceShares } from './syntax/piece-shares.ts'
 import { ClientConnection } from './visitor/connection.ts'
 import { InternalSocket } from './visitor/internal-socket.ts'

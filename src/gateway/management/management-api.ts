@@ -5,7 +5,6 @@ import type { Logger } from '../../base/logger.ts'
 import type { TrustedProxies } from '../../base/net/trusted-proxies.ts'
 import { accessLog, forwardedClient, peerAddress, requestId } from '../../http/access-log.ts'
 import { changeAudit, changeOf } from '../../http/change-audit.ts'
-
 import { hostGuard, securityHeaders } from '../../http/host-guard.ts'
 import { endJsonWithNewline } from '../../http/json-body.ts'
 import { serveMetrics } from '../../http/metrics.ts'

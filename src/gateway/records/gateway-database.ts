@@ -2,7 +2,6 @@ import { join } from 'node:path'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { AuditTrail, auditMigrations } from '../../store/audit-trail.ts'
-
 import { type Database, openDatabase } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
 import { AccountQuotas, QUOTA_MIGRATIONS } from './account-quotas.ts'

@@ -5,7 +5,6 @@ import type { ProblemKind, ProblemOptions } from '../document/problem.ts'
 import type { MaybePromise, Outcome } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import type { CompiledExpression, Template } from '../expression/compiled-expression.ts'
-
 import type { LimiterTables } from '../limit/limiter-tables.ts'
 import type { PolicyReach } from '../outbound/outbound-allow.ts'
 import type { Phase } from '../phase.ts'

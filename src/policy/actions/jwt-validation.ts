@@ -4,9 +4,7 @@ import { onlyValue, requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, NO_ERROR, type Outcome, refuse } from '../exchange/outcome.ts'
 import { mediaType } from '../exchange/parsed-fields.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
-
 import { type Account, jsonSteps, type Price } from '../expression/account.ts'
-
 import type { Template } from '../expression/compiled-expression.ts'
 import type { ValueInput } from '../expression/value.ts'
 import { KeySource } from '../outbound/key-source.ts'

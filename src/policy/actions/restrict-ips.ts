@@ -8,7 +8,6 @@ import {
 } from '../../base/net/network.ts'
 import { CLOSE, CONTINUE, NO_ERROR, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
-
 import { EvaluationError } from '../expression/expression-problem.ts'
 import { PHASES } from '../phase.ts'
 import { type ActionContext, defineAction } from './action.ts'

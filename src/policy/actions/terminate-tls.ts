@@ -13,7 +13,6 @@ import {
 } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { plainHost } from '../exchange/request-path.ts'
-
 import { type ActionContext, type ConfigPath, defineAction } from './action.ts'
 
 const MAX_AUTHORITIES = 100

@@ -1,7 +1,6 @@
 import * as z from 'zod'
 import { rawUrl, requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, type MaybePromise, NO_ERROR, refuse } from '../exchange/outcome.ts'
-
 import type { Price } from '../expression/account.ts'
 import { download } from '../outbound/outbound.ts'
 import {
@@ -10,7 +9,6 @@ import {
   WEBHOOK_PROVIDERS,
   WEBHOOK_REFUSALS,
 } from '../outbound/webhook-signature.ts'
-
 import { SnsVerifier } from '../outbound/webhook-sns.ts'
 import { type ActionContext, defineAction } from './action.ts'
 

@@ -3,7 +3,6 @@ import type { Transform } from 'node:stream'
 import { Account } from '../expression/account.ts'
 import type { Phase } from '../phase.ts'
 import { AddressLookUps, type AddressTables } from './address-tables.ts'
-
 import type { HeaderList } from './header-list.ts'
 import type { EndTls, Outcome } from './outcome.ts'
 import { ParsedFields } from './parsed-fields.ts'

@@ -2,7 +2,6 @@ import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Clock } from '../../base/clock.ts'
 import { type Cidr, parseCidr } from '../../base/net/network.ts'
 import { Account, type Price } from './account.ts'
-
 import { EvaluationError } from './expression-problem.ts'
 import { PatternCache } from './pattern.ts'
 

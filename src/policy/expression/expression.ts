@@ -23,7 +23,6 @@ import {
 import { EvaluationError, ExpressionProblem } from './expression-problem.ts'
 import { countNodes, foldDepth, type Node, textOf, writeTree } from './expression-tree.ts'
 import { LeastSteps, rewriteCosts, weightOf } from './node-weight.ts'
-
 import { ParsedSource } from './parsed-source.ts'
 import type { Value } from './value.ts'
 

@@ -29,7 +29,6 @@ import {
   type SignInRequest,
 } from './identity-provider.ts'
 import { LoginError } from './login-error.ts'
-
 import { type Claims, claimsOf, type LoginSession } from './session.ts'
 
 /** How long metadata and keys are used before they are read again. */

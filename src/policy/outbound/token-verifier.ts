@@ -3,7 +3,6 @@ import type { Clock } from '../../base/clock.ts'
 import type { ResultError } from '../exchange/outcome.ts'
 import { jsonSteps } from '../expression/account.ts'
 import { type ValueInput, valueOfJson } from '../expression/value.ts'
-
 import type { KeySource } from './key-source.ts'
 
 /** Characters of a token: one that is longer does not pass through most servers either. */

@@ -6,7 +6,6 @@ import {
   UpstreamCheck,
   type UpstreamCheckOptions,
 } from '../../../src/agent/upstreams/upstream-check.ts'
-
 import { systemClock } from '../../../src/base/clock.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'

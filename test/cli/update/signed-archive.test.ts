@@ -24,7 +24,6 @@ import {
   requireStated,
 } from '../../../src/cli/update/signed-archive.ts'
 import { UpdateHome } from '../../../src/cli/update/update-home.ts'
-
 import { captureLog } from '../../helpers/captured-log.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { StatusView } from '../../../src/api/status-view.ts'
-import type { UpdateView } from '../../../src/api/update/update-view.ts'
+import type { UpdateView } from '../../../src/api/update-view.ts'
 import { agentChecks } from '../../../src/cli/doctor/agent-checks.ts'
 import { statusText } from '../../../src/cli/local/status-text.ts'
 import { readVersion } from '../../../src/cli/version.ts'

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
 import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
-
 import { CONTINUE, type Outcome } from '../../../src/policy/exchange/outcome.ts'
 import type { CompiledPolicy } from '../../../src/policy/policy.ts'
 import { turns } from '../../helpers/frame-peer.ts'

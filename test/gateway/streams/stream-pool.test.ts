@@ -7,7 +7,6 @@ import { StreamPool } from '../../../src/gateway/streams/stream-pool.ts'
 import { StreamSlots } from '../../../src/gateway/streams/stream-slots.ts'
 import { ErrorCode } from '../../../src/muxado/error-code.ts'
 import { acceptTyped, Session } from '../../../src/muxado/session.ts'
-
 import { tcpPair } from '../../helpers/connected-pair.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'

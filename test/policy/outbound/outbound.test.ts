@@ -1,5 +1,4 @@
 import { type AddressInfo, createServer, type Socket } from 'node:net'
-
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { send } from '../../../src/policy/outbound/outbound.ts'
 

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Phase } from '../../../src/policy/phase.ts'
 import { PolicyScope, policyLanguage } from '../../../src/policy/policy-language.ts'
-
 import { ManualClock } from '../../helpers/manual-clock.ts'
 import { compileExpression } from '../../helpers/policy-exchange.ts'
 

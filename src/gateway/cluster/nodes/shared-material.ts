@@ -1,6 +1,5 @@
 import type { AuthorityPem } from '../peers/cluster-authority.ts'
 import type { ClusterMaterial, KeptJoinToken } from '../peers/join-token.ts'
-
 import type { PostgresConnection } from '../postgres/postgres-connection.ts'
 import type { SchemaStep } from '../postgres/schema.ts'
 

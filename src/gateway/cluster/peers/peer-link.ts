@@ -88,7 +88,7 @@ export interface PeerLinkOptions {
  * again when it ends. The other node has one of its own to here.
  *
  * INVARIANTS
- * - It is in one state of `peer-link-state.ts`, and only `#become` changes that.
+ * - It is in one state of `PeerLinkState`, and only `#become` changes that.
  * - A session is `up` with the node whose id it was made for alone, whatever its address says.
  * - One that does not answer for 3 s is given up, with all its streams: who waits hears so.
  */

@@ -10,7 +10,6 @@ import {
 } from '../../../base/listen-address.ts'
 import type { Logger } from '../../../base/logger.ts'
 import { ConnectionShares, type ConnectionStage } from '../../../base/net/connection-shares.ts'
-
 import type { Stream } from '../../../muxado/stream.ts'
 import type { PublicPorts } from './greeting.ts'
 import { PEER_PROTOCOL, type PeerIdentity, peerOf, tlsOptions } from './peer-identity.ts'

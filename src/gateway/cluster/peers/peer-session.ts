@@ -6,7 +6,6 @@ import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../../muxado/heartbeat.
 import { answer, readMessage } from '../../../muxado/rpc.ts'
 import { acceptTyped, Session } from '../../../muxado/session.ts'
 import type { Stream } from '../../../muxado/stream.ts'
-
 import { VISITOR_STREAM_TYPE } from '../../streams/visitor-facts.ts'
 import { agree, GreetingSchema, type PublicPorts, SPOKEN } from './greeting.ts'
 import {

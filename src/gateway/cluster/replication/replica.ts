@@ -4,7 +4,6 @@ import { RowRecorder } from '../../../store/journal/row-recorder.ts'
 import { quote, type RowChange, readRows } from '../../../store/journal/rows.ts'
 import { type Migration, migrate, openSchema } from '../../../store/migrations.ts'
 import { type Connection, openFile, type Statement } from '../../../store/sqlite.ts'
-
 import {
   type Entry,
   isShared,

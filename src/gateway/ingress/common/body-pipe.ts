@@ -2,7 +2,6 @@ import { pipeline, type Transform } from 'node:stream'
 import type { BodyTransform } from '../../../policy/exchange/policy-exchange.ts'
 import { joined } from '../syntax/body-tracker.ts'
 import { formatHead, mayTrail } from '../syntax/message-fields.ts'
-
 import type { BodySink } from './request-body.ts'
 
 /** Where a transformed body goes. `write` answers false when it wants no more until `resume()`. */

@@ -6,7 +6,6 @@ import { type DeviceRequest, encodeHttp1 } from '../common/incoming-request.ts'
 import type { BodySink } from '../common/request-body.ts'
 import { BodyTracker } from '../syntax/body-tracker.ts'
 import { CHUNKED, HttpSyntaxError, UNTIL_CLOSE } from '../syntax/http-syntax.ts'
-
 import { beginsLikeHttp1, parseResponseHead, type ResponseHead } from '../syntax/response-head.ts'
 import { acquireFor, handBack } from './connection-login.ts'
 import {

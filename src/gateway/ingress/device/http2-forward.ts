@@ -27,7 +27,6 @@ import {
   Refusals,
 } from './forward.ts'
 import { ForeignAnswer, readResponseHead, requestHeaders } from './http2-message.ts'
-
 import { Http2Upstream, type UpstreamUser } from './http2-upstream.ts'
 
 const { NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants

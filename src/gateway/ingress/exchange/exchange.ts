@@ -3,11 +3,9 @@ import type { Client } from '../common/client.ts'
 import { TOO_SLOW } from '../common/edge-error.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import { ProgressWatch, RateMeter } from '../common/progress-watch.ts'
-
 import { HttpSyntaxError } from '../syntax/http-syntax.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
 import { ExchangeCore, silenceOf } from './exchange-core.ts'
-
 import { RequestWay } from './request-way.ts'
 import type { StreamUser } from './response-way.ts'
 

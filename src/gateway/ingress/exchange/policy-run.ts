@@ -7,7 +7,6 @@ import {
   PolicyExchange,
   type PolicyRequest,
 } from '../../../policy/exchange/policy-exchange.ts'
-
 import type { Account } from '../../../policy/expression/account.ts'
 import { type Endpoint, endpointFacts } from '../../endpoints/endpoint.ts'
 import { isPooled } from '../../endpoints/endpoint-pool.ts'

@@ -16,7 +16,6 @@ import { Http1Forward } from '../device/http1-forward.ts'
 import { Http2Forward } from '../device/http2-forward.ts'
 import { ACCEPTED_HEAD, PeerForward, peerFields, withVersion } from '../device/peer-forward.ts'
 import { CertificateTooLargeError } from '../device/visitor-hops.ts'
-
 import type { ExchangeCore } from './exchange-core.ts'
 import type { NameQuery } from './name-search.ts'
 import { PolicyRun, unjudgedFields } from './policy-run.ts'

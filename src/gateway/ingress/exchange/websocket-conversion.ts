@@ -12,7 +12,6 @@ import {
   OPCODE,
   type WebSocketEnd,
 } from '../syntax/websocket-frame-reader.ts'
-
 import { type Switched, Upgrade, type UpgradeOptions } from './upgrade.ts'
 
 /** RFC 6455 1.3. */

@@ -1,6 +1,5 @@
 import { type HeadLimits, HeadScanner } from './head-scanner.ts'
 import { BYTE_CLASS, HttpSyntaxError, TOKEN, VALUE } from './http-syntax.ts'
-
 import { formatFields, mayTrail } from './message-fields.ts'
 
 /** Hexadecimal digits of a chunk size; 48 bits are counted exactly. */

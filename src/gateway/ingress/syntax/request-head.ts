@@ -9,7 +9,6 @@ import {
   hostnameOf,
   TARGET,
 } from './http-syntax.ts'
-
 import { readMessageFields } from './message-fields.ts'
 
 /** A checked request head, with what a gateway has to know about it. */

@@ -6,9 +6,7 @@ import {
   HttpSyntaxError,
   UNTIL_CLOSE,
 } from './http-syntax.ts'
-
 import { knownField, readMessageFields } from './message-fields.ts'
-
 import { spliceable } from './request-head.ts'
 
 /** A checked response head of a device's service. */

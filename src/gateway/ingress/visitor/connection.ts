@@ -12,7 +12,6 @@ import type { IncomingRequest } from '../common/incoming-request.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import type { IngressListener, RefusalReason } from '../common/ingress-listener.ts'
 import { encodeReply } from '../common/local-reply.ts'
-
 import { fromPeer, headLimits } from '../device/peer-forward.ts'
 import type { VisitorHops } from '../device/visitor-hops.ts'
 import { Exchange } from '../exchange/exchange.ts'

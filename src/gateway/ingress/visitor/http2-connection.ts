@@ -23,11 +23,9 @@ import {
 } from '../syntax/http2-session.ts'
 import { headersOf } from '../syntax/message-fields.ts'
 import { BROKEN_STREAM_PIECES, FLOOD_PIECES } from '../syntax/piece-shares.ts'
-
 import type { RequestHead } from '../syntax/request-head.ts'
 import { readRequestHead } from './http2-request-head.ts'
 import { type Admitted, type IngressConnection, Visitor } from './visitor.ts'
-
 import { type StreamConnection, VisitorStream } from './visitor-stream.ts'
 
 const {

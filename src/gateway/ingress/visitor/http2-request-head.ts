@@ -10,9 +10,7 @@ import {
   NO_OPTIONS,
   TARGET,
 } from '../syntax/http-syntax.ts'
-
 import { hasField, readMessageFields, withoutFields } from '../syntax/message-fields.ts'
-
 import {
   acceptsTrailers,
   checkMethod,

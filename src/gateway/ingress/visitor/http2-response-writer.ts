@@ -7,7 +7,6 @@ import { grpcFields, isGrpc, type LocalReply } from '../common/local-reply.ts'
 import { BodyTracker } from '../syntax/body-tracker.ts'
 import { CHUNKED } from '../syntax/http-syntax.ts'
 import { hasField, headersOf, withoutFields } from '../syntax/message-fields.ts'
-
 import { hasNoBody } from '../syntax/response-head.ts'
 
 /** Statuses beyond are as good as a 500 (RFC 9110 15). */

@@ -1,7 +1,6 @@
 import type { ConnectionStage } from '../../../base/net/connection-shares.ts'
 import { networkOf } from '../../../base/net/network.ts'
 import type { EndTls, MaybePromise, Outcome, TlsTerms } from '../../../policy/exchange/outcome.ts'
-
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import type { NameState } from '../../endpoints/host-table.ts'

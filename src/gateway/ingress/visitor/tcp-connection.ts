@@ -91,7 +91,7 @@ export interface TlsBegun {
  * for all its life. Nothing is read of it before the policy and the device have taken it.
  *
  * INVARIANTS
- * - It is in one state of `tcp-connection-state.ts`, and only `#become` changes that; what does not
+ * - It is in one state of `TcpConnectionState`, and only `#become` changes that; what does not
  *   belong to the state it comes in is late and does nothing.
  * - It holds at most one stream; on the way to `over` that is given up, and the socket is closed, or
  *   closes behind what was written.

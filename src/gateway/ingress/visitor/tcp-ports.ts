@@ -1,7 +1,6 @@
 import { createServer, type Server, type Socket } from 'node:net'
 import { listenOn, listenProblem } from '../../../base/listen-address.ts'
 import { ConnectionShares } from '../../../base/net/connection-shares.ts'
-
 import { bindingOf } from '../../endpoints/endpoint-host.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { TcpAddresses } from '../../endpoints/tcp-addresses.ts'

@@ -3,7 +3,6 @@ import { AppError } from '../../../base/app-error.ts'
 import type { Actor } from '../../../base/audit.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { FailureLimiter, TokenBuckets } from '../../../base/limiter.ts'
-
 import type { Logger } from '../../../base/logger.ts'
 import { peerAddress } from '../../../http/access-log.ts'
 import {
@@ -12,7 +11,6 @@ import {
   keepCaller,
   scopeGuard,
 } from '../../../http/caller.ts'
-
 import type { Authority } from '../../access/authority.ts'
 import type { OtherGateways } from '../../ports/other-gateways.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'

@@ -6,7 +6,6 @@ import {
   EvaluationError,
   ExpressionProblem,
 } from '../../../policy/expression/expression-problem.ts'
-
 import type { PageRequest } from '../../records/resource-table.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { type Fields, fieldKinds } from '../filter/fields.ts'

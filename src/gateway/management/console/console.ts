@@ -4,7 +4,6 @@ import type { Clock } from '../../../base/clock.ts'
 import { jsonBody } from '../../../http/json-body.ts'
 import { BrowserSessions, type SessionRows } from '../../../http/pages/browser-sessions.ts'
 import { ownPagesOnly, pageAssets } from '../../../http/pages/page-assets.ts'
-
 import type { Database } from '../../../store/database.ts'
 import type { CloudEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
 import type { ConsoleSessionStore } from '../../records/console-session-store.ts'

@@ -3,12 +3,10 @@ import * as z from 'zod'
 import { AppError } from '../../../base/app-error.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { FailureLimiter, SlidingLog } from '../../../base/limiter.ts'
-
 import type { Logger } from '../../../base/logger.ts'
 import { peerAddress } from '../../../http/access-log.ts'
 import { jsonBody } from '../../../http/json-body.ts'
 import { type BrowserSessions, SessionCookie } from '../../../http/pages/browser-sessions.ts'
-
 import { type AuditTrail, OK } from '../../../store/audit-trail.ts'
 import type { Authority } from '../../access/authority.ts'
 import type { OtherGateways } from '../../ports/other-gateways.ts'

@@ -5,7 +5,6 @@ import {
   EvaluationError,
   ExpressionProblem,
 } from '../../../policy/expression/expression-problem.ts'
-
 import { BOOL } from '../../../policy/expression/expression-type.ts'
 import { FUNCTION_PRICES } from '../../../policy/vocabulary/all-functions.ts'
 import { TEXT_FUNCTIONS } from '../../../policy/vocabulary/text.ts'

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
 import { homeFor, type NodeRow } from '../../../../src/gateway/cluster/nodes/node-facts.ts'
-
 import { nodeFacts } from '../../../helpers/cluster-node.ts'
 
 const nodeOf = (id: string, standing: NodeRow['standing'] = 'serving'): NodeRow => ({

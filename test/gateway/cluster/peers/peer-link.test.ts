@@ -16,7 +16,6 @@ import { MuxadoError } from '../../../../src/muxado/error-code.ts'
 import { HEARTBEAT_STREAM_TYPE } from '../../../../src/muxado/heartbeat.ts'
 import { openTyped, Session } from '../../../../src/muxado/session.ts'
 import { DEAF, type Stream } from '../../../../src/muxado/stream.ts'
-
 import { ChaosProxy } from '../../../helpers/chaos-proxy.ts'
 import {
   createCluster,

@@ -6,7 +6,6 @@ import { tlsOptions } from '../../../../src/gateway/cluster/peers/peer-identity.
 import { GREETING_STREAM_TYPE } from '../../../../src/gateway/cluster/peers/peer-protocol.ts'
 import { openTyped, Session } from '../../../../src/muxado/session.ts'
 import { DEAF } from '../../../../src/muxado/stream.ts'
-
 import {
   createCluster,
   openLinks,

@@ -5,7 +5,6 @@ import {
   type ScannedHead,
 } from '../../../../src/gateway/ingress/syntax/head-scanner.ts'
 import { HttpSyntaxError, UNTIL_CLOSE } from '../../../../src/gateway/ingress/syntax/http-syntax.ts'
-
 import { parseRequestHead } from '../../../../src/gateway/ingress/syntax/request-head.ts'
 import { parseResponseHead } from '../../../../src/gateway/ingress/syntax/response-head.ts'
 import type { ParsedBytes, ParsedMessage } from './llhttp.ts'

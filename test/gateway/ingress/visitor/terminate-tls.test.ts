@@ -8,7 +8,6 @@ import type { Session } from '@ngrok/ngrok'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { AgentEndpoint } from '../../../../src/gateway/endpoints/endpoint.ts'
 import type { Outcome, TlsTerms } from '../../../../src/policy/exchange/outcome.ts'
-
 import type { CompiledPolicy } from '../../../../src/policy/policy.ts'
 import { capturedHello } from '../../../helpers/client-hello.ts'
 import { eventually } from '../../../helpers/eventually.ts'

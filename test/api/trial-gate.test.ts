@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { startApi } from '../started-api.ts'
+import { startApi } from './started-api.ts'
 
 describe('the API of a version on trial', () => {
   it('refuses changes until it stays, and answers questions', async () => {
