@@ -9,6 +9,7 @@ import {
 import { existsSync, readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
+// The X.509 library expects it to be there first.
 import 'reflect-metadata'
 import * as x509 from '@peculiar/x509'
 import { StartError } from '../../base/app-error.ts'

@@ -66,7 +66,7 @@ class Orphans {
   due(online: () => readonly Device[], now: number): Device[] {
     const before = this.#since
     this.#since = new Map()
-    if (!this.#nodes.isOnDuty()) return []
+    if (!this.#nodes.isShared || !this.#nodes.isOnDuty()) return []
     const due: Device[] = []
     for (const device of online()) {
       if (!this.has(device)) continue

@@ -54,6 +54,25 @@ function openSite() {
   return { open, gone, onDuty, told, row, clock }
 }
 
+describe('a gateway alone', () => {
+  it('reads all devices once, and not again while it runs', async () => {
+    const stores = openGatewayStores()
+    const { deviceStore, clock } = stores
+    let reads = 0
+    const read = deviceStore.online.bind(deviceStore)
+    deviceStore.online = () => {
+      reads += 1
+      return read()
+    }
+    const nodes = { self: '', isShared: false, isThere: () => true, isOnDuty: () => true }
+    const devices = new Devices({ ...stores, nodes })
+    devices.start()
+    onTestFinished(() => devices.stop())
+    await clock.advance(MINUTE)
+    expect(reads).toBe(1)
+  })
+})
+
 describe('a device that moves between gateways', () => {
   it('is not told to have gone when it is back where it was', async () => {
     const { open, told, row, clock } = openSite()

@@ -9,6 +9,7 @@ import type {
   TlsSession,
 } from '../../../policy/exchange/policy-exchange.ts'
 import type { ClientSocket } from './client-socket.ts'
+// The X.509 library expects it to be there first.
 import 'reflect-metadata'
 import * as x509 from '@peculiar/x509'
 

@@ -110,8 +110,8 @@ const OVER: ExchangeState = { name: 'over' }
  *   belong to the state it comes in, a verdict above all, is late and does nothing.
  * - The client gets at most one final response. It begins on the way to `responding`, or whole on
  *   the way to `draining` and `over`; no state behind those can begin one.
- * - What breaks after the begin of a response is told by `client.abort()`, before that by an answer
- *   of the gateway.
+ * - A response ends cleanly only when the device's has: what breaks after its begin is told by
+ *   `client.abort()`, before that by an answer of the gateway.
  * - On the way to `over` what the state held is let go: a forward has ended, its stream is back or
  *   given up. `client.exchangeDone()` or `client.abort()` follows once, unless the client is gone.
  */

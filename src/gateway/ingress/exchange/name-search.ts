@@ -73,7 +73,7 @@ function nextSearchState(state: SearchState, next: SearchState): SearchState {
  * INVARIANTS
  * - While it waits it holds one place at the away name, and `stop()` gives that back.
  * - After the first find it moves to no other account, unless its owner starts another query.
- * - A node that disowns a name is not asked again before something has changed.
+ * - A node that disowns a name is not asked again at once: the search waits first.
  */
 export class NameSearch implements HeldRequest {
   readonly network: string
