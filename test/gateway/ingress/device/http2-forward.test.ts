@@ -9,7 +9,15 @@ import type {
 } from '../../../../src/policy/exchange/policy-exchange.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import { FrameDevice, responseHead, SETTINGS_FRAME } from '../../../helpers/http2-device.ts'
-import { ACK, DATA, END_STREAM, frame, SETTINGS } from '../../../helpers/http2-frames.ts'
+import {
+  ACK,
+  DATA,
+  END_STREAM,
+  frame,
+  HEADERS,
+  SETTINGS,
+  WINDOW_UPDATE,
+} from '../../../helpers/http2-frames.ts'
 import { contentOf, startHttp2Service } from '../../../helpers/http2-service.ts'
 import { answerOf, connectHttp2, openStream } from '../../../helpers/http2-visitor.ts'
 import { type IngressSiteOptions, startIngressSite } from '../../../helpers/ingress-site.ts'
@@ -241,6 +249,38 @@ describe('a service that speaks HTTP/2', () => {
     const before = device?.writes ?? 0
     expect((await ask()).status).toBe(200)
     expect(device?.writes).toBe(before + 1)
+  })
+
+  it('gets window updates of its stream alone during a download: more would wait for each other', async () => {
+    let device: FrameDevice | undefined
+    let window = 0
+    let left = 8 * MIB
+    const site = await startIngressSite({
+      service: 1,
+      appProtocol: 'http2',
+      serve(stream) {
+        device = new FrameDevice(stream, (it, { type, flags, stream: id, payload }) => {
+          if (type === SETTINGS && flags === 0) it.send(SETTINGS_FRAME, frame(SETTINGS, ACK, 0))
+          if (type === HEADERS) {
+            window = 524_288
+            it.send(responseHead(id))
+          }
+          if (type === WINDOW_UPDATE && id !== 0) window += payload.readUInt32BE()
+          while (id !== 0 && left > 0 && window >= 16_384) {
+            left -= 16_384
+            window -= 16_384
+            it.send(frame(DATA, left === 0 ? END_STREAM : 0, id, Buffer.alloc(16_384)))
+          }
+        })
+      },
+    })
+    const session = await connectHttp2(site)
+    const answer = openStream(session)
+    expect((await contentOf(answer)).length).toBe(8 * MIB)
+    const updates = device?.frames.filter(({ type }) => type === WINDOW_UPDATE) ?? []
+    // That of the connection comes once, with its begin.
+    expect(updates.filter(({ stream }) => stream === 0)).toHaveLength(1)
+    expect(updates.length).toBeGreaterThan(8)
   })
 
   it('is asked before a body is sent, where the visitor wants that', async () => {
