@@ -179,8 +179,11 @@ export class Gateway {
     const core = await openGatewayCore(this.#options, { records, lock }, closer)
     answerForNode(core)
     answerLists({ ...core, clock })
+    // Created before the listeners, so it closes after them: sign-outs still reach the other
+    // gateways while the listeners stop.
+    const consoleSessions = this.#consoleSessions(core)
     const traffic = await this.#startTraffic(core)
-    const api = await this.#startManagementApi(core)
+    const api = await this.#startManagementApi(core, consoleSessions)
     const { dnsAddress: dns, certificates } = core
     const addresses = { ...traffic, api, dns, caCertPath: certificates.caCertPath }
     return { ...core, records, addresses }
@@ -235,7 +238,10 @@ export class Gateway {
     return siteSessions({ database, store, signal: stopping.signal, clock })
   }
 
-  async #startManagementApi(core: GatewayCore): Promise<ListenAddress | undefined> {
+  async #startManagementApi(
+    core: GatewayCore,
+    consoleSessions: BrowserSessions,
+  ): Promise<ListenAddress | undefined> {
     const { apiListen: target, apiHosts = [], dnsServers, clock, log } = this.#options
     if (!target) return undefined
     const listener = createManagementApi({
@@ -245,7 +251,7 @@ export class Gateway {
       domainCertificates: core.certificates.domains,
       certificates: core.certificates,
       cnameBase: cnameBaseOf(this.#options),
-      consoleSessions: this.#consoleSessions(core),
+      consoleSessions,
       dnsCheck: new DnsCheck(dnsServers),
       serves: servedNames([target.host, ...apiHosts]),
       clock,

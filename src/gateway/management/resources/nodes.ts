@@ -227,7 +227,7 @@ export function nodes(deps: NodesDeps): Resource<Node> {
   const remove = async (it: Node) => {
     const isThere = it.standing === 'serving' || it.standing === 'draining'
     if (it.isSelf || isThere) throw stillThere(it)
-    if (it.isLinked) throw stillLinked(it)
+    if (others.find(it.id)?.isLinked) throw stillLinked(it)
     // Gateways are in no records: the trail knows of it before it is done, whatever happens after that.
     await deps.database.change(() => {}, { withoutBackup: true })
     if (!(await others.forget(it.id))) throw stillThere(it)
