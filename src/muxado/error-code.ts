@@ -1,4 +1,4 @@
-/** The numbers that travel in RST and GOAWAY frames. A peer may send others. */
+/** Codes of RST and GOAWAY frames. A peer may send others. */
 export const ErrorCode = {
   none: 0x0,
   protocol: 0x1,
@@ -19,7 +19,7 @@ export const ErrorCode = {
 } as const
 export type ErrorCode = (typeof ErrorCode)[keyof typeof ErrorCode]
 
-/** Why something ended, as seen from here, and the code that tells the peer. */
+/** Local reasons for the end of a stream or session, with the code sent to the peer. */
 const CODE_OF = {
   /** The peer sent a frame that the protocol does not allow. */
   'protocol-violation': ErrorCode.protocol,
@@ -27,33 +27,33 @@ const CODE_OF = {
   'frame-size': ErrorCode.frameSize,
   /** The peer sent more than its window, or credit past 2^31 - 1. */
   'window-exceeded': ErrorCode.flowControl,
-  /** The peer opened more streams than a session holds. */
+  /** The peer opened more streams than a session allows. */
   'stream-refused': ErrorCode.streamRefused,
   /** The peer reset the stream; the error carries the peer's code. */
   'stream-reset': ErrorCode.streamReset,
   /** This side reset the stream. */
   'stream-cancelled': ErrorCode.streamCancelled,
-  /** The stream's owner kept writing although write() had said false. */
+  /** The stream's owner kept writing after write() had returned false. */
   'send-queue-full': ErrorCode.internal,
   /** The stream's owner wrote after end(). */
   'write-after-end': ErrorCode.internal,
-  /** A callback of the stream's owner threw; the error is the cause. */
+  /** A callback of the stream's owner threw. `cause` is that error. */
   'handler-failed': ErrorCode.internal,
-  /** No slot is left for a stream of ours, or no stream id. */
+  /** This side cannot open another stream: no free slot, or no stream id left. */
   'streams-exhausted': ErrorCode.streamsExhausted,
-  /** A mistake of this side; the error is the cause. */
+  /** Bug on this side. `cause` is the error. */
   internal: ErrorCode.internal,
-  /** The peer makes this side answer and does not read the answers. */
+  /** The peer keeps requesting answers without reading them. */
   'backlog-full': ErrorCode.enhanceYourCalm,
   /** This side sent GOAWAY. */
   'gone-away': ErrorCode.none,
-  /** The peer sent GOAWAY; the error carries the peer's code and message. */
+  /** The peer sent GOAWAY. The error carries the peer's code and message. */
   'remote-gone-away': ErrorCode.remoteGoneAway,
   /** The transport ended without a GOAWAY. */
   'peer-eof': ErrorCode.peerEof,
-  /** The transport broke; the error is the cause. */
+  /** The transport failed. `cause` is the error. */
   'transport-failed': ErrorCode.sessionClosed,
-  /** The peer's message is too long, is no JSON object, or did not arrive in time. */
+  /** The peer's message is too long, not a JSON object, or did not arrive in time. */
   'message-too-large': ErrorCode.enhanceYourCalm,
   'message-invalid': ErrorCode.protocol,
   'message-timeout': ErrorCode.streamCancelled,
@@ -61,7 +61,7 @@ const CODE_OF = {
 
 export type MuxadoReason = keyof typeof CODE_OF
 
-/** A local reason and the numeric code that belongs to it on the wire: two things, never mixed. */
+/** Local reason, and the code for the wire. With a code from the peer, the two differ. */
 export class MuxadoError extends Error {
   override readonly name = 'MuxadoError'
   readonly reason: MuxadoReason

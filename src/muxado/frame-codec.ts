@@ -1,34 +1,35 @@
 import { MuxadoError } from './error-code.ts'
 
 /**
- * What a muxado frame is. Header, 8 bytes: length of the body (uint24 BE), type << 4 | flags (1 byte),
- * stream id (uint32 BE, top bit 0). Then the body.
+ * Frame types of muxado. A frame is an 8-byte header and a body. Header: length of the body (uint24 BE), type
+ * << 4 | flags (1 byte), stream id (uint32 BE, top bit 0).
  */
 const FrameType = { reset: 0, data: 1, windowIncrement: 2, goAway: 3 } as const
 export type FrameType = (typeof FrameType)[keyof typeof FrameType]
 
-/** Flags of a DATA frame: FIN half-closes the sender's side, SYN opens the stream. */
+/** Flags of a DATA frame. FIN half-closes the sender's side, SYN opens the stream. */
 export const FIN = 0x1
 export const SYN = 0x2
 
 export const HEADER_BYTES = 8
-/** Body of RST (error code) and of WNDINC (increment): one uint32. */
+/** Body of RST (error code) and WNDINC (increment): one uint32. */
 export const WORD_BYTES = 4
-/** Body of GOAWAY before its message: last stream id and error code. */
+/** Part of a GOAWAY body before the message: last stream id and error code. */
 export const GO_AWAY_BYTES = 8
 
-/** The largest DATA body that is sent: with its header it fills one TLS record (2^14 bytes). */
+/** Largest DATA body to send. With its header it fills one TLS record (2^14 bytes). */
 export const MAX_DATA_BYTES = 16_376
-/** What is kept of a GOAWAY message. */
+/** Bytes kept of a GOAWAY message. */
 export const MAX_GO_AWAY_MESSAGE_BYTES = 1_024
 /** Ids, increments and windows are 31-bit numbers. */
 export const MAX_UINT31 = 0x7fff_ffff
-/** Credit of a new stream, each direction. There is no window of the whole session. */
+/** Initial credit of a stream, in each direction. A session as a whole has no window. */
 export const INITIAL_WINDOW_BYTES = 262_144
 
 /**
- * A place that frames go to: the writer on the way out, the session on the way in, a trace in between.
- * One DATA frame may come in as several `data` calls: SYN then stands on the first, FIN on the last.
+ * Receiver of frames: the writer for outgoing frames, the session for incoming ones, or a trace in between.
+ *
+ * One incoming DATA frame may cause several `data` calls. The first has SYN, the last has FIN.
  */
 export interface FrameSink {
   data(streamId: number, body: Buffer, flags: number): void
@@ -51,7 +52,7 @@ function putHeader(
   return target.writeUInt32BE(streamId, at + 4)
 }
 
-/** Writes a DATA frame at `at`; like the others here it returns the offset behind the frame. */
+/** Writes a DATA frame at `at`. Returns the offset after the frame, like the other functions here. */
 export function putData(
   target: Buffer,
   at: number,
@@ -78,7 +79,7 @@ export function putWindowIncrement(
   return target.writeUInt32BE(bytes, start)
 }
 
-/** The length counts the whole body, as the SDK reads it (it writes only the message's length). */
+/** The length covers the whole body, as the SDK reads it. The SDK itself writes only the message's length. */
 export function putGoAway(
   target: Buffer,
   at: number,
@@ -94,9 +95,10 @@ export function putGoAway(
 }
 
 /**
- * Turns chunks of any size into frames. DATA bodies go on as they come, never assembled; bodies of
- * control frames are capped. Throws MuxadoError 'protocol-violation' or 'frame-size', after which it
- * must not be used. GOAWAY is the last frame: what follows is dropped.
+ * Decodes chunks of any size into frames. DATA bodies are passed on in parts as they arrive. Bodies of
+ * control frames are capped. GOAWAY is the last frame: later bytes are dropped.
+ *
+ * Throws MuxadoError 'protocol-violation' or 'frame-size', and must not be used after that.
  */
 export class FrameDecoder {
   readonly #sink: FrameSink
@@ -142,7 +144,7 @@ export class FrameDecoder {
     const length = word >>> 8
     this.#type = (word >>> 4) & 0xf
     this.#flags = word & (FIN | SYN)
-    // The top bit is reserved: ignored, as the SDK does.
+    // The top bit is reserved and ignored, as in the SDK.
     this.#streamId = bytes.readUInt32BE(at + 4) & MAX_UINT31
     this.#bodyLeft = length
     switch (this.#type) {
@@ -159,7 +161,7 @@ export class FrameDecoder {
         this.#expectWord('WNDINC', length)
         return
       case FrameType.goAway: {
-        // The SDK leaves these 8 bytes out of the length, so a shorter length is no error.
+        // The SDK does not count these 8 bytes in the length, so a shorter length is valid.
         const message = Math.min(Math.max(0, length - GO_AWAY_BYTES), MAX_GO_AWAY_MESSAGE_BYTES)
         this.#bodyLeft = GO_AWAY_BYTES + message
         this.#control = Buffer.alloc(this.#bodyLeft)

@@ -11,19 +11,19 @@ import {
   WORD_BYTES,
 } from './frame-codec.ts'
 
-/** Four of the largest frames. */
+/** Room for four frames of the largest size. */
 const SLAB_BYTES = 65_536
-/** Slabs that nobody uses and that are kept: 8 MB. */
+/** Unused slabs kept for reuse: 8 MB. */
 const MOST_SPARE = 128
 
 /**
- * Memory in which frames are collected. Sessions that have one pool together take a slab each while they
- * write, and idle ones have none; the one that was used last is used next.
+ * Pool of buffers in which frames are collected. Sessions that share a pool take a slab only while they
+ * write. The slab used last is reused first.
  */
 export class SlabPool {
   readonly #spare: Buffer[] = []
 
-  /** Slabs that are kept for whoever writes next. */
+  /** Number of unused slabs. */
   get spare(): number {
     return this.#spare.length
   }
@@ -32,33 +32,35 @@ export class SlabPool {
     return this.#spare.pop() ?? Buffer.allocUnsafeSlow(SLAB_BYTES)
   }
 
-  /** Nobody may read or write it any more. */
+  /** The caller must not read or write the slab after this. */
   give(slab: Buffer): void {
     if (this.#spare.length < MOST_SPARE) this.#spare.push(slab)
   }
 }
 
-/** Slabs given to the transport until it counts as full, and until there is room again. */
+/** The transport counts as full at this many slabs. */
 const FULL_SLABS = 4
 const ROOMY_SLABS = 2
 
 interface FrameWriterOptions {
   readonly transport: Writable
   readonly slabs: SlabPool
-  /** Bytes with the transport that end in `onOverflow`. */
+  /** Bytes in the transport at which `onOverflow` is called. */
   readonly backlogBytes: number
-  /** There is room again after `hasRoom` was false. */
+  /** Called when there is room again after `hasRoom` was false. */
   onRoom(): void
-  /** After `acknowledge()`, when nothing waits to go out: put a small frame now. */
+  /** Called after `acknowledge()` if nothing else is to be sent. The callee writes a small frame. */
   onIdle(): void
-  /** More waits than any peer that reads would cause. */
+  /** Called when the backlog is larger than any peer that reads would cause. */
   onOverflow(): void
 }
 
 /**
- * Collects frames in a slab and gives it to the transport once per turn of the event loop, or when it
- * is full: one write, one TLS record run and one system call for many frames. A slab is used again
- * only after the transport is done with it, so `body` may change as soon as `data()` returns.
+ * Collects frames in a slab. Passes the slab to the transport once per event loop turn, or when it is full.
+ * Many frames thus cost one write, one run of TLS records and one system call.
+ *
+ * A slab is reused only after the transport has written it. `data()` copies `body`, which may change
+ * afterwards.
  */
 export class FrameWriter implements FrameSink {
   readonly #options: FrameWriterOptions
@@ -75,7 +77,7 @@ export class FrameWriter implements FrameSink {
     this.#options = options
   }
 
-  /** False while the transport is full. Control frames may be put even then, DATA should wait. */
+  /** False while the transport is full. Control frames are accepted even then, DATA should wait. */
   get hasRoom(): boolean {
     return !this.#full
   }
@@ -100,12 +102,12 @@ export class FrameWriter implements FrameSink {
     this.#used = putGoAway(slab, this.#used, lastStreamId, code, message)
   }
 
-  /** Makes sure that something goes out this turn, so that the kernel's ACK rides on it. */
+  /** Ensures that something is sent in this turn, so that the kernel's ACK is sent with it. */
   acknowledge(): void {
     this.#schedule()
   }
 
-  /** Writes what is collected and nothing after that. */
+  /** Writes the collected frames. Later frames are dropped. */
   close(): void {
     this.#flush()
     this.#closed = true
@@ -125,13 +127,13 @@ export class FrameWriter implements FrameSink {
   }
 
   #onTurn(): void {
-    // A slab with a few bytes is still a slab: with the transport full, let it fill up first.
+    // If the transport is full, collects more first: a nearly empty slab still counts as a slab.
     if (!this.#closed && !this.#full) {
       if (this.#used === 0) this.#options.onIdle()
       this.#flush()
     }
     this.#scheduled = false
-    // A transport in memory hands on at once: what that has caused here came too late for this turn.
+    // An in-memory transport may deliver and answer during `#flush()`. The next turn sends those frames.
     if (this.#used > 0 && !this.#full) this.#schedule()
   }
 
@@ -146,7 +148,7 @@ export class FrameWriter implements FrameSink {
     this.#bytesInFlight += bytes
     if (this.#slabsInFlight >= FULL_SLABS) this.#full = true
     this.#options.transport.write(slab.subarray(0, bytes), (error) => {
-      // A transport that broke may have it still.
+      // After an error, the transport may still hold the slab.
       if (!error) this.#options.slabs.give(slab)
       this.#onWritten(bytes)
     })

@@ -5,48 +5,52 @@ import { ErrorCode } from './error-code.ts'
 import { openTyped, type Session } from './session.ts'
 import { DEAF, type Stream } from './stream.ts'
 
-/** Type of the streams that carry heartbeats, both ways. */
+/** Stream type of heartbeats, in both directions. */
 export const HEARTBEAT_STREAM_TYPE = 0xffff_ffff
 const BEAT_BYTES = 4
 
 export interface HeartbeatOptions {
   readonly session: Session
   readonly clock: Clock
-  /** From an echo to the next beat. */
+  /** Time from an echo to the next heartbeat. */
   readonly intervalMs: number
-  /** How long an echo may take. */
+  /** Time limit for an echo. */
   readonly toleranceMs: number
-  /** When the peer was last heard otherwise, monotonic: within an interval of it nothing is sent. */
+  /**
+   * Monotonic time of the last other sign of life from the peer. No heartbeat is sent within `intervalMs` of
+   * it.
+   */
   readonly heardAt?: () => number
   onLatency(ms: number): void
-  /** Once; the heart has stopped by then. */
+  /** Called once. The heartbeat has stopped by then. */
   onMissed(): void
 }
 
 /**
- * Our heartbeat: 4 random bytes on a stream of its own, which the peer echoes. The stream lives as
- * long as the session: the SDK answers the end of a heartbeat with zeros without end. So it does at
- * the end of the session, into a window of 256 kB, with 9.5 MB of memory for them that its process
- * keeps (measured), unless the stream was reset before.
+ * Heartbeats of this side: 4 random bytes on a stream for heartbeats only, which the peer echoes.
+ *
+ * The stream stays open as long as the session. When a heartbeat stream ends, the SDK writes zeros without
+ * end. The same happens at the end of the session, into a window of 256 kB. Its process then keeps 9.5 MB of
+ * memory for them (measured). A reset of the stream before that avoids it.
  */
 export class Heartbeat {
   readonly #options: HeartbeatOptions
   readonly #stopping = new AbortController()
   #stream: Stream | undefined
-  /** What the peer has to echo; undefined between two beats. */
+  /** Bytes that the peer has to echo. Undefined between two heartbeats. */
   #beat: Buffer | undefined
   #echo = Buffer.alloc(0)
-  /** Who wants to know whether the next echo comes. */
+  /** Callers of `answers()` that wait for the next echo. */
   readonly #asking = new Set<(isAlive: boolean) => void>()
   #sentAt = 0
-  /** When the echo has to be here, and from then on: when the next beat goes out. */
+  /** Deadline of the pending echo, or the time of the next heartbeat. */
   #dueAt = 0
 
   constructor(options: HeartbeatOptions) {
     this.#options = options
   }
 
-  /** Opens the stream and sends the first beat; throws like `Session.open`. */
+  /** Opens the stream and sends the first heartbeat. Throws like `Session.open`. */
   start(): void {
     if (this.#stream !== undefined) return
     this.#stream = openTyped(this.#options.session, HEARTBEAT_STREAM_TYPE, {
@@ -58,7 +62,7 @@ export class Heartbeat {
     void this.#run(this.#stream)
   }
 
-  /** For good, and the session has to end with it: the stream is reset. */
+  /** Stops for good and resets the stream. The session has to end too. */
   stop(): void {
     if (this.#stopping.signal.aborted) return
     this.#stopping.abort()
@@ -66,18 +70,18 @@ export class Heartbeat {
     this.#stream?.reset(ErrorCode.streamCancelled)
   }
 
-  /** How long the peer has owed an echo, in ms; 0 between two beats. */
+  /** Age of the unanswered heartbeat, in milliseconds. 0 if there is none. */
   get owedMs(): number {
     return this.#beat === undefined ? 0 : this.#options.clock.monotonic() - this.#sentAt
   }
 
-  /** Sends a beat now, unless one is on its way. */
+  /** Sends a heartbeat now, unless one is pending. */
   beat(): void {
     if (this.#stream && this.#beat === undefined && !this.#stopping.signal.aborted)
       this.#send(this.#stream)
   }
 
-  /** Whether an echo comes within so many ms; the beat goes out at once. */
+  /** Whether an echo arrives within `withinMs`. Sends a heartbeat at once. */
   async answers(withinMs: number): Promise<boolean> {
     const stream = this.#stream
     if (!stream || this.#stopping.signal.aborted) return false
@@ -99,7 +103,10 @@ export class Heartbeat {
     for (const resolve of this.#asking) resolve(isAlive)
   }
 
-  /** Sleeps on when an echo has moved what is due: no timer is set for what hardly ever happens. */
+  /**
+   * One loop handles both times. An echo only moves `#dueAt`, so no timer is set per deadline, which is
+   * rarely reached.
+   */
   async #run(stream: Stream): Promise<void> {
     const { clock, intervalMs, heardAt, onMissed } = this.#options
     const { signal } = this.#stopping
@@ -139,7 +146,7 @@ export class Heartbeat {
   }
 }
 
-/** Their heartbeat: everything comes back as it came. */
+/** Answers the peer's heartbeats: echoes all bytes unchanged. */
 export function echoHeartbeat(stream: Stream, onBeat: () => void = () => {}): void {
   let held = 0
   const release = () => {

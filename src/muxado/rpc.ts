@@ -12,8 +12,8 @@ const CLOSE_BRACKET = 0x5d
 const WHITE_SPACE = [0x20, 0x09, 0x0a, 0x0d]
 
 /**
- * Reads one JSON object (RFC 8259) from chunks and knows by its braces where it ends, because the
- * sender does not say so. Each byte is looked at once, however the text is cut.
+ * Reads one JSON object (RFC 8259) from chunks. Finds its end by counting brackets, because the sender does
+ * not mark it. Looks at each byte once, however the text is split.
  */
 export class JsonReader {
   readonly #maxBytes: number
@@ -28,7 +28,7 @@ export class JsonReader {
   }
 
   /**
-   * The object once it is whole, undefined before; what follows it is ignored. Throws MuxadoError
+   * Returns the object when it is complete, undefined before that. Ignores later bytes. Throws MuxadoError
    * 'message-too-large' or 'message-invalid'.
    */
   push(chunk: Buffer): unknown {
@@ -47,7 +47,7 @@ export class JsonReader {
     }
   }
 
-  /** The offset behind the object's last byte. */
+  /** Returns the offset after the object's last byte. */
   #findEnd(chunk: Buffer): number | undefined {
     for (let at = 0; at < chunk.length; at++) {
       const byte = chunk[at] ?? 0
@@ -77,7 +77,9 @@ export class JsonReader {
   }
 }
 
-/** What is dropped of a message that was answered before its end; a peer that sends more is cut off. */
+/**
+ * Bytes dropped of a message that was answered before its end. The stream is reset if the peer sends more.
+ */
 const MAX_DROPPED_BYTES = 16_777_216
 
 interface MessageLimits {
@@ -87,9 +89,10 @@ interface MessageLimits {
 }
 
 /**
- * Reads one JSON object without waiting for a FIN, which the SDK does not send. Rejects with a
- * MuxadoError: 'message-too-large', 'message-invalid', 'message-timeout', or why the stream closed.
- * The stream then still takes an answer, or `retire()`.
+ * Reads one JSON object without waiting for a FIN, which the SDK does not send.
+ *
+ * Rejects with MuxadoError 'message-too-large', 'message-invalid', 'message-timeout', or the reason why the
+ * stream closed. The stream can then still be answered or retired.
  */
 export async function readMessage(stream: Stream, limits: MessageLimits): Promise<unknown> {
   const { maxBytes, deadlineMs, clock } = limits
@@ -101,7 +104,7 @@ export async function readMessage(stream: Stream, limits: MessageLimits): Promis
     return await Promise.race([receiveMessage(stream, maxBytes), late])
   } finally {
     stream.handler = DEAF
-    // A reason of our own: the default one costs a stack trace.
+    // An explicit reason, because the default one costs a stack trace.
     settled.abort('settled')
   }
 }
@@ -127,9 +130,10 @@ function receiveMessage(stream: Stream, maxBytes: number): Promise<unknown> {
 }
 
 /**
- * Answers with JSON and FIN. A peer that reads to the end, as the SDK does, ends its side when it has
- * the answer: `onClosed` hears of that. It reads nothing before it has sent its message, so what is
- * left of that gets credit and is dropped. Returns the bytes of the answer, which wait for the peer.
+ * Answers with JSON and FIN. Returns the size of the answer in bytes, which wait for the peer to read them.
+ *
+ * The SDK reads to the end, then closes its side, which calls `onClosed`. It reads nothing before it has sent
+ * its whole message. So the rest of the message is granted credit and dropped.
  */
 export function answer(stream: Stream, message: unknown, onClosed = () => {}): number {
   let dropped = 0
@@ -145,7 +149,7 @@ export function answer(stream: Stream, message: unknown, onClosed = () => {}): n
   return bytes.length
 }
 
-/** Sends one JSON object on a stream of its own and reads the one that comes back. */
+/** Sends one JSON object on a new stream and reads the answer. */
 export async function call(
   session: Session,
   type: number,
@@ -160,7 +164,7 @@ export async function call(
   }
 }
 
-/** Sends one JSON object that gets no answer. */
+/** Sends one JSON object without expecting an answer. */
 export function notify(session: Session, type: number, message: unknown): void {
   openTyped(session, type, DEAF, encode(message)).end()
 }

@@ -9,27 +9,29 @@ import {
 } from './frame-codec.ts'
 import { DEAF, type Stream, type StreamHandler } from './stream.ts'
 
-/** Sizes that a session keeps to. */
+/** Limits of a session. */
 export interface SessionLimits {
-  /** Streams of both directions up to which this side opens new ones. */
+  /** Open streams, in both directions together, at which this side opens no more. */
   readonly openStreams: number
-  /** Streams of both directions that may live at once; the peer's next is refused. */
+  /** Open streams, in both directions together. Further streams of the peer are refused. */
   readonly streams: number
-  /** The last id this side gives to a stream; after it the session has to be replaced. */
+  /** Last stream id of this side. Then the session has to be replaced. */
   readonly lastStreamId: number
-  /** Bytes waiting in one stream at which a further write ends it with 'send-queue-full'. */
+  /** Queued bytes of one stream at which another write ends it with 'send-queue-full'. */
   readonly sendQueueBytes: number
-  /** Bytes with the transport, of all streams, that end the session with 'backlog-full'. */
+  /** Bytes of all streams in the transport at which the session ends with 'backlog-full'. */
   readonly backlogBytes: number
-  /** A peer that sends this soon after a FIN sends without pause, so it meets an RST at once. */
+  /** A peer that sends data within this time after a FIN is busy sending, so it gets an RST at once. */
   readonly busyMs: number
-  /** How long the slot of a retired stream is kept whose peer, sending now and then, got an RST. */
+  /**
+   * After a later RST of a retired stream, its slot is kept this long. Such a peer writes only now and then.
+   */
   readonly lingerMs: number
 }
 
 /**
- * The SDK allows 512 streams, both directions together, and dies in silence at the 513th; the
- * distance of 64 is for those that it has not let go yet.
+ * The SDK allows 512 streams, in both directions together, and dies silently at the 513th. The margin of 64
+ * is for streams that the SDK has not freed yet.
  */
 export const DEFAULT_LIMITS: SessionLimits = {
   openStreams: 448,
@@ -41,10 +43,10 @@ export const DEFAULT_LIMITS: SessionLimits = {
   lingerMs: 60_000,
 }
 
-/** Credit goes back in steps of this size: larger ones stall the peer, smaller ones cost frames. */
+/** Credit is returned in steps of this size. Larger steps stall the peer, smaller ones cost frames. */
 const CREDIT_STEP_BYTES = 32_768
 
-/** What this side may still send on a stream. */
+/** Bytes that this side may still send on a stream. */
 export class SendWindow {
   #available = INITIAL_WINDOW_BYTES
 
@@ -56,7 +58,7 @@ export class SendWindow {
     this.#available -= bytes
   }
 
-  /** False when the peer grants more than the protocol can count. */
+  /** Returns false if the peer grants more than the protocol can count. */
   grow(bytes: number): boolean {
     this.#available += bytes
     return this.#available <= MAX_UINT31
@@ -64,9 +66,10 @@ export class SendWindow {
 }
 
 /**
- * What the peer may still send on a stream. Each byte of the window is in one of three places:
- * granted to the peer, with the stream's owner, or owed to the peer. So what an owner holds
- * is never more than the window.
+ * Bytes that the peer may still send on a stream.
+ *
+ * Each byte of the window is either granted to the peer, held by the stream's owner, or owed to the peer. So
+ * an owner never holds more than the window.
  */
 export class ReceiveWindow {
   #granted = INITIAL_WINDOW_BYTES
@@ -77,19 +80,19 @@ export class ReceiveWindow {
     return INITIAL_WINDOW_BYTES - this.#granted - this.#owed
   }
 
-  /** False when the peer sent more than it was granted. */
+  /** Returns false if the peer sent more than it was granted. */
   receive(bytes: number): boolean {
     this.#granted -= bytes
     return this.#granted >= 0
   }
 
-  /** Takes bytes back from the owner; true when enough is owed for a step. */
+  /** Takes bytes back from the owner. Returns true if a full step is owed. */
   release(bytes: number): boolean {
     this.#owed += Math.min(bytes, this.unreleased)
     return this.#owed >= CREDIT_STEP_BYTES
   }
 
-  /** Grants what is owed and says how much that is. */
+  /** Grants the owed bytes and returns their number. */
   grant(): number {
     const bytes = this.#owed
     this.#owed = 0
@@ -100,33 +103,33 @@ export class ReceiveWindow {
 
 const EMPTY = Buffer.alloc(0)
 
-/** With the transport full, no more than this rides in a SYN frame, and the rest waits its turn. */
+/** Bytes sent in a SYN frame while the transport is full. The rest waits. */
 const CROWDED_SYN_BYTES = 1_024
 
-/** All that a stream may ask of its session. */
+/** The session, as seen by its streams. */
 export interface StreamHost {
   readonly wire: FrameSink
   /** False while the transport is full. */
   readonly writer: { readonly hasRoom: boolean }
   readonly limits: SessionLimits
-  /** `resume()` is due when the transport has room. */
+  /** Requests a call of `resume()` when the transport has room. */
   awaitRoom(stream: SessionStream): void
-  /** Credit below a step is owed to the peer. */
+  /** Reports that the stream owes the peer less credit than one step. */
   owes(stream: SessionStream): void
-  /** Takes the stream out of the session, then tells its handler. */
+  /** Removes the stream from the session, then calls its handler. */
   closed(stream: SessionStream, error: MuxadoError | undefined): void
-  /** A callback of the stream's owner threw. */
+  /** Reports an error thrown by a callback of the stream's owner. */
   report(cause: unknown): void
 }
 
-/** A stream with the side that its session calls. */
+/** A stream, with the methods that its session calls. */
 export class SessionStream implements Stream {
   readonly id: number
   handler: StreamHandler = DEAF
   readonly #host: StreamHost
   readonly #sendWindow = new SendWindow()
   readonly #receiveWindow = new ReceiveWindow()
-  /** What waits for credit or room, oldest first. */
+  /** Chunks that wait for credit or room, oldest first. */
   #queue: Buffer[] = []
   #queuedBytes = 0
   #drainDue = false
@@ -136,7 +139,7 @@ export class SessionStream implements Stream {
   #peerEnded = false
   #retired = false
   #retiredAt = 0
-  /** Reset, but the peer is thought to keep its slot until its next write. */
+  /** Reset, but the peer probably keeps its slot until its next write. */
   #lingering = false
   #closed = false
 
@@ -184,7 +187,7 @@ export class SessionStream implements Stream {
 
   retire(): void {
     if (this.#closed || this.#retired) return
-    // A peer that waits for credit would not see the FIN: it gets its whole window back.
+    // A peer that waits for credit would not see the FIN, so it gets its whole window back.
     this.#receiveWindow.release(this.#receiveWindow.unreleased)
     this.grantCredit()
     this.#retired = true
@@ -198,7 +201,10 @@ export class SessionStream implements Stream {
     this.abort(new MuxadoError('stream-cancelled', `stream ${this.id} was reset here`, { code }))
   }
 
-  /** The first frame of a stream of ours. It does not wait: ids have to go out in their order. */
+  /**
+   * Sends the first frame of a stream opened by this side. It never waits, because ids have to be sent in
+   * order.
+   */
   open(first: Buffer): void {
     const body = first.subarray(0, this.#host.writer.hasRoom ? MAX_DATA_BYTES : CROWDED_SYN_BYTES)
     this.#sendWindow.take(body.length)
@@ -206,7 +212,7 @@ export class SessionStream implements Stream {
     if (body.length < first.length) this.write(first.subarray(body.length))
   }
 
-  /** A DATA frame of the peer, or a part of one. */
+  /** Handles a DATA frame of the peer, or a part of it. */
   receive(body: Buffer, ends: boolean): void {
     if (this.#closed) return
     try {
@@ -217,25 +223,25 @@ export class SessionStream implements Stream {
     }
   }
 
-  /** An RST of the peer. */
+  /** Handles an RST of the peer. */
   receiveReset(code: number): void {
     this.fail(new MuxadoError('stream-reset', `stream ${this.id} was reset by the peer`, { code }))
   }
 
-  /** A WNDINC of the peer. */
+  /** Handles a WNDINC of the peer. */
   receiveCredit(bytes: number): void {
     if (!this.#sendWindow.grow(bytes)) {
       this.abort(new MuxadoError('window-exceeded', `stream ${this.id}: credit past 2^31 - 1`))
     } else if (this.#queuedBytes > 0) this.#drain()
   }
 
-  /** The transport has room. */
+  /** Called when the transport has room. */
   resume(): void {
     this.#waitsForRoom = false
     if (!this.#closed) this.#drain()
   }
 
-  /** Sends what is owed to the peer; false when that is nothing. */
+  /** Sends the owed credit. Returns false if there is none. */
   grantCredit(): boolean {
     if (this.#closed || this.#peerEnded) return false
     const bytes = this.#receiveWindow.grant()
@@ -250,7 +256,7 @@ export class SessionStream implements Stream {
     this.fail(error)
   }
 
-  /** What an owner throws costs its own stream, not the others. */
+  /** An error thrown by the owner ends only its own stream. */
   ownerFailed(cause: unknown): void {
     this.#host.report(cause)
     this.abort(
@@ -260,7 +266,7 @@ export class SessionStream implements Stream {
     )
   }
 
-  /** Ends the stream without a word to the peer. */
+  /** Ends the stream without sending anything. */
   fail(error: MuxadoError | undefined): void {
     if (this.#closed) return
     this.#closed = true
@@ -268,7 +274,7 @@ export class SessionStream implements Stream {
     this.#host.closed(this, error)
   }
 
-  /** Sends as much of `chunk` as credit and room allow, and says how much that was. */
+  /** Sends as much of `chunk` as credit and room allow. Returns the number of bytes sent. */
   #send(chunk: Buffer): number {
     let sent = 0
     while (sent < chunk.length && this.#host.writer.hasRoom) {
@@ -338,7 +344,7 @@ export class SessionStream implements Stream {
     if (this.#finSent) this.fail(undefined)
   }
 
-  /** DATA on a retired stream: the peer did not stop at the FIN. */
+  /** Handles DATA on a retired stream: the peer did not stop at the FIN. */
   #stopPeer(): void {
     if (this.#lingering) return
     const { busyMs, lingerMs } = this.#host.limits
@@ -353,7 +359,7 @@ export class SessionStream implements Stream {
 
   #sendReset(code: number): void {
     this.#host.wire.reset(this.id, code)
-    // The SDK sees an RST when it writes next: credit wakes it where it waits for its window.
+    // The SDK sees an RST only at its next write. Credit wakes a writer that waits for its window.
     this.#host.wire.windowIncrement(this.id, 1)
   }
 

@@ -14,7 +14,7 @@ import {
 import { DEAF, type Stream, type StreamHandler } from './stream.ts'
 import { StreamTable } from './stream-table.ts'
 
-/** A sink that says each frame in one line, such as `sent DATA 3 SYN 12 bytes`, and passes it on. */
+/** Wraps a sink so that each frame is traced as one line, for example `sent DATA 3 SYN 12 bytes`. */
 function traced(
   sink: FrameSink,
   direction: 'sent' | 'received',
@@ -43,50 +43,51 @@ function traced(
   }
 }
 
-/** A stream that no one opens; the SDK ignores credit for it. */
+/** Id of a stream that is never opened. The SDK ignores credit for it. */
 const IDLE_STREAM_ID = MAX_UINT31
 const EMPTY = Buffer.alloc(0)
 const FAREWELL_MS = 250
 
 export interface SessionOptions {
-  /** A server opens even ids. */
+  /** A server opens streams with even ids, a client with odd ids. */
   readonly role: 'server' | 'client'
   /**
-   * Writes something at once when something comes: for an SDK, whose socket holds its next small write
-   * back until this one's ACK comes, which the kernel would delay by 40 ms. Never on both sides: two
-   * that acknowledge each other's acknowledgements never rest.
+   * Sends something as soon as data arrives. Set it for an SDK peer: its socket delays the next small write
+   * until the ACK, which the kernel would delay by 40 ms. Never set it on both sides: they would acknowledge
+   * each other without end.
    */
   readonly acknowledges?: boolean
-  /** A stream of the peer; set its handler before returning. */
+  /** Called for each stream that the peer opens. Must set its handler before returning. */
   accept(stream: Stream): void
   readonly log?: Logger
-  /** Hears one readable line per frame. */
+  /** Receives one readable line per frame. */
   readonly trace?: (line: string) => void
   readonly limits?: Partial<SessionLimits>
-  /** What it has in common with others of the same process; its own unless given. */
+  /** Shared by the sessions of a process. Default: a separate pool. */
   readonly slabs?: SlabPool
   /**
-   * False ends the session by closing the transport alone. The SDK leaks memory and its socket with
-   * each GOAWAY that it gets (measured: 40 sessions, 70 MB to 450 MB, none without).
+   * False: ends the session by closing the transport only. The SDK leaks memory and its socket with each
+   * GOAWAY it receives (measured: 40 sessions, 70 MB to 450 MB, no leak without).
    */
   readonly saysGoodbye?: boolean
 }
 
 /**
- * Many streams over one transport, which it reads from the start. It ends once, with one reason:
- * a wrong frame, a broken transport or a GOAWAY of either side closes all streams and the transport.
+ * Multiplexes streams over one transport, which it reads from the start. It ends once, with one reason: a
+ * wrong frame, a transport failure, or a GOAWAY of either side. Then all streams and the transport are
+ * closed.
  *
  * INVARIANTS
- * - The transport belongs to it: nobody else reads it, and only the FrameWriter writes.
- * - `#error` is set once, by `#die` or `#break`. From then on nothing that comes is looked at, no
- *   stream is opened and nobody who waits for a slot is called; each stream there was hears why.
- * - A stream is in `#table` from its SYN until `onClose`, the last call of its handler. DATA for a
- *   stream that is no longer there is dropped; for one that never was, it ends the session.
- * - Callbacks are synchronous, in the middle of reading or writing; they may open, write, reset and
- *   end the session. What one throws costs its own stream. `accept` sets the handler before it
- *   returns, or the bytes that ride in the SYN frame are lost.
- * - A stream stands in `#blocked` at most once, and goes to the end of the line each time: that is
- *   what keeps one writer from holding up the others.
+ * - The session owns the transport. Nothing else reads it, and only the FrameWriter writes.
+ * - `#error` is set once, by `#die` or `#break`. After that, incoming data is ignored, no stream is opened
+ *   and no waiter for a slot is called. Each open stream is told the reason.
+ * - A stream is in `#table` from its SYN until `onClose`, the last call of its handler. DATA for a stream
+ *   that has ended is dropped. DATA for a stream that never existed ends the session.
+ * - Callbacks are synchronous, in the middle of reading or writing. They may open, write, reset and end the
+ *   session. An error they throw ends only their own stream. `accept` must set the handler before it returns,
+ *   or the bytes in the SYN frame are lost.
+ * - A stream is in `#blocked` at most once, and is appended each time. This keeps one writer from holding up
+ *   the others.
  */
 export class Session {
   readonly #transport: Duplex
@@ -94,13 +95,13 @@ export class Session {
   readonly #host: StreamHost
   readonly #table: StreamTable
   readonly #writer: FrameWriter
-  /** The writer, behind the trace if there is one: whatever sends a frame sends it here. */
+  /** The writer, wrapped in the trace if there is one. All frames are sent here. */
   readonly #wire: FrameSink
   readonly #decoder: FrameDecoder
   readonly #closed = createDeferred<MuxadoError>()
-  /** Streams that wait for the transport, in turn. */
+  /** Streams that wait for the transport, in order. */
   readonly #blocked: SessionStream[] = []
-  /** The last stream that owes credit below a step: an acknowledgement may as well carry it. */
+  /** Last stream that owes less credit than one step. An acknowledgement can carry this credit. */
   #debtor: SessionStream | undefined
   #error: MuxadoError | undefined
 
@@ -142,19 +143,19 @@ export class Session {
     this.#listen()
   }
 
-  /** Resolves with the first reason, exactly once; never rejects. */
+  /** Resolves exactly once, with the first reason. Never rejects. */
   get closed(): Promise<MuxadoError> {
     return this.#closed.promise
   }
 
-  /** How many streams `open()` would grant now. */
+  /** Number of streams that `open()` would grant now. */
   get freeSlots(): number {
     return this.#error === undefined ? this.#table.freeSlots : 0
   }
 
   /**
-   * Opens a stream; `first` rides in its SYN frame. Throws MuxadoError 'streams-exhausted' without a
-   * free slot, or the reason that closed the session. A session without ids left goes away.
+   * Opens a stream. `first` is sent in its SYN frame. Throws MuxadoError 'streams-exhausted' without a free
+   * slot, or the reason that closed the session. If no ids are left, the session ends too.
    */
   open(handler: StreamHandler, first: Buffer = EMPTY): Stream {
     if (this.#error !== undefined) throw this.#error
@@ -171,14 +172,17 @@ export class Session {
   }
 
   /**
-   * Calls back once, first come first served, when a slot is free; at once if one is. Never after
-   * the session has closed.
+   * Calls back once when a slot is free, in the order of the calls, or at once. Never calls back after the
+   * session has closed.
    */
   whenFree(callback: () => void): void {
     if (this.#error === undefined) this.#table.whenFree(() => this.#call(callback))
   }
 
-  /** Ends with a GOAWAY, unless it says no goodbye. Resolves when the transport is closed, within 250 ms. */
+  /**
+   * Ends the session with a GOAWAY, unless `saysGoodbye` is false. Resolves when the transport is closed,
+   * within 250 ms.
+   */
   goAway(code: ErrorCode, message: string): Promise<void> {
     this.#die(new MuxadoError('gone-away', message, { code }))
     return new Promise((resolve) => {
@@ -190,7 +194,7 @@ export class Session {
   #listen(): void {
     const transport = this.#transport
     const { acknowledges = false } = this.#options
-    // Small frames must not wait for the ACK of the frame before.
+    // Small frames must not wait for the ACK of the previous frame.
     if (transport instanceof Socket) transport.setNoDelay(true)
     transport.on('data', (chunk: Buffer) => {
       if (this.#error !== undefined) return
@@ -227,7 +231,7 @@ export class Session {
     else if (stream === undefined && !this.#table.knows(id)) {
       throw new MuxadoError('protocol-violation', `DATA on stream ${id}, which was never opened`)
     }
-    // A stream that is gone: what was under way when it ended needs no answer.
+    // Undefined if the stream has ended. Data still in flight then needs no answer.
     stream?.receive(body, (flags & FIN) !== 0)
   }
 
@@ -278,7 +282,7 @@ export class Session {
     this.#options.log?.error({ err }, 'stream handler failed')
   }
 
-  /** Ends once what is written has left, as far as the transport still takes it. */
+  /** Ends the session after the written frames have left, as far as the transport still accepts them. */
   #die(error: MuxadoError): void {
     if (this.#error !== undefined) return
     this.#error = error
@@ -291,7 +295,7 @@ export class Session {
     else this.#transport.end(() => this.#transport.destroy())
   }
 
-  /** Ends without a word: there is nobody to hear it. */
+  /** Ends the session without GOAWAY, because the transport has already failed. */
   #break(error: MuxadoError): void {
     if (this.#error !== undefined) return
     this.#error = error
@@ -309,7 +313,7 @@ export class Session {
 const TYPE_BYTES = 4
 
 /**
- * Opens a stream whose first 4 bytes are its type. They ride in the SYN frame, `first` behind them.
+ * Opens a stream that begins with its type, 4 bytes. They are sent in the SYN frame, followed by `first`.
  * Throws like `Session.open`.
  */
 export function openTyped(
@@ -323,7 +327,10 @@ export function openTyped(
   return session.open(handler, head)
 }
 
-/** An `accept` for a session: reads the type, then hands on the stream, whose handler is to be set. */
+/**
+ * Returns an `accept` function for a session. It reads the type, then passes on the stream, whose handler has
+ * to be set.
+ */
 export function acceptTyped(
   accept: (type: number, stream: Stream) => void,
 ): (stream: Stream) => void {

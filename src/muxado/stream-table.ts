@@ -8,7 +8,7 @@ export interface StreamTableOptions {
   readonly lastStreamId: number
 }
 
-/** The living streams of a session: their ids, their slots and who waits for one. */
+/** Open streams of a session: their ids, their slots and the callbacks waiting for a slot. */
 export class StreamTable {
   readonly #streams = new Map<number, SessionStream>()
   readonly #waiters: (() => void)[] = []
@@ -18,11 +18,11 @@ export class StreamTable {
 
   constructor(options: StreamTableOptions) {
     this.#options = options
-    // A client opens odd ids, a server even ones; stream 0 is the session itself.
+    // A client opens odd ids, a server even ids. Stream 0 is the session itself.
     this.#nextId = options.role === 'client' ? 1 : 2
   }
 
-  /** 0 before the peer opened a stream. */
+  /** 0 until the peer opens a stream. */
   get lastPeerId(): number {
     return this.#lastPeerId
   }
@@ -31,7 +31,7 @@ export class StreamTable {
     return this.isExhausted ? 0 : Math.max(0, this.#options.openStreams - this.#streams.size)
   }
 
-  /** No id is left for a stream of ours. */
+  /** Whether no stream id is left for this side. */
   get isExhausted(): boolean {
     return this.#nextId > this.#options.lastStreamId
   }
@@ -40,7 +40,7 @@ export class StreamTable {
     return this.#streams.get(id)
   }
 
-  /** The id of the next stream of ours; check `freeSlots` first. */
+  /** Returns the id of this side's next stream. Check `freeSlots` first. */
   takeId(): number {
     const id = this.#nextId
     this.#nextId += 2
@@ -48,8 +48,8 @@ export class StreamTable {
   }
 
   /**
-   * Notes the id of a new stream of the peer: false when no slot is left for it. Throws MuxadoError
-   * 'protocol-violation' when it is not the peer's to open, or is not above all before it.
+   * Records the id of a new stream of the peer. Returns false if no slot is free. Throws MuxadoError
+   * 'protocol-violation' if the id belongs to this side, or is not above all earlier ones.
    */
   admit(id: number): boolean {
     if (id % 2 === this.#nextId % 2 || id <= this.#lastPeerId) {
@@ -59,7 +59,7 @@ export class StreamTable {
     return this.#streams.size < this.#options.streams
   }
 
-  /** True when a stream of that id is open or was. */
+  /** Whether a stream with this id is open or was open. */
   knows(id: number): boolean {
     return id % 2 === this.#nextId % 2 ? id < this.#nextId : id <= this.#lastPeerId
   }
@@ -81,7 +81,7 @@ export class StreamTable {
     this.offerSlots()
   }
 
-  /** Calls who waits, as long as a slot is free: one that does not take it leaves it to the next. */
+  /** Calls waiting callbacks as long as a slot is free. A callback may leave its slot to the next. */
   offerSlots(): void {
     while (this.freeSlots > 0) {
       const callback = this.#waiters.shift()

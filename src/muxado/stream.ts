@@ -1,18 +1,20 @@
 import type { MuxadoError } from './error-code.ts'
 
-/** What the owner of a stream hears. Calls are synchronous; what one throws resets its stream. */
+/** Callbacks of a stream's owner. Calls are synchronous. An error thrown by a callback resets its stream. */
 export interface StreamHandler {
-  /** Bytes from the peer. `release(n)` once they went on, or the peer stops at a full window. */
+  /** Bytes from the peer. Call `release(n)` when they are processed, or the peer stops at a full window. */
   onData(chunk: Buffer): void
-  /** The peer's FIN: no more data. */
+  /** The peer's FIN: no more data follows. */
   onEnd(): void
-  /** After `write()` answered false: there is room again. */
+  /** There is room again after `write()` returned false. */
   onDrain(): void
-  /** The last call. The slot is free; an error says why it ended before both FINs. */
+  /** The last call. The slot is free. The error is the reason if the stream ended before both FINs. */
   onClose(error: MuxadoError | undefined): void
 }
 
-/** For a stream that nobody listens to: what comes keeps its credit, so it stays within the window. */
+/**
+ * Handler for a stream that is not read. Received bytes keep their credit, so the peer stops at its window.
+ */
 export const DEAF: StreamHandler = {
   onData() {},
   onEnd() {},
@@ -20,7 +22,7 @@ export const DEAF: StreamHandler = {
   onClose() {},
 }
 
-/** One stream of a session: a plain object with callbacks, because it lies on the hot path. */
+/** A stream of a session. A plain object with callbacks, because it is on the hot path. */
 export interface Stream {
   readonly id: number
   /** True once the slot is free. */
@@ -28,24 +30,26 @@ export interface Stream {
   /** May be replaced at any time, as a pool does between two exchanges. */
   handler: StreamHandler
   /**
-   * Takes all bytes; they must not change until they are sent. False means: wait for `onDrain`.
-   * Ignored on a stream that is closed or retired. An owner that never waits is cut off with
-   * 'send-queue-full'; a write after `end()` ends the stream with 'write-after-end'.
+   * Takes all bytes, which must not change until they are sent. False: wait for `onDrain`. Ignored on a
+   * closed or retired stream.
+   *
+   * An owner that never waits is cut off with 'send-queue-full'. A write after `end()` ends the stream with
+   * 'write-after-end'.
    */
   write(chunk: Buffer): boolean
-  /** FIN, after what is still queued. */
+  /** Sends FIN after the queued bytes. */
   end(): void
-  /** Gives back credit for received bytes; sent on in steps of 32 KiB. */
+  /** Returns credit for received bytes, which is sent in steps of 32 KiB. */
   release(bytes: number): void
   /**
-   * Gives the stream up without hurting the peer: drops what is queued, sends FIN, swallows what
-   * comes, keeps the slot until the peer's FIN. RST only if DATA still comes: the peer is awake then.
-   * Of the handler only `onClose` is called after this.
+   * Gives up the stream without harm to the peer: drops queued bytes, sends FIN, discards incoming bytes and
+   * keeps the slot until the peer's FIN. Sends RST only if DATA still arrives, because the peer is active
+   * then. Only `onClose` of the handler is called after this.
    */
   retire(): void
   /**
-   * RST with an ErrorCode, or a number that both sides have agreed on. Only for a peer that is sending: the SDK
-   * keeps the slot of a stream that was quiet.
+   * Sends an RST with an ErrorCode, or with another number agreed on by both sides. Use it only for a peer
+   * that is sending: the SDK keeps the slot of a quiet stream.
    */
   reset(code: number): void
 }
