@@ -1,6 +1,6 @@
 /**
- * Every error that people or programs see: stable code, HTTP status, title.
- * The detail is written where the error is made, because only that place knows what to do.
+ * Errors shown to people and programs: stable code, HTTP status, title. The detail is written where the error
+ * is created, because only that code knows the fix.
  */
 export const ERRORS = {
   'invalid-json': { status: 400, title: 'Invalid JSON' },
@@ -44,7 +44,7 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS
 
-/** One bad field: where it stands (RFC 6901 JSON pointer) and what is wrong with it. */
+/** An invalid field: its position (RFC 6901 JSON pointer) and the problem. */
 export interface FieldError {
   readonly pointer: string
   readonly detail: string
@@ -53,13 +53,13 @@ export interface FieldError {
 
 export interface AppErrorOptions {
   readonly errors?: readonly FieldError[]
-  /** The connectivity service's own code, such as `ERR_NGROK_334` or `ERR_GATEWAY_KEY_SCOPE`. */
+  /** Error code of the connectivity service, such as `ERR_NGROK_334` or `ERR_GATEWAY_KEY_SCOPE`. */
   readonly serviceCode?: string | undefined
   readonly retryAfterS?: number
   readonly cause?: unknown
 }
 
-/** An error whose text may be shown: no stack, path or secret belongs into `detail`. */
+/** An error with text for users. `detail` must not contain a stack, a path or a secret. */
 export class AppError extends Error {
   override readonly name = 'AppError'
   readonly code: ErrorCode
@@ -84,7 +84,7 @@ export class AppError extends Error {
   }
 }
 
-/** The one sentence that stops a start or a command: it names the cause and the way out. */
+/** Stops a start or a command. Its one sentence names the cause and the fix. */
 export class StartError extends Error {
   override readonly name = 'StartError'
 }

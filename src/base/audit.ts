@@ -1,24 +1,24 @@
-/** With what somebody comes: `console` and `page` are sessions there, which act as a key or token. */
+/** Kind of authentication. `console` and `page` are browser sessions, which act for an API key or a token. */
 export const ACTOR_KINDS = ['token', 'api-key', 'console', 'page', 'command-line'] as const
 
-/** Who makes a change, as the audit trail names them. */
+/** Author of a change, as named in the audit trail. */
 export interface Actor {
   readonly kind: (typeof ACTOR_KINDS)[number]
-  /** Of the token or key; null where there is none. */
+  /** Id of the token or key, null if not applicable. */
   readonly id: string | null
-  /** Name of the token or key, or the user of the command line. */
+  /** Name of the token or key, or the user on the command line. */
   readonly name: string
 }
 
-/** Each field that changed: its value before and after, or that it changed where it may be secret. */
+/** Changed fields: the value before and after, or `changed` if the value may be secret. */
 export type FieldChanges = Readonly<Record<string, readonly [unknown, unknown] | 'changed'>>
 
-/** What somebody asks for, before it is known what becomes of it. */
+/** A requested change, before its result is known. */
 export interface AuditedChange {
   readonly actor: Actor
-  /** Address of the client; null on the command line. */
+  /** Address of the client. Null on the command line. */
   readonly client: string | null
-  /** Resource and verb, such as `tunnel.create`. */
+  /** Resource and verb, for example `tunnel.create`. */
   readonly action: string
   readonly targetId?: string | undefined
   readonly targetName?: string | undefined
@@ -26,12 +26,12 @@ export interface AuditedChange {
   readonly requestId?: string | undefined
 }
 
-/** What the last write of a change concludes, by the id that it names; several things may have changed. */
+/** Describes a change by the id in its final write. One write may change several objects. */
 export type Concluded = (id: string) => Partial<AuditedChange> | readonly Partial<AuditedChange>[]
 
 /**
- * The fields of two states of a thing that differ. Only those that `open` lists are shown with their
- * values: of the others, such as policies with passwords in them, it is told that they changed.
+ * Returns the fields that differ between two states. Values are included only for fields in `open`. Other
+ * fields, such as policies with passwords, are marked as changed.
  */
 export function fieldChanges(
   before: Readonly<Record<string, unknown>>,
@@ -48,7 +48,7 @@ export function fieldChanges(
   )
 }
 
-/** The same for all that is empty: no text, an empty one, an empty list. */
+/** Treats all empty values as equal: missing, empty text, empty list. */
 function textOf(value: unknown): string {
   const text = JSON.stringify(value) ?? 'null'
   return text === '""' || text === '[]' ? 'null' : text

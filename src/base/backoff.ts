@@ -2,18 +2,17 @@
 export interface BackoffOptions {
   readonly baseMs: number
   readonly capMs: number
-  /** How much of a delay chance may take off it, from 0 to 1; all of it unless said otherwise. */
+  /** Largest part of a delay that is removed at random, from 0 to 1. Default: 1. */
   readonly jitter?: number
-  /** Delays that somebody has handed out before; none unless given. */
+  /** Number of delays already used. Default: 0. */
   readonly attempts?: number
-  /** A number in [0, 1). */
+  /** Returns a number in [0, 1). */
   readonly random?: () => number
 }
 
 /**
- * Exponential backoff with jitter: the n-th delay is uniform in ((1 - jitter) * d, d], where d is
- * min(cap, base * 2^n). Full jitter unless said otherwise, because a fleet that lost the same
- * service must not return in one wave.
+ * Exponential backoff with jitter: the n-th delay is uniform in ((1 - jitter) * d, d], with d = min(cap, base
+ * * 2^n). Full jitter is the default, so that a fleet that lost the same service does not return all at once.
  */
 export class Backoff {
   readonly #baseMs: number
@@ -30,20 +29,20 @@ export class Backoff {
     this.#attempts = attempts
   }
 
-  /** Delays handed out since the last reset. */
+  /** Number of delays since the last reset. */
   get attempts(): number {
     return this.#attempts
   }
 
-  /** The next delay in milliseconds, at least 1. */
+  /** Returns the next delay in milliseconds, at least 1. */
   next(): number {
-    // 2^30 is past every cap; a larger exponent would only lose precision.
+    // 2^30 exceeds every cap. A larger exponent would only lose precision.
     const ceiling = Math.min(this.#capMs, this.#baseMs * 2 ** Math.min(this.#attempts, 30))
     this.#attempts += 1
     return Math.max(1, Math.ceil((1 - this.#jitter * this.#random()) * ceiling))
   }
 
-  /** Starts from the shortest delay again; call it only after the thing stayed up for a while. */
+  /** Starts from the shortest delay again. Call it only after a stable period. */
   reset(): void {
     this.#attempts = 0
   }

@@ -1,4 +1,4 @@
-/** What was made of a text, kept for the next time; the oldest make room for new ones. */
+/** Caches results by text. New entries replace the oldest ones. */
 export class BoundedCache<T> {
   readonly #make: (text: string) => T
   readonly #maxEntries: number
@@ -9,7 +9,7 @@ export class BoundedCache<T> {
     this.#maxEntries = maxEntries
   }
 
-  /** Throws what the maker throws. */
+  /** Throws the errors of the `make` function. */
   get(text: string): T {
     const known = this.#entries.get(text)
     if (known !== undefined) return known

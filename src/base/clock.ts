@@ -1,14 +1,14 @@
-/** Where time comes from. Tests pass a clock that they move by hand. */
+/** Source of time. Tests pass a clock that they control. */
 export interface Clock {
-  /** Wall time, milliseconds since the epoch. May jump; only for what people read. */
+  /** Wall clock time in milliseconds since the epoch. It may jump: use it only for display. */
   now(): number
-  /** Milliseconds from an arbitrary start. Never jumps; for deadlines and windows. */
+  /** Milliseconds from an arbitrary start. Never jumps: use it for deadlines and intervals. */
   monotonic(): number
-  /** Resolves after `ms`; rejects with the signal's reason when it is aborted first. */
+  /** Resolves after `ms`. Rejects with the signal's reason if it is aborted first. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>
 }
 
-/** The machine's clock. A pending sleep keeps the process alive. */
+/** The system clock. A pending sleep keeps the process alive. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
@@ -33,7 +33,7 @@ export const systemClock: Clock = {
 const UNIT_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 } as const
 const PART = /(\d+(?:\.\d+)?)(ms|s|m|h)/y
 
-/** Milliseconds of a duration such as `90s`, `10m` or `1h30m`; undefined when it is none. */
+/** Parses a duration such as `90s`, `10m` or `1h30m`. Returns milliseconds, or undefined for other text. */
 export function parseDuration(text: string): number | undefined {
   let totalMs = 0
   PART.lastIndex = 0
@@ -45,7 +45,7 @@ export function parseDuration(text: string): number | undefined {
   return text === '' ? undefined : totalMs
 }
 
-/** A duration for people: `3 min`, `2 h 5 min`, `40 s`. */
+/** Formats a duration for people: `3 min`, `2 h 5 min`, `40 s`. */
 export function formatDuration(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1_000))
   if (seconds < 60) return `${seconds} s`

@@ -5,7 +5,7 @@ type Close = () => void | Promise<void>
 
 const WITHIN_MS = 5_000
 
-/** A stack of what was opened. `close()` closes newest first and never throws. */
+/** Closes resources, the newest first. `close()` never throws. */
 export class Closer {
   readonly #log: Logger
   readonly #stack: { name: string; withinMs: number; close: Close }[] = []
@@ -15,7 +15,7 @@ export class Closer {
     this.#log = log
   }
 
-  /** Remembers how `resource` is closed, and within which time, and hands it back. */
+  /** Registers how to close `resource` and the time limit for that. Returns the resource. */
   own<T>(
     name: string,
     resource: T,
@@ -26,7 +26,7 @@ export class Closer {
     return resource
   }
 
-  /** Closes everything, each with its own deadline; further calls wait for the first. */
+  /** Closes all resources, each with its own time limit. Later calls wait for the first. */
   close(): Promise<void> {
     this.#closing ??= this.#closeAll()
     return this.#closing

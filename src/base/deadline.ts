@@ -1,4 +1,4 @@
-/** Thrown when something took longer than it may. */
+/** Thrown when work exceeds its time limit. */
 export class DeadlineError extends Error {
   override readonly name = 'DeadlineError'
   readonly ms: number
@@ -10,8 +10,8 @@ export class DeadlineError extends Error {
 }
 
 /**
- * Settles like `promise`, or rejects with a DeadlineError after `ms`.
- * The work itself is not stopped: a late rejection is swallowed, a late value is dropped.
+ * Settles like `promise`, or rejects with a DeadlineError after `ms`. The work itself continues: a late
+ * rejection or value is ignored.
  */
 export function withDeadline<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
   return new Promise((resolve, reject) => {
@@ -21,9 +21,11 @@ export function withDeadline<T>(promise: Promise<T>, ms: number, what: string): 
 }
 
 /**
- * Runs work with a signal that is aborted after `ms` with a TimeoutError, as `AbortSignal.timeout`
- * does, or with `stop`. `AbortSignal.any` of the two is no way to have that: Node 20 lets go of a
- * timeout that only a combined signal holds, and then it never fires.
+ * Runs work with a signal. The signal is aborted with `stop`, or after `ms` with a TimeoutError, as in
+ * `AbortSignal.timeout`.
+ *
+ * `AbortSignal.any` cannot replace this: Node 20 garbage-collects a timeout signal that only a combined
+ * signal refers to. It then never fires.
  */
 export async function abortedAfter<T>(
   ms: number,
@@ -45,8 +47,8 @@ export async function abortedAfter<T>(
 }
 
 /**
- * Settles like `promise`, or rejects with the signal's reason when it is aborted first.
- * The work itself is not stopped: a late value or rejection is dropped.
+ * Settles like `promise`, or rejects with the signal's reason if it is aborted first. The work itself
+ * continues: a late value or rejection is ignored.
  */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {

@@ -1,6 +1,6 @@
 import type { Clock } from './clock.ts'
 
-/** A promise with its resolve and reject in hand (Node 20 has no `Promise.withResolvers`). */
+/** A promise with its `resolve` and `reject` (Node 20 has no `Promise.withResolvers`). */
 export interface Deferred<T> {
   readonly promise: Promise<T>
   readonly resolve: (value: T) => void
@@ -17,7 +17,7 @@ export function createDeferred<T = void>(): Deferred<T> {
   return { promise, resolve, reject }
 }
 
-/** Wakes one loop that waits for changes. A ring while nobody waits is kept for the next wait. */
+/** Wakes a loop that waits for changes. A `set()` with no waiter is kept for the next `wait()`. */
 export class AutoResetEvent {
   #hasRung = false
   #wake: (() => void) | undefined
@@ -27,7 +27,7 @@ export class AutoResetEvent {
     this.#wake?.()
   }
 
-  /** Resolves at the next ring, or after `ms` when that is given. */
+  /** Resolves at the next `set()`, or after `ms` if given. */
   async wait(clock?: Clock, ms?: number): Promise<void> {
     if (!this.#hasRung) await (clock && ms !== undefined ? this.#sleep(clock, ms) : this.#listen())
     this.#hasRung = false
@@ -36,7 +36,7 @@ export class AutoResetEvent {
   async #sleep(clock: Clock, ms: number): Promise<void> {
     const woken = new AbortController()
     await Promise.race([this.#listen(), clock.sleep(ms, woken.signal).catch(() => {})])
-    // A reason of our own: the default one costs a stack trace.
+    // An explicit reason, because the default one costs a stack trace.
     woken.abort('woken')
   }
 

@@ -16,8 +16,8 @@ import { dirname, join, resolve } from 'node:path'
 import { StartError } from './app-error.ts'
 
 /**
- * Replaces a file so that a power cut leaves the old or the new content, never half of it:
- * temporary file, fsync, rename, fsync of the folder.
+ * Replaces a file. After a power cut it has the complete old or the complete new content. Steps: temporary
+ * file, fsync, rename, fsync of the folder.
  */
 export function writeFileDurably(path: string, content: string | Buffer, mode = 0o600): void {
   const temporary = `${path}.${process.pid}.tmp`
@@ -39,8 +39,9 @@ export function writeFileDurably(path: string, content: string | Buffer, mode = 
 }
 
 /**
- * Takes a file with a secret from everybody, who may have got leave when it was copied; a group
- * that somebody gave leave keeps it. True when all could use it, also when it is not ours to close.
+ * Removes the access of other users from a secret file, which may be left over from copying it. A group keeps
+ * its access if others had no access. Returns true if others had access, even if the mode could not be
+ * changed.
  */
 export function closeSecretFile(path: string): boolean {
   try {
@@ -51,12 +52,12 @@ export function closeSecretFile(path: string): boolean {
   try {
     chmodSync(path, 0o600)
   } catch {
-    // What is told is the same: it was open.
+    // The result is the same: the file was accessible.
   }
   return true
 }
 
-/** Makes renames and removals in a folder survive a power cut. */
+/** Makes renames and removals in a folder durable after a power cut. */
 export function syncFolder(path: string): void {
   const folder = openSync(path, 'r')
   try {
@@ -67,10 +68,11 @@ export function syncFolder(path: string): void {
 }
 
 /**
- * Makes a folder, and those above it that are missing; one that is there stays as it is. Each survives
- * a power cut when this answers: files that are made in it later would go with it. Throws what the
- * system says. Node's own way, `recursive`, tries for ever where a system has no folder to give, as
- * below `/proc`.
+ * Creates a folder and its missing parents. Existing folders stay unchanged. Each new folder is durable when
+ * this returns, because a power cut would also lose the files in it.
+ *
+ * Throws the system's error. Node's `recursive` option is not used: it retries forever if the system cannot
+ * create the folder, for example below `/proc`.
  */
 export function makeFolder(path: string, mode = 0o700): void {
   const missing: string[] = []
@@ -79,14 +81,14 @@ export function makeFolder(path: string, mode = 0o700): void {
     mkdirSync(folder, { mode })
     syncWhereReadable(dirname(folder))
   }
-  // A file in its place: the system says it best.
+  // A file has that path: lets mkdir throw the system's error.
   if (!statSync(path).isDirectory()) mkdirSync(path)
 }
 
 /**
- * Makes an empty file, unless it is there: then it is not opened, because a process that closes a file
- * loses all locks that it has on it (fcntl(2)), SQLite's among them. Throws what the system says, also
- * of a file that may not be read and written.
+ * Creates an empty file if it is missing. An existing file is not opened: a process that closes a file loses
+ * all its locks on it (fcntl(2)), including those of SQLite. Throws the system's error, also if the file
+ * cannot be read and written.
  */
 export function makeFile(path: string, mode = 0o600): void {
   try {
@@ -97,7 +99,10 @@ export function makeFile(path: string, mode = 0o600): void {
   }
 }
 
-/** A folder in which we may write and not read cannot be opened for it; it is the system's then. */
+/**
+ * A folder that is writable but not readable cannot be opened for fsync. Its durability is then up to the
+ * system.
+ */
 function syncWhereReadable(path: string): void {
   try {
     syncFolder(path)
@@ -107,8 +112,8 @@ function syncWhereReadable(path: string): void {
 }
 
 /**
- * The folder of this package: the sources and the bundle lie at different depths below it. Throws a
- * StartError where somebody has copied a part of it.
+ * Returns the folder of this package. Sources and bundle are at different depths below it. Throws a
+ * StartError if only part of the package was copied.
  */
 export function packageRoot(from: string = import.meta.dirname): string {
   for (let folder = from; ; folder = dirname(folder)) {

@@ -1,21 +1,24 @@
-/** Something in the data folder, or on a port, that only one process may have. */
+/** A port, or an item in the data directory, that only one process can hold. */
 export interface HandedOver {
-  /** Lets go of it. When it throws, this process still has it. */
+  /** Gives it up. If this throws, this process still holds it. */
   release(): void | Promise<void>
   /** Takes it back. */
   reclaim(): void | Promise<void>
 }
 
-/** What it holds when a part of it cannot be taken back. */
+/** Behavior when a part cannot be taken back. */
 export interface HandoverOptions {
-  /** Parts that need those behind them: when one cannot be taken back, those before it are not either. */
+  /**
+   * Each part needs the parts after it. If one cannot be taken back, the parts before it are not taken back
+   * either.
+   */
   readonly isChain?: boolean
 }
 
 /**
- * Hands what only one process may have to another one, in order, or takes it back in reverse order.
+ * Hands exclusive resources to another process, in order. Can take them back in reverse order.
  *
- * INVARIANT: after `release()` has thrown, everything is as it was before.
+ * INVARIANT: if `release()` throws, the state is the same as before.
  */
 export class Handover implements HandedOver {
   readonly #parts: readonly HandedOver[]
@@ -27,7 +30,7 @@ export class Handover implements HandedOver {
     this.#isChain = isChain
   }
 
-  /** Throws what the first part says that cannot be let go of. */
+  /** Throws the error of the first part that cannot be released. */
   async release(): Promise<void> {
     try {
       for (const part of this.#parts) {
@@ -40,7 +43,7 @@ export class Handover implements HandedOver {
     }
   }
 
-  /** Takes back what can be, and throws what the first part says that could not. */
+  /** Takes back as many parts as possible. Throws the error of the first one that failed. */
   async reclaim(): Promise<void> {
     let problem: { readonly error: unknown } | undefined
     for (let part = this.#released.pop(); part; part = this.#released.pop()) {

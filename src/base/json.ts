@@ -1,6 +1,6 @@
 /**
- * Whether a JSON value is nested deeper than `limit`. Level by level, because a recursion could be
- * driven out of its stack, as that of `JSON.stringify` is.
+ * Whether a JSON value is nested deeper than `limit`. Checks one level at a time, because recursion, as in
+ * `JSON.stringify`, could overflow the stack.
  */
 export function isDeeper(value: unknown, limit: number): boolean {
   let level = [value]
@@ -13,13 +13,13 @@ export function isDeeper(value: unknown, limit: number): boolean {
   return true
 }
 
-/** Counted from 1, as editors do. */
+/** Counted from 1, as in editors. */
 interface TextPosition {
   readonly line: number
   readonly column: number
 }
 
-/** One token of RFC 8259 after white space: punctuation, string, or number and literal. */
+/** One token of RFC 8259 after white space: punctuation, string, or number/literal. */
 const TOKEN =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: RFC 8259 forbids exactly these in a string.
   /[ \t\r\n]*(?:([{}[\],:])|("(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")|(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null))/y
@@ -27,8 +27,8 @@ const TOKEN =
 type Expected = 'value' | 'value or end' | 'key' | 'key or end' | 'colon' | 'comma or end' | 'end'
 
 /**
- * Where a text stops being JSON; undefined when it is JSON.
- * `JSON.parse` names a position for some mistakes only.
+ * Returns the position of the first JSON syntax error, undefined for valid JSON. `JSON.parse` gives a
+ * position only for some errors.
  */
 export function jsonErrorPosition(text: string): TextPosition | undefined {
   const open: string[] = []
@@ -46,7 +46,7 @@ export function jsonErrorPosition(text: string): TextPosition | undefined {
   }
 }
 
-/** What may come after `token`; undefined when it must not stand here. Keeps `open` up to date. */
+/** Returns the tokens expected after `token`, undefined if it is not allowed here. Updates `open`. */
 function follow(expected: Expected, token: string, open: string[]): Expected | undefined {
   const wantsValue = expected === 'value' || expected === 'value or end'
   const afterValue = () => (open.length === 0 ? 'end' : 'comma or end')

@@ -1,23 +1,23 @@
 import type { Clock } from './clock.ts'
 import { peerNetwork } from './net/network.ts'
 
-/** Limits how often something happens, for each key on its own. */
+/** Limits the rate of events, separately for each key. */
 export interface Limiter {
   /**
-   * Counts one event of the key and answers 0; or refuses it, which does not count, and answers the
-   * milliseconds after which one fits if no other comes first.
+   * Counts an event of the key and returns 0, or refuses it without counting. A refusal returns the
+   * milliseconds until the next event fits, if no other comes first.
    */
   take(key: string): number
 }
 
 interface SlidingLogOptions {
-  /** How many events fit into any stretch of `windowMs`. */
+  /** Maximum number of events in any period of `windowMs`. */
   readonly capacity: number
   readonly windowMs: number
   readonly clock: Clock
 }
 
-/** Keeps the time of each event: exact in any window, at the cost of a number for each event. */
+/** Stores the time of each event. Exact for any window, at the cost of one number per event. */
 export class SlidingLog implements Limiter {
   readonly #capacity: number
   readonly #windowMs: number
@@ -45,7 +45,7 @@ export class SlidingLog implements Limiter {
     return 0
   }
 
-  /** Forgets keys that were quiet for a whole window. */
+  /** Removes keys without events for a whole window. */
   #sweep(now: number): void {
     if (now - this.#sweptAt < this.#windowMs) return
     this.#sweptAt = now
@@ -56,11 +56,11 @@ export class SlidingLog implements Limiter {
 }
 
 interface TokenBucketsOptions {
-  /** Events of a key that fit at once, after it was quiet. */
+  /** Largest burst of a key. */
   readonly capacity: number
-  /** Events of a key that fit in the long run. */
+  /** Sustained rate of a key, in events per second. */
   readonly refillPerS: number
-  /** Keys remembered at once: the one that was used longest ago is forgotten first. */
+  /** Maximum number of keys. The least recently used key is removed first. */
   readonly maxKeys: number
   readonly clock: Clock
 }
@@ -70,10 +70,10 @@ interface Bucket {
   updatedAt: number
 }
 
-/** A token bucket for each key. */
+/** One token bucket per key. */
 export class TokenBuckets implements Limiter {
   readonly #options: TokenBucketsOptions
-  /** In the order of their last use. */
+  /** In order of last use. */
   readonly #buckets = new Map<string, Bucket>()
 
   constructor(options: TokenBucketsOptions) {
@@ -88,7 +88,7 @@ export class TokenBuckets implements Limiter {
     return 0
   }
 
-  /** Takes more for what was let in: what comes next waits the longer. */
+  /** Adds to the cost of an admitted event: the next one waits longer. */
   charge(key: string, cost: number): void {
     this.#refilled(key).level -= cost
   }
@@ -112,16 +112,18 @@ const PER_CLIENT = { capacity: 10, refillPerS: 0.2, maxKeys: 1_000 }
 const ALL_CLIENTS = { capacity: 100, refillPerS: 5, maxKeys: 1 }
 
 /**
- * Slows down who tries tokens, each client and all of them together; a client is an IPv4 address or
- * the /64 of an IPv6 one. Nobody has to wait for more than 5 s for each gateway. It counts failures
- * only, so that nobody can lock out the holder of a valid token, not even from behind the same address.
+ * Slows down attempts to guess tokens, per client and for all clients together. A client is an IPv4 address
+ * or the /64 of an IPv6 address. The longest wait is 5 s, multiplied by the number of gateways.
+ *
+ * Only failures count. So the holder of a valid token cannot be locked out, even from behind the same
+ * address.
  */
 export class FailureLimiter implements Limiter {
   readonly #clients: TokenBuckets
   readonly #all: TokenBuckets
   readonly #gateways: () => number
 
-  /** `gateways` count the same failures, each those that come to it: each lets its part through. */
+  /** `gateways`: number of gateways that each count only their own failures. Each allows its share. */
   constructor(clock: Clock, gateways: () => number = () => 1) {
     this.#clients = new TokenBuckets({ ...PER_CLIENT, clock })
     this.#all = new TokenBuckets({ ...ALL_CLIENTS, clock })
@@ -129,7 +131,7 @@ export class FailureLimiter implements Limiter {
   }
 
   take(client: string): number {
-    // Who has to wait already must not use up what the others share.
+    // A client that has to wait must not use up the shared limit.
     return this.#takeFrom(this.#clients, peerNetwork(client)) || this.#takeFrom(this.#all, '')
   }
 

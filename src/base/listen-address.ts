@@ -2,18 +2,18 @@ import { once } from 'node:events'
 import { closeSync, readFileSync, readlinkSync } from 'node:fs'
 import { isIP, isIPv4, type ListenOptions, type LookupFunction, type Server } from 'node:net'
 
-/** Where a server listens. An IPv6 host stands without brackets. */
+/** Listen address of a server. An IPv6 host has no brackets. */
 export interface ListenAddress {
   readonly host: string
-  /** 0 asks the system for a free port. */
+  /** 0: the system chooses a free port. */
   readonly port: number
-  /** A socket of this process that listens there already. */
+  /** File descriptor of a socket of this process that already listens at this address. */
   readonly fd?: number | undefined
 }
 
 const FORM = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s/]+)):(\d{1,5})$/
 
-/** Reads `host:port` or `[::1]:port`; undefined when the text is neither. */
+/** Parses `host:port` or `[::1]:port`. Returns undefined for other text. */
 export function parseListenAddress(text: string): ListenAddress | undefined {
   const match = FORM.exec(text)
   const port = Number(match?.[3])
@@ -25,28 +25,30 @@ export function formatListenAddress({ host, port }: ListenAddress): string {
   return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
 }
 
-/** True for `[::1]:port` and its kind. */
+/** True for IPv6 addresses with a port, such as `[::1]:port`. */
 export function isIPv6Address(text: string): boolean {
   return parseListenAddress(text)?.host.includes(':') === true
 }
 
-/** Why an agent takes no such address: the SDK refuses it, but dials the IPv6 addresses of a name. */
+/**
+ * Reason why an agent rejects such an address. The SDK rejects it, but dials the IPv6 addresses of a name.
+ */
 export const IPV6_SERVER =
   'cannot be an IPv6 address, because the SDK only dials names and IPv4 addresses. Write a host name of the gateway that resolves to it, such as gateway.lan:4443'
 
-/** Ports of one host; `first` is at most `last`. */
+/** Ports of one host. `first` is at most `last`. */
 export interface PortRange {
-  /** An IPv6 host stands without brackets. */
+  /** An IPv6 host has no brackets. */
   readonly host: string
   readonly first: number
   readonly last: number
 }
 
-/** A range that nobody has mistyped is no larger. */
+/** A larger range is probably a typing error. */
 const MAX_PORTS = 10_000
 const RANGE = /^(.+:\d{1,5})(?:-(\d{1,5}))?$/
 
-/** Reads `host:first-last`, `[::1]:first-last` or `host:port`; undefined when the text is none. */
+/** Parses `host:first-last`, `[::1]:first-last` or `host:port`. Returns undefined for other text. */
 export function parsePortRange(text: string): PortRange | undefined {
   const [, start = '', end] = RANGE.exec(text) ?? []
   const address = parseListenAddress(start)
@@ -62,7 +64,7 @@ export function hasPort({ first, last }: PortRange, port: number): boolean {
   return first <= port && port <= last
 }
 
-/** True for addresses that only this machine can reach. */
+/** True for addresses that are reachable only from this machine. */
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127\./.test(host)
 }
@@ -73,7 +75,10 @@ const LISTEN_PROBLEMS: ReadonlyMap<unknown, string> = new Map([
   ['EACCES', 'permission denied'],
 ])
 
-/** Why a server could not listen, as the end of a sentence; and which setting says where it does. */
+/**
+ * Describes why a server could not listen, as the end of a sentence. Names the setting for the address, if
+ * given.
+ */
 export function listenProblem(error: unknown, setting?: string): string {
   const { code, message } = error as NodeJS.ErrnoException
   const remedy = setting === undefined ? '' : `; set ${setting} to another address`
@@ -81,28 +86,32 @@ export function listenProblem(error: unknown, setting?: string): string {
 }
 
 /**
- * Connections that wait to be accepted; net.core.somaxconn of the kernel may allow fewer. The kernel forgets who comes
- * when the queue is full, and a client that is forgotten tries again after 1, 2, 4, 8, 16 and 32 s.
+ * Maximum number of connections waiting for accept. The kernel may allow fewer (net.core.somaxconn). If the
+ * queue is full, the kernel drops new connections. Such a client tries again after 1, 2, 4, 8, 16 and 32 s.
  */
 const BACKLOG = 4_096
 
 /**
- * Resolves when the server listens. Also for sockets that listen already: Node calls listen(2) on
- * them again, which sets its own 511 in place of what a service manager has set.
- * Throws the error of the system; see `listenProblem`.
+ * Resolves when the server listens. Throws the error of the system: see `listenProblem`.
+ *
+ * Also for sockets that listen already. Node calls listen(2) on them again, and would replace the backlog of
+ * the service manager with its own 511.
  */
 export async function listenOn(server: Server, where: ListenOptions): Promise<void> {
-  // Node reads the option for addresses alone, and the argument for descriptors.
+  // Node reads the option for addresses and the argument for descriptors.
   server.listen({ ...where, backlog: BACKLOG }, BACKLOG)
   await once(server, 'listening')
 }
 
 const NAME = 'localhost'
-/** In the order in which they are tried: most services listen on the first. */
+/** In the order of attempts: most services listen on the first. */
 export const LOCALHOST_ADDRESSES: readonly string[] = ['127.0.0.1', '::1']
 const HOSTS_FILE = '/etc/hosts'
 
-/** For `connect`: `localhost` is this machine (RFC 6761 section 6.3), also where no resolver says so. */
+/**
+ * Lookup function for `connect`: `localhost` is this machine (RFC 6761 section 6.3), even if no resolver says
+ * so.
+ */
 export const localhostLookup: LookupFunction = (_name, { all }, answer) => {
   const [first = '', ...rest] = LOCALHOST_ADDRESSES
   if (!all) answer(null, first, isIP(first))
@@ -114,8 +123,8 @@ export const localhostLookup: LookupFunction = (_name, { all }, answer) => {
 }
 
 /**
- * True where every program of this machine finds `localhost` without asking anybody, on loopback alone.
- * Small and bare systems have no such file, and a name server in the network may not answer for it.
+ * True if the hosts file maps `localhost` to loopback addresses only, so that no program of this machine has
+ * to query DNS. Minimal systems have no such file, and a name server in the network may not answer for it.
  */
 export function hostsFileHasLocalhost(path: string = HOSTS_FILE): boolean {
   try {
@@ -139,9 +148,8 @@ const LISTENING = '0A'
 const ROW = /^ *\d+: ([0-9A-F]+):([0-9A-F]{4}) \S+ ([0-9A-F]{2}) (?:\S+ +){5}(\d+) /gm
 
 /**
- * Sockets that listen already and were passed to this process, as a service manager does it:
- * sd_listen_fds(3). They are known by where they listen, not by name or order: a unit has one name
- * for all of its sockets, and its owner may change it.
+ * Listening sockets passed to this process by a service manager: sd_listen_fds(3). They are found by address,
+ * not by name or order. A unit has one name for all its sockets, and the owner of the unit may change it.
  */
 export class InheritedSockets {
   readonly #byAddress: Map<string, number>
@@ -150,7 +158,7 @@ export class InheritedSockets {
     this.#byAddress = new Map(byAddress)
   }
 
-  /** Takes them from the environment, so that no child takes them for its own. */
+  /** Takes the sockets from the environment, and removes the variables so that no child process uses them. */
   static take(environment: Record<string, string | undefined>, pid: number): InheritedSockets {
     const { LISTEN_PID, LISTEN_FDS } = environment
     for (const name of ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']) delete environment[name]
@@ -165,7 +173,7 @@ export class InheritedSockets {
     return new InheritedSockets(found)
   }
 
-  /** The address with the socket that listens there, if one was passed; each is given once. */
+  /** Adds the inherited socket for this address, if there is one. Each socket is used once. */
   claim(address: ListenAddress): ListenAddress {
     const key = keyOf(address)
     const fd = this.#byAddress.get(key)
@@ -174,7 +182,7 @@ export class InheritedSockets {
     return { ...address, fd }
   }
 
-  /** Closes those that nobody has claimed, and says where they listen. */
+  /** Closes the unclaimed sockets and returns their addresses. */
   closeRest(): string[] {
     const rest = [...this.#byAddress]
     this.#byAddress.clear()
@@ -183,13 +191,13 @@ export class InheritedSockets {
   }
 }
 
-/** One key for names of the same address: `localhost`, and both forms of "everywhere". */
+/** Returns the same key for equal addresses: `localhost` and 127.0.0.1, `::` and 0.0.0.0. */
 function keyOf({ host, port }: ListenAddress): string {
   const same = host === 'localhost' ? '127.0.0.1' : host === '::' ? '0.0.0.0' : host
   return formatListenAddress({ host: same, port })
 }
 
-/** Where the machine listens, by the inode of the socket. */
+/** Returns the listening addresses of this machine by socket inode. */
 function listeningAddresses(): Map<string, string> {
   const found = new Map<string, string>()
   for (const table of TABLES) {
@@ -201,7 +209,7 @@ function listeningAddresses(): Map<string, string> {
   return found
 }
 
-/** Without IPv6, and where there is no /proc, there is no such table. */
+/** The table is missing without IPv6 or without /proc. */
 function readTable(path: string): string {
   try {
     return readFileSync(path, 'utf8')
@@ -218,7 +226,7 @@ function inodeOf(fd: number): string {
   }
 }
 
-/** The kernel prints each 32 bits of an address as a number of this machine, in hex. */
+/** The kernel prints each 32 bits of an address in hex, in the byte order of this machine. */
 function readHost(hex: string): string {
   const bytes = Buffer.from(hex, 'hex')
   if (new Uint8Array(new Uint16Array([1]).buffer)[0] === 1) bytes.swap32()

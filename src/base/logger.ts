@@ -19,9 +19,11 @@ const REDACTED = [
 ]
 
 /**
- * JSON lines on stderr: stdout belongs to what commands print, and the SDK writes there too.
- * Secrets are kept out by type (`Secret`) first; the paths here, and what a text looks like, are the
- * second line.
+ * Creates a logger that writes JSON lines to stderr. Stdout is for the output of commands, and the SDK writes
+ * there too.
+ *
+ * The type `Secret` keeps secrets out of the log. The paths here and the masking of texts are a second
+ * protection.
  */
 export function createLogger(level: LogLevel, destination?: DestinationStream): Logger {
   return pino(
@@ -40,7 +42,7 @@ export function createLogger(level: LogLevel, destination?: DestinationStream): 
   )
 }
 
-/** What went wrong without where in our code: a stack is for who looks closer, at level debug. */
+/** Removes the stack of an error. Stacks are logged only at the levels debug and trace. */
 function briefError(error: unknown): unknown {
   if (!(error instanceof Error)) return error
   const { name, message, cause } = error
@@ -59,26 +61,28 @@ const PRIORITIES: ReadonlyMap<number, number> = new Map([
 ])
 const DEFAULT_PRIORITY = 6
 
-/** True when the descriptor leads to systemd's journal, as `JOURNAL_STREAM` (systemd.exec(5)) says. */
+/**
+ * True if the descriptor is connected to systemd's journal, according to `JOURNAL_STREAM` (systemd.exec(5)).
+ */
 export function leadsToJournal(journalStream: string | undefined, descriptor: number): boolean {
   if (journalStream === undefined) return false
   const { dev, ino } = fstatSync(descriptor)
   return journalStream === `${dev}:${ino}`
 }
 
-/** The text as an error of the journal, which reads a priority before each line. */
+/** Marks each line of the text as an error. The journal reads a priority at the start of a line. */
 export function asJournalError(text: string): string {
   return text.replace(/^(?=.)/gm, '<3>')
 }
 
-/** A destination that may hold lines back for a moment. */
+/** A destination that may buffer lines for a short time. */
 export interface FlushableDestination extends DestinationStream {
   flush?(done?: (error?: Error) => void): void
 }
 
-/** Puts each line's priority before it, so that `journalctl -p warning` finds what matters. */
+/** Prefixes each line with its priority, so that `journalctl -p warning` works. */
 export function journalDestination(inner: FlushableDestination): FlushableDestination {
-  // pino writes the level of the next line into a destination that asks for it.
+  // pino sets `lastLevel` of a destination with this symbol before each line.
   const destination = {
     [Symbol.for('pino.metadata')]: true,
     lastLevel: 30,
@@ -90,13 +94,13 @@ export function journalDestination(inner: FlushableDestination): FlushableDestin
   return destination
 }
 
-/** The newest lines of the log, for whoever looks now: the whole of it is where it is written to. */
+/** Newest log lines kept in memory. The full log is at its destination. */
 const MAX_LINES = 1_000
 const MAX_BYTES = 512 * 1024
-/** A longer line is kept without its details. */
+/** Longer lines are kept without their details. */
 const MAX_LINE_BYTES = 8 * 1024
 
-/** A line of the log as `pino` wrote it, parsed. */
+/** A log line as written by `pino`, parsed. */
 export interface LogLine {
   readonly level: string
   /** ISO 8601. */
@@ -105,23 +109,20 @@ export interface LogLine {
   readonly [detail: string]: unknown
 }
 
-/** A line with its number: they count up by one, from 1 at the start of the process. */
+/** A line with its number. Numbers start at 1 with the process and increase by one. */
 interface NumberedLine {
   readonly number: number
   readonly line: LogLine
 }
 
-/**
- * Keeps the end of what is logged in memory, on its way to its destination. Writing costs a copy of
- * nothing and no parsing; reading does.
- */
+/** Keeps the newest log lines in memory while passing them on. Lines are parsed only when they are read. */
 export class LogTail {
-  /** Oldest first; the number of the last one is `#count`. */
+  /** Oldest first. The last one has the number `#count`. */
   #lines: string[] = []
   #bytes = 0
   #count = 0
 
-  /** A destination that keeps what goes through it. */
+  /** Wraps a destination and keeps the lines written to it. */
   through(inner: FlushableDestination): FlushableDestination {
     return {
       write: (text) => {
@@ -132,12 +133,12 @@ export class LogTail {
     }
   }
 
-  /** Number of the newest line; 0 before the first. */
+  /** Number of the newest line, 0 before the first. */
   get last(): number {
     return this.#count
   }
 
-  /** At most `limit` lines after number `after`, the newest of them, oldest first. */
+  /** Returns the newest lines after number `after`, at most `limit`, oldest first. */
   after(after: number, limit: number = MAX_LINES): NumberedLine[] {
     const wanted = Math.min(limit, this.#lines.length, Math.max(0, this.#count - after))
     const from = this.#lines.length - wanted
@@ -146,14 +147,14 @@ export class LogTail {
   }
 
   #keep(text: string): void {
-    // The journal has the priority of a line before it.
+    // A line for the journal starts with its priority.
     const line = text.startsWith('<') ? text.slice(text.indexOf('>') + 1) : text
     const kept = line.length > MAX_LINE_BYTES ? shortened(line) : line
     this.#lines.push(kept)
     this.#bytes += kept.length
     this.#count += 1
     if (this.#lines.length <= MAX_LINES && this.#bytes <= MAX_BYTES) return
-    // A quarter at once: dropping one for each that comes would move all the others each time.
+    // Drops a quarter at once, because dropping one line at a time would move all others each time.
     const left = this.#lines.slice(Math.ceil(this.#lines.length / 4))
     this.#lines = left
     this.#bytes = left.reduce((sum, line) => sum + line.length, 0)

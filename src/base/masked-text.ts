@@ -1,7 +1,7 @@
-/** Part of a word that is enough, whatever stands around it. */
+/** A word with this part is secret, whatever surrounds it. */
 const STEM =
   /passw(?:or)?[dt]|passphrase|passcode|kennwort|secret(?!ar)|token(?!i[sz])|cookie|credential|authori[sz]ation|signature|jwt|bearer|sess(?:ion)?id/
-/** Words that are enough as a whole. */
+/** Whole words that make a name secret. */
 const WORDS = new Set(
   'pass pwd pw passwd auth oauth key keys sig session sessions sess sid otp totp saml assertion'.split(
     ' ',
@@ -10,31 +10,31 @@ const WORDS = new Set(
 /** Compounds in lower case, such as `apikey` and `dbpass`. */
 const COMPOUND =
   /^(?:api|app|auth|access|account|admin|aes|client|encryption|function|hmac|host|license|master|private|root|rsa|service|session|shared|signing|ssh|storage|subscription|user|webhook)keys?$|^(?:admin|db|ftp|login|mail|mysql|new|old|root|smtp|user|wifi)(?:pass|pwd)$|^saml(?:request|response)$/
-/** A code is a secret beside one of these words; `status_code` and `zip_code` are not. */
+/** Words that make a `code` secret. `status_code` and `zip_code` are not. */
 const CODE_OF = new Set(
   '2fa access activation auth backup confirmation device fa invitation invite login mfa oauth oob otp pairing passcode pin recovery reset security sms time unlock user verification verifier verify'.split(
     ' ',
   ),
 )
-/** A key with one of these words names a thing and opens nothing. */
+/** Words that make a `key` harmless: it only identifies something. */
 const OPEN_KEY = new Set(
   'cache column foreign id idempotency index partition primary public sort surrogate websocket'.split(
     ' ',
   ),
 )
-/** A last word that makes the name one of a property: `token_type`, `password_changed_at`. */
+/** Last words that make the name a property: `token_type`, `password_changed_at`. */
 const PROPERTY = new Set(
   'alg algorithm at count endpoint endpoints expires expiry in length size type types uri url'.split(
     ' ',
   ),
 )
-/** Names of hashes and of traces: random by nature, and no secrets. */
+/** Names of hashes and traces. Their values are random, but not secret. */
 const RANDOM =
   /^(?:sha\d*|md5|hash|digest|etag|if-(?:none-)?match|checksum|fingerprint|integrity|commit|revision|traceparent|tracestate|(?:content|repr)-(?:digest|md5)|sec-websocket-(?:key|accept)|content-security-policy|boundary)(?:-report-only)?$|(?:^|[-_.])(?:sha\d*|md5|hash|digest|checksum|fingerprint|trace-?id|span-?id|request-?id|correlation-?id|cf-id|id-2)$/i
 
 /**
- * True for the name of a field, header or parameter whose value is a secret. A name is judged by its
- * words: `X-Auth-Key`, `dbPassword` and `user[pass]` are secret; `author`, `keyboard` and `passenger` not.
+ * True for the name of a field, header or parameter with a secret value. A name is judged by its words.
+ * `X-Auth-Key`, `dbPassword` and `user[pass]` are secret. `author`, `keyboard` and `passenger` are not.
  */
 export function isSecretName(name: string): boolean {
   const words = wordsOf(name)
@@ -50,12 +50,12 @@ export function isSecretName(name: string): boolean {
   })
 }
 
-/** True for names of values that look random and are no secrets, such as `ETag` and `sha256`. */
+/** True for names of values that look random but are not secret, such as `ETag` and `sha256`. */
 function isRandomName(name: string): boolean {
   return RANDOM.test(name)
 }
 
-/** In lower case, split at signs, digits and humps. */
+/** Returns the words in lower case, split at punctuation, digits and capitals. */
 function wordsOf(name: string): string[] {
   return name
     .slice(0, 256)
@@ -67,18 +67,18 @@ function wordsOf(name: string): string[] {
 }
 
 /*
- * Every function here takes time that grows with the length of the text alone: patterns are bounded or
- * begin where the one before ended.
+ * All functions here take time proportional to the length of the text. Patterns are bounded, or begin at the
+ * end of the previous match.
  */
 
 export const MASK = '[secret]'
 
-/** A scheme and credentials, whatever the field is called. */
+/** A scheme followed by credentials. Secret in any field. */
 const CREDENTIALS = /^(?:basic|bearer|digest|negotiate|ntlm|hawk|token|apikey)\s+\S/i
-/** Texts that are secrets by their form. */
+/** Texts that are secret because of their form. */
 const FORMS: readonly (readonly [pattern: RegExp, replacement: string])[] = [
   [/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)/g, MASK],
-  // `Basic information` stays: credentials have a digit, a sign, or capitals behind small letters.
+  // Keeps `Basic information`. Credentials contain a digit, a symbol, or a capital after a small letter.
   [
     /\b([Bb]earer|[Bb]asic|[Dd]igest|NTLM|Negotiate)\s+(?=[^\s"\\]*(?:[\d+/=._-]|[a-z][A-Z]))[\w.~+/-]{4,}=*/g,
     `$1 ${MASK}`,
@@ -89,14 +89,14 @@ const FORMS: readonly (readonly [pattern: RegExp, replacement: string])[] = [
     MASK,
   ],
 ]
-/** All cookies of a head go: a session may have any name. */
+/** Masks all cookies in HTTP headers, because a session cookie may have any name. */
 const COOKIES: typeof FORMS = [
   [/\b((?:set-)?cookie\s{0,16}[:=]\s{0,16})[^\s"'\\[][^\r\n"\\]*/gi, `$1${MASK}`],
 ]
 
 /**
- * The value of a header field. Nothing is left of a secret field, nor of credentials; any other
- * value is read as text.
+ * Masks the value of a header field. Secret fields and credentials are masked completely. Other values are
+ * handled as text.
  */
 export function maskedValue(name: string, value: string): string {
   if (isRandomName(name)) return maskedParameters(value)
@@ -104,12 +104,12 @@ export function maskedValue(name: string, value: string): string {
   return CREDENTIALS.test(value) ? MASK : maskedText(value)
 }
 
-/** A text with URLs in it, or a path: user names, secret parameters and random parts are masked. */
+/** Masks user names, secret parameters and random parts in a path, or in a text with URLs. */
 export function maskedAddresses(text: string): string {
   return withoutRandom(maskedParameters(text))
 }
 
-/** Scheme and host of a URL: the rest of a webhook's URL lets its holder in. */
+/** Returns scheme and host of a URL. The rest of a webhook's URL gives access to it. */
 export function maskedWebhookUrl(text: string): string {
   if (!URL.canParse(text)) return text
   const { protocol, host, pathname, search, hash } = new URL(text)
@@ -118,17 +118,17 @@ export function maskedWebhookUrl(text: string): string {
 }
 
 /**
- * A body, or its beginning. Forms are read by their parts; any other text is searched for JSON, XML,
- * YAML and `name=value`, whatever its type says, since the type may be wrong and the end missing.
+ * Masks a body, or its beginning. Forms are read part by part. Other text is searched for JSON, XML, YAML and
+ * `name=value`. The content type is not relied on for this, since it may be wrong and the end may be missing.
  */
 export function maskedBody(text: string, contentType: string): string {
   if (/x-www-form-urlencoded/i.test(contentType)) return maskedAddresses(`?${text}`).slice(1)
   if (/^multipart\//i.test(contentType)) return maskedParts(text, contentType)
-  // In code `name: value` is no field; only texts in quotes are values.
+  // In code, `name: value` is not a field. Only quoted texts are values.
   return maskedText(text, { isCode: /javascript|ecmascript|css|html/i.test(contentType) })
 }
 
-/** Any text: a line of a log, a document, a message. */
+/** Masks any text: a log line, a document, a message. */
 export function maskedText(text: string, { isCode = false } = {}): string {
   const formless = replaced(COOKIES, replaced(FORMS, text))
   const structured = maskedXml(maskedJson(formless))
@@ -137,8 +137,8 @@ export function maskedText(text: string, { isCode = false } = {}): string {
 }
 
 /**
- * Text without what is a secret by its form: private keys, JWTs, `Bearer …`, and in URLs the user and
- * parameters. It costs little: each line that a program logs goes through it.
+ * Masks secrets recognized by their form: private keys, JWTs, `Bearer …`, and users and parameters in URLs.
+ * Cheap, because every log line passes through it.
  */
 export function maskedForms(text: string): string {
   return maskedParameters(replaced(FORMS, text))
@@ -148,15 +148,15 @@ function replaced(patterns: typeof FORMS, text: string): string {
   return patterns.reduce((left, [pattern, mask]) => left.replace(pattern, mask), text)
 }
 
-/** Truth values give nothing away; what is masked already stays. */
+/** Booleans are not secret. Masked values stay unchanged. */
 function isPlain(value: string): boolean {
   return /^(?:true|false|null|undefined)?$/i.test(value) || /^(?:\w+ )?\[secret\]$/.test(value)
 }
 
-/** True when the value of a field has to be masked. */
+/** True if the value of a field has to be masked. */
 function isHidden(name: string, value: string): boolean {
   if (!isSecretName(name) || isPlain(value)) return false
-  // Codes of errors and of states are no secrets: `404`, `not_found`, `ECONNRESET`, `ERR_NGROK_301`.
+  // Codes of errors and states are not secret: `404`, `not_found`, `ECONNRESET`, `ERR_NGROK_301`.
   const isCode = /^codes?$/i.test(name) && !looksRandom(value)
   return !(
     isCode && /^(?:-?\d{1,3}|[a-z]+(?:[-_. ][a-z]+)*|[A-Z][A-Z\d]*(?:_[A-Z\d]+)*)$/.test(value)
@@ -171,7 +171,7 @@ function maskedParameters(text: string): string {
   return maskedQuery(queries, /;([^=;/?#\s"<>]*)=/g, /[^;/?#\s"<>\\]*/y)
 }
 
-/** In the value of a pair that is no secret may stand another address, with pairs of its own. */
+/** The value of a harmless pair may contain another URL with its own pairs. */
 function maskedQuery(text: string, begin: RegExp, value: RegExp): string {
   let masked = ''
   let from = 0
@@ -179,7 +179,7 @@ function maskedQuery(text: string, begin: RegExp, value: RegExp): string {
     const at = match.index + match[0].length
     if (match.index < from) continue
     const isSecret = isSecretName(decoded(match[1] ?? ''))
-    // In what is no secret another query may begin: it is looked at by itself.
+    // A harmless value may contain the start of another query, which is checked separately.
     const end = isSecret ? value : SHORT
     end.lastIndex = at
     const [written = ''] = end.exec(text) ?? []
@@ -193,7 +193,7 @@ function maskedQuery(text: string, begin: RegExp, value: RegExp): string {
 const SHORT = /[^?;&#\s"<>\\]*/y
 const isMaskedOrTruth = (value: string) => value !== '' && isPlain(value)
 
-/** An address in a value is written with its signs escaped, maybe more than once. */
+/** A URL inside a value is percent-encoded, perhaps more than once. */
 function holdsSecret(value: string): boolean {
   if (!/%(?:25)*(?:23|26|3b|3d|3f)/i.test(value)) return false
   const address = decoded(decoded(decoded(value)))
@@ -215,14 +215,14 @@ function maskedParts(text: string, contentType: string): string {
   const named = /\bboundary="?([^"\r\n;]{1,128})/i.exec(contentType)?.[1]?.trim()
   const boundary = named ?? /^--([^\r\n]{1,128})/.exec(text)?.[1]
   if (boundary === undefined) return maskedText(text)
-  // Before each line that begins a part; such a line within a value has another boundary.
+  // Splits before each boundary line. Such a line within a value has a different boundary.
   return text
     .split(new RegExp(`(?=\\r?\\n--${escapedPattern(boundary)})`))
     .map(maskedPart)
     .join('')
 }
 
-/** A part has a head with its name, an empty line, and its value. */
+/** A part has a header with its name, an empty line, and its value. */
 function maskedPart(part: string): string {
   const empty = /\r?\n\r?\n/.exec(part)
   if (!empty) return part
@@ -238,9 +238,9 @@ const escapedPattern = (text: string) => text.replace(/[\\^$.*+?()[\]{}|]/g, '\\
 
 // JSON
 
-/** A name in quotes, also where it stands in a text of JSON, with its quotes escaped. */
+/** A quoted name, also in JSON inside a JSON string, where its quotes are escaped. */
 const NAME = /(["'])((?:[^"'\\\r\n]|\\{1,8}[^"'\\\r\n]){1,256})\\{0,8}["']\s{0,64}:\s{0,64}/g
-/** Names of a pair's name, as in `{"name":"password","value":"…"}`. */
+/** Names of the field that holds a pair's name, as in `{"name":"password","value":"…"}`. */
 const LABEL = /^(?:name|key|field|label|id)$/i
 
 function maskedJson(text: string): string {
@@ -276,18 +276,18 @@ function maskedJson(text: string): string {
   return masked + text.slice(from)
 }
 
-/** A label counts for a value that follows in the same object. */
+/** A label applies to a value that follows in the same object. */
 function isNear(text: string, labelEnd: number, at: number): boolean {
   return at - labelEnd < 1_024 && !/[{}]/.test(text.slice(labelEnd, at))
 }
 
-/** The text that stands as a value, at most 128 characters of it. */
+/** Returns the text value at this position, at most 128 characters. */
 function plainValue(text: string, at: number): string {
   const [, value = ''] = /^\\{0,8}["']([^"'\\]{0,128})/.exec(text.slice(at, at + 160)) ?? []
   return value
 }
 
-/** Names without escapes, of JSON in JSON too. */
+/** Returns a name without escapes, also for JSON inside JSON. */
 function unescaped(text: string): string {
   if (!text.includes('\\')) return text
   return text
@@ -301,7 +301,7 @@ function unescaped(text: string): string {
     .replaceAll('\\', '')
 }
 
-/** Where a value of JSON ends, with all that is in a list or an object; at the end of a text that is cut. */
+/** Returns the end of a JSON value, including nested lists and objects. Truncated text ends the value. */
 function endOfValue(text: string, from: number): number {
   let depth = 0
   for (let at = from; at < text.length; at += 1) {
@@ -317,8 +317,8 @@ function endOfValue(text: string, from: number): number {
 }
 
 /**
- * At the quote that ends a string. Behind `before` backslashes a quote is that of JSON in JSON: one with
- * as many ends the string, one with more stands in it.
+ * Returns the position of the closing quote of a string. A quote after `before` backslashes belongs to JSON
+ * inside JSON. A quote with the same number ends the string. A quote with more is part of it.
  */
 function endOfString(text: string, from: number): number {
   const quote = text[from]
@@ -336,7 +336,7 @@ function endOfString(text: string, from: number): number {
   return text.length
 }
 
-/** At most eight: JSON is not nested deeper. */
+/** At most eight, enough for nested JSON. */
 function backslashesBefore(text: string, at: number): number {
   let count = 0
   while (count < 8 && text[at - count - 1] === '\\') count += 1
@@ -363,7 +363,7 @@ function maskedXml(text: string): string {
     }
     const local = name.slice(name.lastIndexOf(':') + 1)
     if (attributes.endsWith('/') || !(isLabelled || isSecretName(local))) continue
-    // An element that was cut is masked to its end.
+    // A truncated element is masked to its end.
     const close = text.indexOf(`</${name}`, at)
     const end = close < 0 ? text.length : close
     const value = text.slice(at, end)
@@ -374,7 +374,10 @@ function maskedXml(text: string): string {
   return masked + text.slice(from)
 }
 
-/** `<property name="password">`, `<add key="ApiKey" value="…">`, `<input type="password" value="…">`. */
+/**
+ * Recognizes `<property name="password">`, `<add key="ApiKey" value="…">` and `<input type="password"
+ * value="…">`.
+ */
 function hasSecretLabel(attributes: string): boolean {
   return [...attributes.matchAll(ATTRIBUTE)].some(
     ([, name = '', , value = '']) =>
@@ -400,7 +403,7 @@ function maskedAttributes(attributes: string, isLabelled: boolean): string {
 const LINE =
   /^([ \t]*(?:-[ \t]+)?(?:export[ \t]+)?)([\w.-]{1,128})([ \t]*(?:=|:(?=[ \t]|$))[ \t]*)(.*)$/
 
-/** Lines of `name: value` and `name=value`, with the block below a secret name. */
+/** Masks lines of `name: value` and `name=value`, including the block below a secret name. */
 function maskedLines(text: string): string {
   if (!/[:=]/.test(text)) return text
   let hiddenBelow: number | undefined
@@ -456,7 +459,7 @@ function maskedPairs(text: string, isCode: boolean): string {
         : Math.min(text.length, endOfString(text, quoteAt) + 1)
     const written = text.slice(at, end)
     const value = opening === '' ? written : written.slice(opening.length, -opening.length)
-    // What follows a scheme is masked already; `|` and `>` begin a block of YAML.
+    // Text after a scheme is already masked. `|` and `>` begin a YAML block.
     const isLead = /^(?:Bearer|Basic|Digest|NTLM|Negotiate|[|>][-+\d]*)$/i.test(value)
     const isLabel = LABEL.test(name) && /^\s{1,16}value\s{0,16}=/i.test(text.slice(end, end + 64))
     if (!isLead && !isLabel && value !== '' && isHidden(name, value)) {
@@ -472,12 +475,12 @@ function maskedPairs(text: string, isCode: boolean): string {
 
 const RUN = /[A-Za-z\d+/_%-]{20,}={0,2}/g
 const UUID = /[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}/gi
-/** Least length of a text without a name that counts as a secret: 128 bits in hex, 192 in base64. */
+/** Minimum length at which unnamed text counts as secret: 128 bits in hex, 192 in base64. */
 const LEAST_RANDOM = 32
 
 /**
- * Long random texts: keys in hex and base64. Readable are UUIDs, ids of up to 31 signs (ULID, KSUID,
- * ObjectId), and hashes and trace ids by their names.
+ * Masks long random texts: keys in hex and base64. Readable are UUIDs, ids of up to 31 characters (ULID,
+ * KSUID, ObjectId), and hashes and trace ids with known names.
  */
 function withoutRandom(text: string): string {
   return text.replace(RUN, (run, at: number) => {
@@ -497,14 +500,14 @@ function maskedRun(run: string, text: string, at: number): string {
   return name !== undefined && isRandomName(name) ? run : MASK
 }
 
-/** True for texts that only a generator makes. */
+/** True for text that is probably machine-generated. */
 function looksRandom(text: string): boolean {
   const bare = text
     .replace(/%2b|%2f/gi, '+')
     .replace(/%3d/gi, '=')
     .replace(UUID, '')
     .replace(/^[a-z]{1,12}_(?=[A-Za-z\d]{27}$)/, '')
-  // Other signs that are escaped are those of words in another script.
+  // Other percent-encoded characters are words in another script.
   if (bare.includes('%')) return false
   const isPadded = bare.endsWith('=') && bare.length % 4 === 0 && bare.length >= 20
   if (bare.length < LEAST_RANDOM && !isPadded) return false
@@ -517,7 +520,7 @@ function looksRandom(text: string): boolean {
     const [one, next] = [kindOf(bare.charCodeAt(at - 1)), kindOf(bare.charCodeAt(at))]
     if (one !== next && one !== undefined && next !== undefined) changes += 1
   }
-  // Random base64 changes between capitals, small letters and digits at 62 % of its places.
+  // Random base64 changes between capitals, small letters and digits at 62 % of its positions.
   return changes >= bare.length * 0.35
 }
 

@@ -1,12 +1,12 @@
-/** Letters that may be wrong in a name for it to be taken for another, unless given. */
+/** Default for `maxWrong`. */
 const MAX_WRONG = 2
-/** A name this short is like too many others. */
+/** Shorter names are similar to too many others. */
 const MIN_LENGTH = 4
 const MAX_LENGTH = 64
 
 /**
- * The name that was meant, most likely: begun and not ended, or the closest in writing, with at
- * most `maxWrong` letters added, left out or changed.
+ * Returns the most likely intended name. It is the only name that begins with `written`, or else the closest
+ * in spelling. `maxWrong` limits the letters added, left out or changed.
  */
 export function nearest<T extends string>(
   written: string,
@@ -30,7 +30,7 @@ export function nearest<T extends string>(
   return best
 }
 
-/** Says of a field that it is not one, and which it may have been meant for. */
+/** Message for an unknown field, with the field that was probably meant. */
 export function noField(written: string, owner: string, names: readonly string[]): string {
   const meant = nearest(written, names)
   if (meant !== undefined) return `${written} is not a field of ${owner}. Did you mean ${meant}?`
@@ -40,7 +40,7 @@ export function noField(written: string, owner: string, names: readonly string[]
   return `${written} is not a field of ${owner}. Known fields: ${list}.`
 }
 
-/** How many letters have to be added, taken away or changed (Levenshtein). */
+/** Levenshtein distance: letters to add, remove or change. */
 function distance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, index) => index)
   for (let at = 0; at < a.length; at += 1) {

@@ -1,24 +1,24 @@
-/** Shorter rests than a timer can wait for come together first. */
+/** Minimum delay of a timer. Shorter rests add up first. */
 const LEAST_REST_MS = 1
 
 /**
- * Lets long work go on in turns with everything else that the process does: each round of the event
- * loop has one turn, however many ask. Owners take turns, so whoever has much to do waits longest.
- * No round has a turn while a rest is not over.
+ * Divides long work into turns, so that the rest of the process can continue. Each round of the event loop
+ * runs one turn, however many wait. Owners take turns, so the owner with the most work waits longest. No turn
+ * runs during a rest.
  */
 export class Scheduler {
-  /** Who waits, by owner, in the order of their turns; none of the queues is empty. */
+  /** Waiting callers by owner, in the order of their turns. No queue is empty. */
   readonly #waiting = new Map<object, (() => void)[]>()
   #isTurning = false
-  /** In ms. */
+  /** End of the rest, in ms (`performance.now`). */
   #restsUntil = 0
 
-  /** How many turns the owner waits for. */
+  /** Number of turns that the owner waits for. */
   waiting(owner: object): number {
     return this.#waiting.get(owner)?.length ?? 0
   }
 
-  /** Resolves when it is the caller's turn, which ends when the caller next waits. */
+  /** Resolves when the caller's turn begins. The turn ends when the caller next awaits. */
   yield(owner: object = this): Promise<void> {
     return new Promise((resolve) => {
       const own = this.#waiting.get(owner)
@@ -28,7 +28,7 @@ export class Scheduler {
     })
   }
 
-  /** Leaves others as much time as a turn took that has ended just now, in ms. */
+  /** Rests for as long as a turn took that has just ended, in ms. */
   restAfter(ms: number): void {
     const now = performance.now()
     const leftAtItsStart = Math.max(0, this.#restsUntil - (now - ms))

@@ -1,7 +1,7 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { inspect } from 'node:util'
 
-/** A string that must not be printed: every way to show it gives `[secret]`. */
+/** A string that must not be printed. All ways to print it give `[secret]`. */
 export class Secret {
   readonly #value: string
 
@@ -9,12 +9,12 @@ export class Secret {
     this.#value = value
   }
 
-  /** The plain text. Call it where it is used, never earlier. */
+  /** Returns the plain text. Call it only at the point of use. */
   reveal(): string {
     return this.#value
   }
 
-  /** `text` with each occurrence of the secret replaced: for messages made by others. */
+  /** Replaces each occurrence of the secret in `text`, for messages written by other code. */
   scrub(text: string): string {
     return this.#value.length < 4 ? text : text.replaceAll(this.#value, '[secret]')
   }
@@ -32,12 +32,12 @@ export class Secret {
   }
 }
 
-/** SHA-256 of a token, hex. Enough for 256 random bits; a slow hash is for passwords. */
+/** SHA-256 of a token, hex. Sufficient for 256 random bits: slow hashes are for passwords. */
 export function hashToken(token: string): string {
   return createHash('sha256').update(token).digest('hex')
 }
 
-/** 256 random bits, base64url, after a prefix that tells people what it opens. */
+/** Creates a token: 256 random bits in base64url, after a prefix that shows its purpose. */
 export function createToken(prefix: string): string {
   return `${prefix}${randomBytes(32).toString('base64url')}`
 }
@@ -47,7 +47,7 @@ export function matchesHash(token: string, hash: string): boolean {
   return areEqualHashes(hashToken(token), hash)
 }
 
-/** Compares two hashes of tokens in constant time. */
+/** Compares two token hashes in constant time. */
 export function areEqualHashes(presented: string, kept: string): boolean {
   const [a, b] = [Buffer.from(presented, 'hex'), Buffer.from(kept, 'hex')]
   return a.length === b.length && timingSafeEqual(a, b)

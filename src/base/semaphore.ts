@@ -1,6 +1,6 @@
 import { createDeferred } from './deferred.ts'
 
-/** Runs at most `limit` pieces of work at once; the others wait in line. */
+/** Runs at most `limit` tasks at once. Others wait in order. */
 export class Semaphore {
   readonly #limit: number
   readonly #line: (() => void)[] = []
@@ -10,19 +10,19 @@ export class Semaphore {
     this.#limit = limit
   }
 
-  /** Running and waiting. */
+  /** Number of running and waiting tasks. */
   get pending(): number {
     return this.#running + this.#line.length
   }
 
-  /** Settles like `work`, which starts when it is its turn. */
+  /** Settles like `work`, which starts when a slot is free. */
   async run<T>(work: () => Promise<T>): Promise<T> {
     if (this.#running < this.#limit) this.#running += 1
     else await new Promise<void>((resolve) => this.#line.push(resolve))
     try {
       return await work()
     } finally {
-      // The place goes straight to the next in line: nobody can slip in between.
+      // The slot passes directly to the next in line, so that no new caller can take it.
       const next = this.#line.shift()
       if (next) next()
       else this.#running -= 1
@@ -30,11 +30,11 @@ export class Semaphore {
   }
 }
 
-/** Runs work one at a time per key, in the order of arrival; and some beside nothing else. */
+/** Runs tasks one at a time per key, in order of arrival. Can also run a task alone. */
 export class KeyedLock {
   readonly #semaphores = new Map<string, Semaphore>()
   readonly #running = new Set<Promise<unknown>>()
-  /** Resolves when what runs alone, or waits for its turn to, is over. */
+  /** Resolves when the task that runs or waits in `runAlone` has ended. */
   #alone: Promise<void> | undefined
 
   async run<T>(key: string, work: () => Promise<T>): Promise<T> {
@@ -48,7 +48,7 @@ export class KeyedLock {
     }
   }
 
-  /** Waits for all that has come before; whatever comes later waits for it. */
+  /** Runs `work` alone. It waits for all earlier tasks, and later tasks wait for it. */
   async runAlone<T>(work: () => Promise<T>): Promise<T> {
     while (this.#alone) await this.#alone
     const over = createDeferred()

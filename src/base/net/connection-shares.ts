@@ -1,34 +1,36 @@
 import { peerNetwork } from './network.ts'
 
-/** Of so many connections, drawn at random, the one is chosen that has to go. */
+/** Size of the random sample from which the connection to close is chosen. */
 const DRAWN = 128
 
 /**
- * What would be lost with a connection. `idle`: nothing. `awaited`: something that is under way, and
- * it is the client's turn. `busy`: somebody works for it; it is never closed for another.
+ * Effect of closing a connection. `idle`: nothing is lost. `awaited`: a request in progress is lost, which
+ * waits for its client. `busy`: work for it is in progress, so it is never closed for another.
  */
 export type ConnectionStage = 'idle' | 'awaited' | 'busy'
 
 export interface SharedConnection {
   readonly stage: ConnectionStage
-  /** The longer it has done nothing the smaller; any unit. */
+  /** Smaller for a longer idle time. Any unit. */
   readonly idleSince: number
-  /** Closes it at once. */
+  /** Closes the connection at once. */
   yieldPlace(): void
 }
 
 interface ConnectionSharesOptions {
-  /** Connections at once. */
+  /** Maximum number of connections. */
   readonly capacity: number
-  /** Whole numbers below a bound. */
+  /** Returns a random integer below a bound. */
   readonly draw?: (below: number) => number
 }
 
 /**
- * The places of a listener. Nobody has a limit of its own while there is room: behind a NAT or a
- * proxy everybody is one address. When it is full a newcomer gets the place of a connection that
- * waits for its client: of its own address, or of one that holds more places than it, the greediest
- * first, and of those the one that has been idle for longest.
+ * Connection slots of a listener. While there is room, addresses have no limit, because all clients behind a
+ * NAT or a proxy share one address.
+ *
+ * When the listener is full, a new connection takes the slot of one that waits for its client. That
+ * connection is from the same address, or from an address with more slots. The address with the most slots
+ * comes first, and of its connections the one that is idle for longest.
  */
 export class ConnectionShares<T extends SharedConnection> {
   readonly #capacity: number
@@ -46,7 +48,9 @@ export class ConnectionShares<T extends SharedConnection> {
     return this.#connections.length
   }
 
-  /** Gives it a place; false when there is none for its address. It has to be released. */
+  /**
+   * Gives the connection a slot, which has to be released. Returns false if there is no slot for its address.
+   */
   admit(connection: T, address: string | undefined): boolean {
     const network = peerNetwork(address)
     if (this.size >= this.#capacity) {
@@ -61,7 +65,7 @@ export class ConnectionShares<T extends SharedConnection> {
     return true
   }
 
-  /** Its place is free; further calls do nothing. */
+  /** Frees the slot. Further calls do nothing. */
   release(connection: T): void {
     const place = this.#places.get(connection)
     if (!place) return
@@ -105,7 +109,7 @@ export class ConnectionShares<T extends SharedConnection> {
 
 type Rank = readonly [number, number, number]
 
-/** The first place in which they differ decides. */
+/** Compares by the first element that differs. */
 function isBefore(a: Rank, b: Rank): boolean {
   const at = a.findIndex((part, index) => part !== b[index])
   return at !== -1 && (a[at] as number) < (b[at] as number)

@@ -1,16 +1,19 @@
 import ipaddr from 'ipaddr.js'
 
-/** Bits of an IPv6 address that one client is given at least (RFC 6177): it chooses the rest. */
+/** Prefix length that one client has at least (RFC 6177). It chooses the remaining bits itself. */
 export const IPV6_PREFIX = 64
 const IPV6_PARTS = 8
 const PART_BITS = 16
-/** `::ffff:0:0/96` (RFC 4291 2.5.5.2) and `64:ff9b::/96` (RFC 6052 2.1) have an IPv4 address behind. */
+/**
+ * Prefixes with an embedded IPv4 address: `::ffff:0:0/96` (RFC 4291 2.5.5.2) and `64:ff9b::/96` (RFC 6052
+ * 2.1).
+ */
 const IPV4_WITHIN = ['0,0,0,0,0,65535', '100,65435,0,0,0,0']
 
 /**
- * The network that counts as one client: an IPv4 address by itself, of an IPv6 address its /64,
- * because a single host has all of those (RFC 6177). IPv6 addresses of IPv4 hosts (IPv4-mapped,
- * NAT64) are those. Text that is no address stands for itself.
+ * Returns the network that counts as one client: an IPv4 address, or the /64 of an IPv6 address, because one
+ * host has all its addresses (RFC 6177). IPv6 addresses of IPv4 hosts (IPv4-mapped, NAT64) count as IPv4.
+ * Other text is returned unchanged.
  */
 export function networkOf(address: string): string {
   const parts = partsOf(address)
@@ -19,7 +22,7 @@ export function networkOf(address: string): string {
   return ipv4Within(parts) ?? `${network.join(':')}::/${IPV6_PREFIX}`
 }
 
-/** The same as an address, the first one of a network with `prefix` bits. */
+/** Like `networkOf`, as an address: the first one of a network with `prefix` bits. */
 export function countedAddress(address: string, prefix: number): string {
   const parts = partsOf(address)
   if (!parts) return address
@@ -42,44 +45,44 @@ function ipv4Within(parts: readonly number[]): string | undefined {
     .join('.')
 }
 
-/** Of the 16 bits of a part of which so many count. */
+/** Mask for the first `bits` of the 16 bits of a part. */
 const maskOf = (bits: number) =>
   (0xffff << (PART_BITS - Math.min(PART_BITS, Math.max(0, bits)))) & 0xffff
 
-/** How an IPv4 address looks on a socket that takes both families. */
+/** Prefix of an IPv4 address on a dual-stack socket. */
 const MAPPED = '::ffff:'
 
-/** The network of a socket's peer; all who have no address, as on a unix socket, are one. */
+/** Returns the network of a socket's peer. Peers without address, as on a unix socket, share one. */
 export function peerNetwork(address = ''): string {
   return networkOf(address.startsWith(MAPPED) ? address.slice(MAPPED.length) : address)
 }
 
-/** More characters than an address or a range has: to look into a longer text would only take long. */
+/** Longer than any address or range. Parsing longer texts would only take time. */
 const MAX_LENGTH = 64
 
-/** Every address, and not much more: the library looks at other texts for long. */
+/** Matches every address and little else, because the library is slow for other texts. */
 const LIKE_AN_ADDRESS = /^(?:\d{1,3}(?:\.\d{1,3}){3}|[\da-f.:]*:[\da-f.:]*(?:%.*)?)$/i
 
-/** Of `::ffff:0:0/96`. */
+/** Prefix length of `::ffff:0:0/96`. */
 const MAPPED_BITS = 96
 
 export type Address = ipaddr.IPv4 | ipaddr.IPv6
 
-/** A range of addresses; a plain address is a range of one. */
+/** A range of addresses. A plain address is a range of one. */
 export interface Cidr {
   readonly text: string
   contains(address: Address): boolean
 }
 
-/** Whom a list of rules lets pass: who is in a range of `allow` and in none of `deny`. */
+/** Address filter: allows addresses in a range of `allow` and not in a range of `deny`. */
 export interface AddressRanges {
   readonly allow: readonly Cidr[]
   readonly deny: readonly Cidr[]
 }
 
 /**
- * Where neither a tunnel nor a policy leads, whatever is allowed: nobody, link-local addresses, groups,
- * and where clouds keep the metadata of a machine.
+ * Addresses never allowed as targets of tunnels and policies: unspecified, link-local, multicast, reserved,
+ * and the metadata services of clouds.
  */
 const NEVER_DIALLED = [
   '0.0.0.0/8',
@@ -95,7 +98,7 @@ const NEVER_DIALLED = [
   'ff00::/8',
 ].map((text) => ({ text, range: ipaddr.parseCIDR(text) }))
 
-/** IPv6 forms that lead to the IPv4 address that begins at a byte. */
+/** IPv6 forms with an embedded IPv4 address that starts at `firstByte`. */
 const CARRIERS = [
   // RFC 4291 section 2.5.5.1, RFC 6052 section 2.1, RFC 2765 section 2.1, RFC 3056 section 2.
   { range: ipaddr.IPv6.parseCIDR('::/96'), firstByte: 12 },
@@ -104,9 +107,9 @@ const CARRIERS = [
   { range: ipaddr.IPv6.parseCIDR('2002::/16'), firstByte: 2 },
 ]
 
-/** NAT64 prefixes of a site (RFC 8215): where the IPv4 address stands, the site decides. */
+/** Local-use NAT64 prefixes (RFC 8215). The site chooses the position of the IPv4 address. */
 const LOCAL_NAT64 = ipaddr.IPv6.parseCIDR('64:ff9b:1::/48')
-/** The places of RFC 6052 section 2.2 for prefixes of 48, 56, 64 and 96 bits. */
+/** Byte positions of RFC 6052 section 2.2 for prefixes of 48, 56, 64 and 96 bits. */
 const NAT64_PLACES = [
   [6, 7, 9, 10],
   [7, 9, 10, 11],
@@ -115,12 +118,12 @@ const NAT64_PLACES = [
 ]
 const TEREDO = ipaddr.IPv6.parseCIDR('2001::/32')
 
-/** Reads an address without brackets; IPv4-mapped IPv6 becomes IPv4. Undefined when it is none. */
+/** Parses an address without brackets. IPv4-mapped IPv6 becomes IPv4. Returns undefined for other text. */
 export function parseAddress(text: string): Address | undefined {
   return isAddress(text) ? ipaddr.process(text) : undefined
 }
 
-/** The address that a connection reaches: IPv4 where IPv6 only wraps it. */
+/** Returns the address that a connection reaches: IPv4 if IPv6 only embeds it. */
 export function reachedAddress(address: Address): Address {
   if (!(address instanceof ipaddr.IPv6)) return address
   if (address.isIPv4MappedAddress()) return address.toIPv4Address()
@@ -132,14 +135,14 @@ export function reachedAddress(address: Address): Address {
 }
 
 /**
- * The range that forbids a connection to the address, as text; undefined when none does. An IPv6
- * address is also judged by the IPv4 addresses that it may hold.
+ * Returns the forbidden range that contains the address, undefined if it is allowed. For an IPv6 address,
+ * IPv4 addresses that it may embed are checked too.
  */
 export function neverDialled(address: Address): string | undefined {
   const reached = reachedAddress(address)
   const direct = rangeOver(reached)
   if (direct || !(reached instanceof ipaddr.IPv6)) return direct
-  // Unused places look like 0.0.0.0/8: they forbid nothing.
+  // Unused positions read as 0.0.0.0, which does not forbid the address.
   return heldAddresses(reached)
     .filter((held) => held.range() !== 'unspecified')
     .map(rangeOver)
@@ -153,19 +156,19 @@ function rangeOver(address: Address): string | undefined {
   )?.text
 }
 
-/** IPv4 addresses in forms that do not say by themselves whether they hold one. */
+/** Returns IPv4 addresses that may be embedded, for forms that do not show whether they embed one. */
 function heldAddresses(address: ipaddr.IPv6): ipaddr.IPv4[] {
   const bytes = address.toByteArray()
   const at = (places: readonly number[]) => new ipaddr.IPv4(places.map((it) => bytes[it] ?? 0))
   if (address.match(LOCAL_NAT64)) return NAT64_PLACES.map(at)
-  // RFC 4380 section 4: the client's address has all bits flipped.
+  // RFC 4380 section 4: all bits of the client's address are inverted.
   if (address.match(TEREDO)) return [new ipaddr.IPv4(bytes.slice(12).map((byte) => byte ^ 0xff))]
-  // RFC 5214 section 6.1: ISATAP, below any prefix.
+  // RFC 5214 section 6.1: ISATAP, with any prefix.
   const [, , , , high = 0, low] = address.parts
   return (high & 0xfdff) === 0 && low === 0x5efe ? [at([12, 13, 14, 15])] : []
 }
 
-/** Reads `192.0.2.0/24`, `2001:db8::/32` or a plain address; undefined when it is none. */
+/** Parses `192.0.2.0/24`, `2001:db8::/32` or a plain address. Returns undefined for other text. */
 export function parseCidr(text: string): Cidr | undefined {
   if (text.length > MAX_LENGTH) return undefined
   const [base = '', length, ...rest] = text.split('/')
@@ -176,7 +179,7 @@ export function parseCidr(text: string): Cidr | undefined {
     return undefined
   }
   const given = length === undefined ? longest : Number(length)
-  // Addresses are read as IPv4, so their ranges are, too.
+  // Mapped addresses are parsed as IPv4, so their ranges are too.
   const isMapped = given >= MAPPED_BITS && isIpv4Mapped(address)
   const network = isMapped ? ipaddr.process(base) : address
   const bits = isMapped ? given - MAPPED_BITS : given
@@ -189,7 +192,10 @@ export function parseCidr(text: string): Cidr | undefined {
 const isIpv4Mapped = (address: Address) =>
   address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress()
 
-/** Four decimal parts or IPv6: the short and octal forms of IPv4 mean other things elsewhere. */
+/**
+ * Whether the text is IPv6, or IPv4 with four decimal parts. Short and octal forms have different meanings
+ * elsewhere.
+ */
 function isAddress(text: string): boolean {
   if (text.length > MAX_LENGTH || !LIKE_AN_ADDRESS.test(text)) return false
   return (

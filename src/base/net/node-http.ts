@@ -2,8 +2,8 @@ import type { ClientRequest, IncomingMessage } from 'node:http'
 import process from 'node:process'
 
 /**
- * What is used of `node:http`. An import of that module reads every one of its exports, and with them
- * Node 24 loads another HTTP client and HTTP/2, which take memory and time from every start.
+ * The parts of `node:http` used here. An import of that module reads all its exports. On Node 24 this also
+ * loads another HTTP client and HTTP/2, which costs memory and time at every start.
  */
 export const { createServer, request, STATUS_CODES } = process.getBuiltinModule('node:http')
 
@@ -12,7 +12,10 @@ export interface ReadAnswer {
   readonly text: string
 }
 
-/** Sends a request and reads the whole answer; rejects with what the connection says, or when it is longer. */
+/**
+ * Sends a request and reads the whole answer. Rejects with the error of the connection, or if the answer is
+ * longer than `maxBytes`.
+ */
 export function exchange(
   request: ClientRequest,
   content: string | undefined,
@@ -27,7 +30,7 @@ export function exchange(
   })
 }
 
-/** All that comes, as text. Lets go of the stream and rejects when it is longer. */
+/** Reads a stream as text. If it is longer than `maxBytes`, closes it and rejects. */
 async function boundedText(stream: AsyncIterable<Uint8Array>, maxBytes: number): Promise<string> {
   const chunks: Uint8Array[] = []
   let length = 0

@@ -1,10 +1,10 @@
 import { isIP, isIPv6 } from 'node:net'
 import ipaddr from 'ipaddr.js'
 
-/** The versions of the header, text and binary. */
+/** Version of the header: 1 is text, 2 is binary. */
 export type ProxyProtocol = 1 | 2
 
-/** Both ends of a visitor's connection; addresses are IPv4 or IPv6 without brackets. */
+/** Both ends of a visitor's connection. Addresses are IPv4 or IPv6 without brackets. */
 export interface ConnectionEnds {
   readonly clientIp: string
   readonly clientPort: number
@@ -25,9 +25,11 @@ interface End {
 }
 
 /**
- * What a service is told about a visitor before the first byte (HAProxy's "The PROXY protocol", 2.1 and
- * 2.2). Both addresses are of one family: an IPv4 address beside an IPv6 one is written as one of those.
- * Nothing is said of who is gone already, or of nobody: undefined.
+ * Encodes the header that a service reads before the visitor's first byte (HAProxy's "The PROXY protocol",
+ * 2.1 and 2.2). Both addresses are of one family: IPv4 next to IPv6 is written as IPv4-mapped IPv6.
+ *
+ * Without addresses the header is `UNKNOWN` or `LOCAL`. That applies to undefined `ends`, and to a visitor
+ * that has already disconnected.
  */
 export function encodeProxyProtocol(
   version: ProxyProtocol,
@@ -43,15 +45,15 @@ export function encodeProxyProtocol(
   return version === 1 ? textOf(family, both) : binaryOf(family, both)
 }
 
-/** "PROXY UNKNOWN" with two IPv6 addresses, CRLF included (2.1). */
+/** "PROXY UNKNOWN" with two IPv6 addresses, including CRLF (2.1). */
 const MAX_TEXT = 107
 const BINARY_START = 16
 const MAX_BINARY = 232
 const TEXT_START = Buffer.from('PROXY ')
 
 /**
- * How many of the bytes are a PROXY header that they begin with; undefined while it is not all there.
- * Throws where they begin with none.
+ * Returns the length of the PROXY header at the start of the bytes, undefined while it is incomplete. Throws
+ * if the header is missing or too long.
  */
 export function proxyHeaderLength(bytes: Buffer, maxBytes = MAX_BINARY): number | undefined {
   if (beginsWith(bytes, SIGNATURE)) {
@@ -70,8 +72,8 @@ export function proxyHeaderLength(bytes: Buffer, maxBytes = MAX_BINARY): number 
 const TEXT = /^PROXY TCP([46]) (\S+) (\S+) (\d{1,5}) (\d{1,5})\r\n$/
 
 /**
- * Both ends as a whole header states them; undefined where it states none (`UNKNOWN`, `LOCAL`, other
- * families): then the connection's own are meant. Throws where it is not a valid header.
+ * Returns both ends from a complete header. Undefined if the header has no addresses (`UNKNOWN`, `LOCAL`,
+ * other families): then use those of the connection. Throws if the header is invalid.
  */
 export function decodeProxyProtocol(header: Buffer): ConnectionEnds | undefined {
   if (!beginsWith(header, SIGNATURE)) return readText(header.toString('latin1'))
@@ -94,7 +96,7 @@ function readText(text: string): ConnectionEnds | undefined {
   if (/^PROXY UNKNOWN(?: .*)?\r\n$/.test(text)) return undefined
   const [, version, client = '', server = '', ...ports] = TEXT.exec(text) ?? []
   const [clientPort = 0, serverPort = 0] = ports.map(Number)
-  // What follows a `%` is a zone of the proxy's machine, and may be anything.
+  // After a `%` is a zone of the proxy's machine, which may be any text.
   const isValid = [client, server].every((ip) => isIP(ip) === Number(version) && !ip.includes('%'))
   if (!isValid || clientPort > 65_535 || serverPort > 65_535) {
     throw new Error('the PROXY header is not valid')
@@ -107,12 +109,12 @@ function textOfAddress(bytes: Buffer): string {
   return usual(ipaddr.fromByteArray([...bytes]).toString())
 }
 
-/** One spelling for each address: limits count by it. IPv4-mapped IPv6 becomes IPv4. */
+/** Returns one spelling per address, because limits count by it. IPv4-mapped IPv6 becomes IPv4. */
 function usual(ip: string): string {
   return ipaddr.process(ip).toString()
 }
 
-/** As far as there are bytes. */
+/** Compares as many bytes as there are. */
 function beginsWith(bytes: Buffer, start: Buffer): boolean {
   const length = Math.min(bytes.length, start.length)
   return bytes.subarray(0, length).equals(start.subarray(0, length))

@@ -2,25 +2,28 @@ import type { Clock } from '../clock.ts'
 import type { Logger } from '../logger.ts'
 import { type Cidr, parseAddress } from './network.ts'
 
-/** The header by which a proxy names the client: `X-Forwarded-For`, or `Forwarded` of RFC 7239. */
+/** Header in which a proxy names the client: `X-Forwarded-For`, or `Forwarded` of RFC 7239. */
 export type ForwardingHeader = 'x-forwarded-for' | 'forwarded'
 
 export interface ProxyConfig {
   readonly networks: readonly Cidr[]
   readonly header: ForwardingHeader
-  /** They begin each connection of a visitor with a PROXY header. */
+  /** Whether proxies send a PROXY header at the start of each visitor's connection. */
   readonly sendProxyProtocol: boolean
 }
 
-/** What the proxies in front say of a request. */
+/** Client of a request, as reported by the proxies in front. */
 export interface ForwardedClient {
   /** The right-most address that is not a trusted proxy. */
   readonly ip: string
-  /** 0 where the header has none. */
+  /** 0 if the header has no port. */
   readonly port: number
-  /** How the client came to the outermost proxy; undefined where the header does not say. */
+  /** Scheme between the client and the outermost proxy. Undefined if the header does not say. */
   readonly scheme: 'http' | 'https' | undefined
-  /** The nearest entries left of the client, as it or a proxy before it wrote them: not trusted. */
+  /**
+   * Entries to the left of the client, nearest first. Written by the client or an earlier proxy, so not
+   * trusted.
+   */
   readonly before: readonly string[]
 }
 
@@ -29,7 +32,7 @@ export interface TrustedProxiesOptions extends Pick<ProxyConfig, 'networks' | 'h
   readonly clock: Clock
 }
 
-/** Why a client is not known, and what to do. One line of the log each, at most one a minute. */
+/** Reasons why a client is unknown, with the fix. Each is logged at most once a minute. */
 const PROBLEMS = {
   'missing-header':
     'a trusted proxy did not name the client: set the header of GATEWAY_FORWARDED_HEADER at the proxy',
@@ -41,7 +44,7 @@ const PROBLEMS = {
     'a connection was closed, because its address is not in GATEWAY_TRUSTED_PROXIES',
 } as const
 const SILENT_MS = 60_000
-/** More proxies than stand in a row; a client may write thousands of entries in front of theirs. */
+/** More than any chain of proxies. A client may write thousands of entries in front of it. */
 const MAX_ENTRIES = 32
 
 export type ProxyProblem = keyof typeof PROBLEMS
@@ -52,7 +55,7 @@ interface Hop {
   readonly proto: string | undefined
 }
 
-/** The proxies in front of a listener, and who they say the client is. */
+/** Trusted proxies in front of a listener. Determines the client that they report. */
 export class TrustedProxies {
   readonly #options: TrustedProxiesOptions
   readonly #loggedAt = new Map<ProxyProblem, number>()
@@ -70,8 +73,8 @@ export class TrustedProxies {
   }
 
   /**
-   * The client of a request that the proxy at `ip` has sent; undefined where the proxy does not say.
-   * `valuesOf` gives the values of a field by its lower-case name, in the order of their arrival.
+   * Returns the client of a request sent by the proxy at `ip`, undefined if the proxy does not name it.
+   * `valuesOf` returns the values of a field by its lower-case name, in order of arrival.
    */
   clientOf(ip: string, valuesOf: (name: string) => readonly string[]): ForwardedClient | undefined {
     const { header } = this.#options
@@ -95,7 +98,7 @@ export class TrustedProxies {
     return { ip: client.ip, port: client.port, scheme: schemeOf(proto), before }
   }
 
-  /** Logs why the client behind `ip` is not known. */
+  /** Logs why the client behind `ip` is unknown. */
   note(problem: ProxyProblem, ip: string): void {
     const { clock, log } = this.#options
     const now = clock.monotonic()
@@ -112,8 +115,8 @@ function schemeOf(proto: string | undefined): 'http' | 'https' | undefined {
 }
 
 /**
- * The entries of a list, the last first. Read from the right, where the proxies in front have written:
- * a client that opens quotes without closing them spoils its own entries alone.
+ * Returns the entries of a list, the last first. Reads from the right, where the trusted proxies have
+ * written. A client that opens a quote without closing it thus spoils only its own entries.
  */
 function lastEntries(values: readonly string[], hasQuotes: boolean): string[] {
   const entries: string[] = []
@@ -129,7 +132,7 @@ function lastEntries(values: readonly string[], hasQuotes: boolean): string[] {
   return entries
 }
 
-/** Where the last one before `end` is, outside of quotes; -1 when there is none. */
+/** Returns the position of the last separator before `end` outside of quotes, -1 if not found. */
 function lastSeparator(text: string, end: number, separator: string, hasQuotes: boolean): number {
   if (!hasQuotes) return end === 0 ? -1 : text.lastIndexOf(separator, end - 1)
   let isQuoted = false
@@ -140,7 +143,7 @@ function lastSeparator(text: string, end: number, separator: string, hasQuotes: 
   return -1
 }
 
-/** Behind an odd number of backslashes. */
+/** True after an odd number of backslashes. */
 function isEscaped(text: string, at: number): boolean {
   let start = at
   while (text[start - 1] === '\\') start -= 1
@@ -153,7 +156,7 @@ function listedHop(entry: string): Hop {
 
 const PAIR = /^([!#$%&'*+.^_`|~\w-]+)=(?:"((?:[^"\\]|\\.)*)"|([!#$%&'*+.^_`|~\w-]+))$/
 
-/** An element of `Forwarded` (RFC 7239 4); one that cannot be read has no address. */
+/** Parses an element of `Forwarded` (RFC 7239 4). An invalid element has no address. */
 function forwardedHop(element: string): Hop {
   const pairs = new Map<string, string>()
   for (let end = element.length; end >= 0; ) {
@@ -165,7 +168,7 @@ function forwardedHop(element: string): Hop {
   return { ...nodeOf(pairs.has('') ? '' : (pairs.get('for') ?? '')), proto: pairs.get('proto') }
 }
 
-/** `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`. */
+/** Matches `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`. */
 const NODE = /^(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+))(?::(\d{1,5}))?$/
 
 /** `unknown`, `_hidden` and host names have no address. */
