@@ -6,27 +6,27 @@ import type { Logger } from '../base/logger.ts'
 import type { TrustedProxies } from '../base/net/trusted-proxies.ts'
 
 const HEADER = 'x-request-id'
-/** A caller's own id is kept when it cannot forge a log line. */
+/** A request id sent by the client is kept if it cannot forge a log line. */
 const ACCEPTED = /^[\w-]{8,64}$/
 
-/** Gives each request an id that the answer, its errors and the log carry. */
+/** Gives each request an id, which is added to the answer, its errors and the log. */
 export const requestId: RequestHandler = (request, response, next) => {
   const given = request.get(HEADER)
   response.setHeader(HEADER, given && ACCEPTED.test(given) ? given : randomUUID())
   next()
 }
 
-/** The id of the request that `response` answers. */
+/** Returns the id of the request that `response` answers. */
 export function requestIdOf(response: Response): string {
   return String(response.getHeader(HEADER))
 }
 
-/** The address of the peer of a TCP listener, or of the client that a trusted proxy names. */
+/** Address of a TCP listener's peer, or of the client that a trusted proxy reports. */
 export function peerAddress(request: Request): string {
   return request.ip ?? 'unknown'
 }
 
-/** Sets `ip` and `protocol` of requests to what the trusted proxies in front say. */
+/** Sets `ip` and `protocol` of a request to the values reported by trusted proxies. */
 export function forwardedClient(proxies: TrustedProxies): RequestHandler {
   return (request, _response, next) => {
     const ip = request.socket.remoteAddress ?? ''
@@ -41,8 +41,8 @@ export function forwardedClient(proxies: TrustedProxies): RequestHandler {
 }
 
 /**
- * The address that the service saw, for a listener that only the service's tunnel reaches: the
- * last entry of x-forwarded-for. Those before it are the caller's own words.
+ * Client address seen by the service, for a listener that is reached only through the service's tunnel. It is
+ * the last entry of x-forwarded-for. Earlier entries are written by the client.
  */
 export function forwardedAddress(request: Request): string {
   const last = request.get('x-forwarded-for')?.split(',').at(-1)?.trim() ?? ''
@@ -53,13 +53,13 @@ interface AccessLogOptions {
   readonly log: Logger
   readonly clock: Clock
   readonly clientOf: (request: Request) => string
-  /** Paths that are requested all the time: logged as debug unless the answer is a 5xx. */
+  /** Paths that are requested all the time. They are logged as debug unless the answer is a 5xx. */
   readonly quiet: (path: string) => boolean
 }
 
 /**
- * One line for each request, when its answer is over; without the query, which may hold secrets.
- * A successful read is logged as debug: a monitor that polls each second would fill the log.
+ * Logs one line per request when its answer ends. The query is left out, because it may hold secrets. A
+ * successful read is logged as debug, because a monitor that polls every second would fill the log.
  */
 export function accessLog({ log, clock, clientOf, quiet }: AccessLogOptions): RequestHandler {
   return (request, response, next) => {

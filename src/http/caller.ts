@@ -4,18 +4,18 @@ import type { Actor } from '../base/audit.ts'
 import type { Limiter } from '../base/limiter.ts'
 import type { Logger } from '../base/logger.ts'
 
-/** What a token or a key lets its holder do. */
+/** Permission of a token or API key. */
 export type Scope = 'read' | 'write'
 
-/** Who sent a request, once that is known. */
+/** Author of a request, known after authentication. */
 export interface Caller {
   readonly actor: Actor
   readonly scope: Scope
 }
 
 /**
- * Leaves the caller with the answer, for those who handle the request afterwards. `recheck` throws
- * when the caller may no longer do what it could when it was asked for first.
+ * Stores the caller in the response, for later handlers. `recheck` throws if the caller has lost its rights
+ * since then.
  */
 export function keepCaller<Who extends Caller>(
   response: Response,
@@ -26,14 +26,14 @@ export function keepCaller<Who extends Caller>(
   response.locals.recheckCaller = recheck
 }
 
-/** The caller of the request that `response` answers; throws where nobody has asked for one. */
+/** Returns the caller of the request that `response` answers. Throws if the request was not authenticated. */
 export function callerOf<Who extends Caller = Caller>(response: Response): Who {
   const caller: Who | undefined = response.locals.caller
   if (!caller) throw new Error('this request has no caller')
   return caller
 }
 
-/** Asks again whether the caller may do what it wants to: its request may have taken its time. */
+/** Checks again whether the caller still has its rights, because its request may have taken long. */
 export function recheckCaller(response: Response): void {
   response.locals.recheckCaller()
 }
@@ -44,17 +44,17 @@ const HAS_ENDED = 'The token has expired.'
 
 interface BearerAuthOptions {
   readonly realm: string
-  /** Who has the token; `ended` when it was good once. Compares in constant time. */
+  /** Returns the owner of the token, `ended` for an expired one, or undefined. Compares in constant time. */
   readonly authenticate: (token: string) => Caller | 'ended' | undefined
-  /** Of wrong tokens, by client. */
+  /** Limits wrong tokens per client. */
   readonly failures: Limiter
   readonly clientOf: (request: Request) => string
   readonly log: Logger
 }
 
 /**
- * Lets requests with a valid bearer token pass, and keeps their caller. Throws AppError
- * `unauthenticated`, or `too-many-requests` to a client that keeps trying wrong ones.
+ * Admits requests with a valid bearer token and stores their caller. Throws AppError `unauthenticated`, or
+ * `too-many-requests` if the client keeps sending wrong tokens.
  */
 export function bearerAuth({
   realm,
@@ -96,14 +96,14 @@ export function bearerAuth({
 const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
 
 interface ScopeGuardOptions {
-  /** What a caller has: `token` or `API key`. */
+  /** Credential of a caller, for messages: `token` or `API key`. */
   readonly noun: string
   readonly serviceCode?: string
 }
 
 /**
- * Lets changes pass whose caller has the scope `write`. Throws AppError `insufficient-scope`, as in
- * RFC 6750 section 3.1.
+ * Admits changes if the caller has the scope `write`. Throws AppError `insufficient-scope`, as in RFC 6750
+ * section 3.1.
  */
 export function scopeGuard({ noun, serviceCode }: ScopeGuardOptions): RequestHandler {
   return (request, response, next) => {

@@ -13,7 +13,7 @@ const VERBS: Readonly<Record<string, string>> = {
   DELETE: 'delete',
 }
 
-/** The trail as far as requests need to know it. */
+/** The part of the audit trail that request handling uses. */
 export interface ChangeTrail {
   run<T>(
     change: AuditedChange,
@@ -30,7 +30,7 @@ export interface ChangeTrail {
 export interface ChangeAuditOptions {
   readonly trail: ChangeTrail
   readonly clientOf: (request: Request) => string
-  /** The stable code of a refusal; undefined for what was no change at all, such as a wrong path. */
+  /** Error code of a refused change. Undefined if the request was not a change, for example a wrong path. */
   readonly codeOf: (error: unknown) => string | undefined
   readonly clock: Clock
 }
@@ -39,7 +39,7 @@ interface RequestedChangeOptions extends ChangeAuditOptions {
   readonly refusals: Limiter
 }
 
-/** The change that a request asks for; whoever carries it out does so through `run`. */
+/** The change that a request asks for. Route handlers carry it out through `run`. */
 export class RequestedChange {
   readonly #options: RequestedChangeOptions
   readonly #change: AuditedChange
@@ -53,10 +53,14 @@ export class RequestedChange {
   }
 
   /**
-   * Answers when the change and its row in the trail are on disk. `about` names what was changed,
-   * `tried` what is to be, should it fail, `concluded` what the id that the last write names was
-   * changed to, so that both are one write; a row for each of several. Refuses callers whose token or key was revoked while the
-   * body of their request was still to come.
+   * Makes the change and records it. Resolves when the change and its audit row are on disk.
+   *
+   * - `about` describes the change from the result.
+   * - `tried` describes the intended change, for the row of a failure.
+   * - `concluded` describes the change by the id in its final write, so that change and row are one write. It
+   *   may return one row for each changed object.
+   *
+   * Rejects callers whose token or key was revoked while the request body was arriving.
    */
   run<T>(
     work: () => T | Promise<T>,
@@ -77,14 +81,14 @@ export class RequestedChange {
     })
   }
 
-  /** Nothing is asked for but what would be done: the trail hears nothing of it. */
+  /** Marks the request as a dry run, which is not recorded. */
   waive(): void {
     this.#isTold = true
   }
 
   /**
-   * Notes that the request failed before anything was carried out. Gives the error to answer with
-   * in its place when the caller has been refused too often.
+   * Records a request that failed before `run`. If the caller exceeded its limit of refused changes, returns
+   * the error to send instead.
    */
   async refuse(error: unknown): Promise<AppError | undefined> {
     const { codeOf, refusals, trail } = this.#options
@@ -103,10 +107,13 @@ export class RequestedChange {
 }
 
 /**
- * Makes a `RequestedChange` of each request of a known caller that is not there to read, and notes
- * those that are refused: 60 of a caller at once, then one a second. What is over is answered with
- * AppError `too-many-requests` and not noted. Two handlers: one behind the authentication, one
- * before the error response.
+ * Records changes. Creates a `RequestedChange` for each write request of an authenticated caller, and records
+ * refused requests.
+ *
+ * Refusals are limited per caller: a burst of 60, then one per second. Beyond that, the caller gets AppError
+ * `too-many-requests` and nothing is recorded.
+ *
+ * Mount the first handler after authentication and the second before the error response.
  */
 export function changeAudit(options: ChangeAuditOptions): [RequestHandler, ErrorRequestHandler] {
   const refusals = new TokenBuckets({ ...REFUSALS, clock: options.clock })
@@ -132,12 +139,12 @@ export function changeAudit(options: ChangeAuditOptions): [RequestHandler, Error
   ]
 }
 
-/** The change that the request behind `response` asks for. */
+/** Returns the change that the request of `response` asks for. */
 export function changeOf(response: Response): RequestedChange {
   return response.locals.change
 }
 
-/** Of one caller. Each is a write to storage that the caller has no right to. */
+/** Limit per caller. Each refusal costs a write to storage, which the caller has no right to. */
 const REFUSALS = { capacity: 60, refillPerS: 1, maxKeys: 1_000 }
 
 /**

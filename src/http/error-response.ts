@@ -7,7 +7,7 @@ import { requestIdOf } from './access-log.ts'
 
 export const PROBLEM_TYPE = 'application/problem+json'
 
-/** RFC 9457 problem details, with our members behind its own. */
+/** RFC 9457 problem details. Our own members come last. */
 export const ProblemDetails = z.strictObject({
   type: z.string(),
   title: z.string(),
@@ -48,7 +48,7 @@ const CODES = {
   ERR_HTTP_REQUEST_TIMEOUT: ['request-timeout', 'The request was not received in time.'],
 } as const
 
-/** Answers what Node's parser refused, as problem details like every other error, and hangs up. */
+/** Answers requests that Node's parser rejected, with problem details, then closes the connection. */
 export function answerMalformedRequest(error: NodeJS.ErrnoException, socket: Duplex): void {
   if (!socket.writable || error.code === 'ECONNRESET') {
     socket.destroy()
@@ -71,8 +71,8 @@ export function answerMalformedRequest(error: NodeJS.ErrnoException, socket: Dup
 }
 
 /**
- * The one place where errors become answers: `application/problem+json`, RFC 9457.
- * Whatever is not an AppError is a mistake of ours: logged once, told to nobody.
+ * Converts all errors to answers: `application/problem+json`, RFC 9457. Errors other than AppError are bugs.
+ * They are logged once and not shown to the client.
  */
 export function errorResponse(log: Logger): ErrorRequestHandler {
   return (thrown: unknown, _request, response, _next) => {
@@ -92,22 +92,22 @@ export function errorResponse(log: Logger): ErrorRequestHandler {
   }
 }
 
-/** The error that is answered for what was thrown. */
+/** Returns the error to send for a thrown value. */
 export function toAppError(thrown: unknown): AppError {
   if (thrown instanceof AppError) return thrown
-  // The router's own refusal of a path such as /tunnels/%zz.
+  // Thrown by the router for a path such as /tunnels/%zz.
   if (thrown instanceof URIError) {
     return new AppError('malformed-request', 'The path contains an invalid percent escape.')
   }
   return new AppError('internal', 'Internal error. See `device-agent logs`.')
 }
 
-/** The end of the line for paths that nothing serves: AppError `not-found`. */
+/** Last handler, for unknown paths. Throws AppError `not-found`. */
 export const noRoute: RequestHandler = (request) => {
   throw new AppError('not-found', `The path ${request.path} does not exist.`)
 }
 
-/** The end of a route for the methods it lacks, RFC 9110 section 15.5.6. */
+/** Last handler of a route, for methods it does not support (RFC 9110 section 15.5.6). */
 export function methodNotAllowed(...allowed: readonly string[]): RequestHandler {
   return (request, response) => {
     response.setHeader('allow', allowed.join(', '))

@@ -8,7 +8,7 @@ const HEADERS: Readonly<Record<string, string>> = {
   'x-content-type-options': 'nosniff',
 }
 
-/** Answers of an API are data: never cached, sniffed, framed or run. */
+/** API answers are data: they must never be cached, sniffed, framed or executed. */
 export const securityHeaders: RequestHandler = (_request, response, next) => {
   for (const [name, value] of Object.entries(HEADERS)) response.setHeader(name, value)
   next()
@@ -18,14 +18,17 @@ const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
 const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/
 
 /**
- * Refuses what a web page could make a browser send here: a host name that is not ours, which is
- * how DNS rebinding looks (AppError `misdirected-host`), and changes from another origin
- * (`forbidden`); and two Host fields (`malformed-request`, RFC 9112 section 3.2). `serves` gets the
- * name without its port, lower case; `advice` is a sentence for those whose own name it is.
+ * Rejects requests that a web page could make a browser send:
+ *
+ * - an unknown host name, as in DNS rebinding (AppError `misdirected-host`)
+ * - changes from another origin (`forbidden`)
+ *
+ * Also rejects two Host fields (`malformed-request`, RFC 9112 section 3.2). `serves` gets the name in lower
+ * case, without port. `advice` is a sentence for users of an unknown name.
  */
 export function hostGuard(serves: (hostname: string) => boolean, advice = ''): RequestHandler {
   return (request, _response, next) => {
-    // Node takes the first of two and goes on; somebody in front may have taken the second.
+    // Node uses the first Host field. A proxy in front may have used the second.
     if ((request.headersDistinct.host?.length ?? 0) > 1) {
       throw new AppError('malformed-request', 'The request has two Host fields.')
     }
@@ -42,7 +45,7 @@ export function hostGuard(serves: (hostname: string) => boolean, advice = ''): R
   }
 }
 
-/** Programs send neither header, browsers always one: Fetch Metadata, or the origin itself. */
+/** Programs send neither header. Browsers always send at least one: Fetch Metadata or the origin. */
 function isSameOrigin(request: Request, host: string): boolean {
   const site = request.get('sec-fetch-site')
   if (site !== undefined && site !== 'same-origin' && site !== 'none') return false

@@ -22,10 +22,10 @@ import { createServer } from '../base/net/node-http.ts'
 import { answerMalformedRequest } from './error-response.ts'
 import { DueResponses } from './request-gate.ts'
 
-/** A client's connection to an API, as its listener counts it. */
+/** A client's connection to an API, as counted by its listener. */
 export class HttpConnection implements SharedConnection {
   readonly #socket: Socket
-  /** With the time since which each is due. */
+  /** Pending responses, with the time at which each became pending. */
   readonly #due = new Map<ServerResponse, number>()
   #idleSince = performance.now()
 
@@ -33,7 +33,7 @@ export class HttpConnection implements SharedConnection {
     this.#socket = socket
   }
 
-  /** Whoever has sent a request as a whole is worked for, until all of the answer is written. */
+  /** `busy` from the end of a complete request until its whole answer is written. */
   get stage(): ConnectionStage {
     if (this.#due.size === 0) return 'idle'
     const isBusy = [...this.#due.keys()].some(
@@ -46,7 +46,7 @@ export class HttpConnection implements SharedConnection {
     return this.#idleSince
   }
 
-  /** Counts a request as under way until its response is closed. */
+  /** Counts a request as pending until its response is closed. */
   track(response: ServerResponse): void {
     this.#due.set(response, performance.now())
     response.once('close', () => {
@@ -55,7 +55,7 @@ export class HttpConnection implements SharedConnection {
     })
   }
 
-  /** It waits for an answer that has not begun, for no longer than `ms`. */
+  /** Whether it has waited at most `ms` for an answer that has not begun. */
   isPatient(ms: number): boolean {
     const since = performance.now() - ms
     return [...this.#due].some(
@@ -68,27 +68,27 @@ export class HttpConnection implements SharedConnection {
   }
 }
 
-/** Deadlines of a client, in milliseconds. */
+/** Time limits for clients, in milliseconds. */
 const TIMEOUTS = {
   headersMs: 10_000,
   requestMs: 30_000,
   keepAliveMs: 5_000,
-  /** Without a byte either way: for a client that stops reading its answer. */
+  /** Time without a byte in either direction, for clients that stop reading the answer. */
   silenceMs: 60_000,
-  /** The same while it waits for an answer that is still worked on: no request takes that long. */
+  /** The same while the client waits for an answer in progress. No request takes longer. */
   workMs: 15 * 60_000,
-  /** How often the first two are enforced; Node's own 30 s would be too late. */
+  /** Interval of the checks of `headersMs` and `requestMs`. Node's default of 30 s would be too late. */
   checkMs: 2_000,
 }
 const MAX_CONNECTIONS = 256
 const MAX_HEADERS = 100
 const DRAIN_MS = 5_000
-/** Clients use a kept connection no longer than `keepAliveMs` less a second. */
+/** Clients stop using an idle connection one second before `keepAliveMs`. */
 const LEFT_MS = 4_500
-/** `sun_path` of unix(7) without its closing zero; Node cuts a longer path off without a word. */
+/** Size of `sun_path` in unix(7) without its terminating zero. Node truncates a longer path silently. */
 export const MAX_SOCKET_PATH_BYTES = 107
 
-/** The path of a unix socket; unless its `mode` says so, for this user alone. */
+/** Path of a unix socket. It is accessible only to this user unless `mode` says otherwise. */
 interface SocketTarget {
   readonly socketPath: string
   readonly mode?: number
@@ -97,17 +97,17 @@ interface SocketTarget {
 export type ListenTarget = ListenAddress | SocketTarget
 
 export interface HttpServerOptions {
-  /** What it serves, as messages name it: `agent API`. */
+  /** Name of the server in messages, for example `agent API`. */
   readonly name: string
   readonly listener: RequestListener
   readonly target: ListenTarget
-  /** Which setting the target comes from. */
+  /** Setting that contains the target, for messages. */
   readonly setting?: string
   readonly log: Logger
   readonly timeouts?: Partial<typeof TIMEOUTS>
 }
 
-/** An HTTP/1.1 server with a bound on everything that a client can stretch. */
+/** An HTTP/1.1 server that limits all resources a client can use. */
 export class HttpServer {
   readonly #name: string
   readonly #target: ListenTarget
@@ -117,7 +117,7 @@ export class HttpServer {
   readonly #active = new DueResponses()
   readonly #connections = new WeakMap<Socket, HttpConnection>()
   readonly #shares = new ConnectionShares<HttpConnection>({ capacity: MAX_CONNECTIONS })
-  /** The file of the socket that this server has made. */
+  /** Inode of the socket file that this server created. */
   #inode: number | undefined
   /** Resolves when the last connection has ended. */
   #left: Promise<unknown> | undefined
@@ -144,7 +144,7 @@ export class HttpServer {
     const { silenceMs, workMs } = within
     this.#server.setTimeout(silenceMs, (socket) => {
       const connection = this.#connections.get(socket)
-      // The silence is ours; it is counted anew.
+      // The server causes this silence, so the time starts again.
       if (connection?.isPatient(workMs)) socket.setTimeout(silenceMs)
       else socket.destroy()
     })
@@ -153,7 +153,7 @@ export class HttpServer {
     this.#server.on('clientError', (error, socket) => this.#refuse(error, socket))
   }
 
-  /** Where it listens; undefined while it does not, and on a unix socket. */
+  /** Listen address. Undefined before the start, after the stop and on a unix socket. */
   get address(): ListenAddress | undefined {
     const address = this.#server.address() as AddressInfo | string | null
     return typeof address === 'object' && address
@@ -161,12 +161,12 @@ export class HttpServer {
       : undefined
   }
 
-  /** The port that it listens on; 0 on a unix socket. */
+  /** Listen port. 0 on a unix socket. */
   get port(): number {
     return this.address?.port ?? 0
   }
 
-  /** Throws a StartError that says why nobody can listen there. */
+  /** Throws a StartError that explains why it cannot listen. */
   async start(): Promise<void> {
     const target = this.#target
     if ('socketPath' in target) await this.#listenAtPath(target)
@@ -174,27 +174,28 @@ export class HttpServer {
   }
 
   /**
-   * Another process listens there now: takes no more connections, and ends those that there are with
-   * their next answer. A client may be about to use one that is idle, which `stop()` closes at once.
+   * Stops accepting, because another process listens now. Open connections end with their next answer. Idle
+   * connections stay open, because a client may be about to use them. `stop()` would close them at once.
    */
   leave(): void {
     if (this.#left || this.#stopped || !this.#server.listening) return
     this.#left = once(this.#server, 'close')
-    // That of the HTTP server closes idle connections.
+    // `close` of the HTTP server would also close idle connections.
     NetServer.prototype.close.call(this.#server)
     for (const response of this.#active) closeAfter(response)
   }
 
-  /** Takes no more connections, lets requests finish for `drainMs`, then cuts the rest off. */
+  /** Stops accepting, lets requests finish for `drainMs`, then closes the remaining connections. */
   stop(drainMs: number = this.#left ? LEFT_MS : DRAIN_MS): Promise<void> {
     this.#stopped ??= this.#stop(drainMs)
     return this.#stopped
   }
 
-  /** In the place of what lies there: the socket of a process that was killed. */
+  /** Replaces an existing socket file, for example of a killed process. */
   async #listenAtPath({ socketPath, mode = 0o600 }: SocketTarget): Promise<void> {
     refuseLongPath(socketPath)
-    // Node removes the name that it was given when it closes, and that may be another's by then.
+    // When it closes, Node removes the path it was given, which may belong to another process by then. So it
+    // gets a temporary path.
     const path = join(dirname(socketPath), ownName(socketPath))
     rmSync(path, { force: true })
     await this.#listen({ path }, socketPath)
@@ -248,7 +249,7 @@ export class HttpServer {
     socket.once('close', () => this.#shares.release(connection))
   }
 
-  /** An answer that has begun cannot be followed by another one for the same connection. */
+  /** If an answer has begun, another one cannot follow for the same connection. */
   #refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
     const hasBegun = [...this.#active].some((it) => it.socket === socket && it.headersSent)
     if (hasBegun) socket.destroy()
@@ -262,13 +263,13 @@ export class HttpServer {
   }
 }
 
-/** Makes this the last answer on its connection: a kept-alive one would hold the stop up. */
+/** Closes the connection after this answer. A keep-alive connection would delay the stop. */
 function closeAfter(response: ServerResponse): void {
   if (response.headersSent) response.once('finish', () => response.req.socket.destroySoon())
   else response.setHeader('connection', 'close')
 }
 
-/** Of this process and this socket alone, and no longer than the names of our sockets. */
+/** Returns a name that is unique to this process and socket, and not longer than the names of our sockets. */
 function ownName(socketPath: string): string {
   return `.${basename(socketPath).charAt(0)}${process.pid.toString(36)}`
 }

@@ -6,9 +6,9 @@ import { peerNetwork } from '../base/net/network.ts'
 import { callerOf } from './caller.ts'
 
 interface FairSemaphoreOptions {
-  /** Pieces of work at once. */
+  /** Maximum number of tasks at once. */
   readonly limit: number
-  /** Of one key at once. */
+  /** Maximum number of tasks at once per key. */
   readonly perKey: number
 }
 
@@ -17,7 +17,7 @@ interface Waiting {
   readonly begin: () => void
 }
 
-/** Runs a limited number of pieces of work at once, of each key fewer; the others wait in line. */
+/** Limits the tasks that run at once, in total and per key. Other tasks wait in order. */
 export class FairSemaphore {
   readonly #options: FairSemaphoreOptions
   readonly #line: Waiting[] = []
@@ -28,12 +28,12 @@ export class FairSemaphore {
     this.#options = options
   }
 
-  /** True when work of some key waits only because all places are taken. */
+  /** True if a task below the limit of its key waits for a free slot. */
   get isShort(): boolean {
     return this.#line.some(({ key }) => this.#hasShare(key))
   }
 
-  /** Settles like `work`, which starts when it is its turn. */
+  /** Settles like `work`, which starts when a slot is free. */
   async run<T>(key: string, work: () => Promise<T>): Promise<T> {
     if (this.#total < this.#options.limit && this.#hasShare(key)) this.#take(key)
     else await new Promise<void>((begin) => this.#line.push({ key, begin }))
@@ -44,7 +44,7 @@ export class FairSemaphore {
     }
   }
 
-  /** The place goes to the key that has the fewest, and of these to the first in line. */
+  /** Gives the slot to the key with the fewest running tasks. Among equals, the first in line gets it. */
   #leave(key: string): void {
     this.#total -= 1
     const left = this.#heldBy(key) - 1
@@ -75,41 +75,41 @@ export class FairSemaphore {
   }
 }
 
-/** The largest body that is read unless a path takes more, and the deepest nesting in it. */
+/** Default limit for the size of a body, and the maximum nesting depth. */
 const MAX_BYTES = 64 * 1024
 const MAX_DEPTH = 32
-/** How often the pace of a body is judged in its time of grace. */
+/** Checks of the transfer rate per grace period. */
 const LOOKS = 5
-/** Memory for larger ones that are read at the same time; the others wait in their sockets. */
+/** Memory for large bodies that are read at the same time. Others wait in their sockets. */
 const LARGE_BYTES = 16 * 1024 * 1024
-/** The part of that for each caller. */
+/** Share of `LARGE_BYTES` per caller. */
 const CALLER_PART = 1 / 4
-/** RFC 8259: JSON is UTF-8, and the charset parameter says nothing else. */
+/** RFC 8259: JSON is UTF-8, so the charset parameter must not name another. */
 const JSON_TYPE = /^application\/json[ \t]*(;[ \t]*charset="?utf-8"?[ \t]*)?$/i
 
-/** How slowly a body may arrive. */
+/** Minimum transfer rate of a body. */
 export interface BodyPace {
-  /** Not judged before. */
+  /** No check before this time. */
   readonly graceMs: number
-  /** Bytes a second, on average. */
+  /** Bytes per second, on average. */
   readonly leastRate: number
-  /** The same while other callers wait for the place. */
+  /** The same while other callers wait for the slot. */
   readonly leastRateAwaited: number
 }
 
 const PACE: BodyPace = { graceMs: 5_000, leastRate: 1_024, leastRateAwaited: 16_384 }
 
 /**
- * Puts the JSON of the body into `request.body`. Throws AppError `not-json`, `body-too-large`,
- * `request-timeout` or `invalid-json`. A form of another type would reach us from any web page without
- * a preflight.
+ * Parses the JSON body into `request.body`. Throws AppError `not-json`, `body-too-large`, `request-timeout`
+ * or `invalid-json`. Other content types are rejected, because any web page can send a form without a
+ * preflight.
  */
 export const jsonBody: RequestHandler = (request, response, next) => {
   const read = () => readBody(request, MAX_BYTES, PACE, () => false)
   return takeBody(request, response, read, next)
 }
 
-/** The same for a path whose bodies may be larger. Each caller has its own share of places. */
+/** Like `jsonBody`, for a path with larger bodies. Each caller has its own share of slots. */
 export function largeJsonBody(maxBytes: number, pace: BodyPace = PACE): RequestHandler {
   const limit = Math.floor(LARGE_BYTES / maxBytes)
   const places = new FairSemaphore({ limit, perKey: Math.ceil(limit * CALLER_PART) })
@@ -130,7 +130,7 @@ async function takeBody(
 ): Promise<void> {
   refuseOtherTypes(request)
   const bytes = await read().catch((error: unknown) => {
-    // Nobody waits for the rest.
+    // The rest of the body is not read, so the connection cannot be reused.
     if (isTooSlow(error)) response.setHeader('connection', 'close')
     throw error
   })
@@ -150,7 +150,7 @@ function refuseOtherTypes(request: Request): void {
   }
 }
 
-/** The stream outlives a refusal: its connection still has to carry the answer. */
+/** Keeps the stream open after an error, because its connection still has to carry the answer. */
 function readBody(
   request: Request,
   maxBytes: number,
@@ -195,7 +195,7 @@ function readBody(
     function settle(): void {
       clearInterval(watch)
       request.off('data', onData).off('end', onEnd).off('error', onError).off('close', onError)
-      // What goes wrong with the rest concerns nobody.
+      // Ignores errors of the remaining body.
       request.on('error', () => {})
     }
   })
@@ -218,7 +218,7 @@ function tryParse(text: string): unknown {
   }
 }
 
-/** What still comes is read and dropped, so that the answer is not lost with the connection. */
+/** Reads and discards the rest of the body, so that the connection survives and carries the answer. */
 function bodyTooLarge(request: Request, maxBytes: number): AppError {
   request.resume()
   return new AppError('body-too-large', `The body exceeds ${maxBytes / 1024} KiB.`)
@@ -228,7 +228,7 @@ function invalidJson(detail: string, cause?: unknown): AppError {
   return new AppError('invalid-json', detail, { cause })
 }
 
-/** Ends each JSON answer of an app with a newline: on a terminal the prompt stands below it. */
+/** Ends each JSON answer with a newline, so that the prompt of a terminal is on its own line. */
 export function endJsonWithNewline(app: Express): void {
   app.response.json = function json(this: Response, body: unknown) {
     if (this.get('content-type') === undefined) this.type('json')

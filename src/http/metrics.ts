@@ -3,24 +3,24 @@ import { type RequestHandler, Router } from 'express'
 import type { Counter, Gauge, Registry } from 'prom-client'
 import { methodNotAllowed } from './error-response.ts'
 
-/** Of one metric; what is more is left out, so that nobody fills the database of who watches. */
+/** Maximum number of series per metric. More are left out, to protect the monitoring database. */
 export const MOST_SERIES = 1_000
 
-/** One value for each set of labels. */
+/** One value per set of labels. */
 export type Samples = Iterable<readonly [labels: Readonly<Record<string, string>>, value: number]>
 
-/** A figure that is read when somebody asks for it; keeping it costs nothing. */
+/** A metric that is read at each scrape. It costs nothing in between. */
 export interface Metric {
   readonly name: string
   readonly type: 'gauge' | 'counter'
-  /** What it says, for people; the table in the documentation has the same. */
+  /** Description for people. The table in the documentation has the same text. */
   readonly help: string
   readonly labels?: readonly string[]
-  /** Undefined: there is nothing to say now. */
+  /** Undefined: no value at present. */
   readonly read: () => number | undefined | Samples
 }
 
-/** What every process has, under the names that Prometheus' own clients give it. */
+/** Metrics of every process, with the names used by Prometheus' own clients. */
 export const PROCESS_METRICS: readonly Metric[] = [
   {
     name: 'process_cpu_seconds_total',
@@ -45,12 +45,12 @@ export const PROCESS_METRICS: readonly Metric[] = [
   },
 ]
 
-/** One sample with the value 1 for the state that is, and 0 for each other. */
+/** Yields one sample per state: 1 for the current state, 0 for the others. */
 export function* oneOf<State extends string>(states: readonly State[], now: State): Samples {
   for (const state of states) yield [{ state }, state === now ? 1 : 0]
 }
 
-/** `GET /metrics` in the text format of Prometheus. */
+/** Serves `GET /metrics` in the text format of Prometheus. */
 export function serveMetrics(metrics: readonly Metric[]): RequestHandler {
   let loaded: Promise<Registry> | undefined
   return async (_request, response) => {
@@ -68,9 +68,9 @@ export function metricsRoutes(metrics: readonly Metric[]): Router {
   return router
 }
 
-/** Makes the answer to a scrape out of metrics. */
+/** Creates the registry that answers scrapes. */
 export async function createRegistry(metrics: readonly Metric[]): Promise<Registry> {
-  // Loaded late: without a scrape, nothing needs the library. The bundle has it as `default` alone.
+  // Loaded on demand: the library is needed only for scrapes. The bundle exports it only as `default`.
   const { default: library } = await import('prom-client')
   const registry = new library.Registry()
   for (const metric of metrics) register(metric, registry, library)
@@ -102,7 +102,7 @@ function register(
   })
 }
 
-/** A metric without labels that was reset says 0, and not that there is nothing to say. */
+/** After a reset, a metric without labels has the value 0. It is removed, so that it has no value. */
 function empty(metric: Gauge | Counter, labels: readonly string[]): void {
   metric.reset()
   if (labels.length === 0) metric.remove()

@@ -2,50 +2,55 @@ import * as z from 'zod'
 
 export type JsonSchema = Readonly<Record<string, unknown>>
 
-/** One verb on one path of an API. Schemas are named; their zod form stands in the description. */
+/**
+ * One method on one path of an API. Schemas are referred to by name. Their zod form is in the ApiDescription.
+ */
 export interface Operation {
   readonly id: string
   readonly summary: string
-  /** Sentences for who reads on; unset: the summary, and what it answers. */
+  /** Longer text. Default: the summary and the answers. */
   readonly description?: string
   readonly method: 'get' | 'post' | 'put' | 'patch' | 'delete'
-  /** Parameters in braces: `/tunnels/{url_part}`. */
+  /** Parameters are in braces: `/tunnels/{url_part}`. */
   readonly path: string
   readonly query?: z.ZodObject
   readonly body?: string
   readonly hasOptionalBody?: boolean
-  /** What it reads has an `ETag`. */
+  /** Whether the answer has an `ETag`. */
   readonly hasEtag?: boolean
-  /** Obeys `If-Match` and `If-None-Match`. */
+  /** Whether `If-Match` and `If-None-Match` are supported. */
   readonly obeysConditions?: boolean
-  /** By status. Without a schema the answer has no body. Every error is the API's own schema. */
+  /** By status. An answer without a schema has no body. All errors use the API's error schema. */
   readonly answers: Readonly<
     Record<
       number,
       { readonly means: string; readonly schema?: string; readonly mediaType?: string }
     >
   >
-  /** Served without a token. */
+  /** Whether it is served without a token. */
   readonly isOpen?: boolean
 }
 
-/** What an API says of itself; `openApiDocument()` writes it down. */
+/** Description of an API, from which `openApiDocument()` creates the document. */
 export interface ApiDescription {
   readonly title: string
   readonly version: string
   readonly description: string
   readonly servers: readonly JsonSchema[]
-  /** What the resources are, by the first part of their paths. Each has a tag, with words or without. */
+  /**
+   * Descriptions of resources, by the first part of their paths. Each resource has a tag, with or without
+   * description.
+   */
   readonly resources: Readonly<Record<string, string>>
-  /** What stands in braces in paths. */
+  /** Descriptions of path parameters. */
   readonly parameters: Readonly<Record<string, string>>
-  /** Bodies and views as they may look, by name. */
+  /** Example bodies and views, by name. */
   readonly examples: Readonly<Record<string, unknown>>
-  /** Required on every operation with a token. */
+  /** Headers required for every operation with a token. */
   readonly headers?: Readonly<Record<string, JsonSchema>>
-  /** What clients send, by name. */
+  /** Request bodies, by name. */
   readonly bodies: Readonly<Record<string, z.ZodType>>
-  /** What clients get, by name. */
+  /** Response bodies, by name. */
   readonly views: Readonly<Record<string, z.ZodType>>
   readonly error: { readonly schema: string; readonly mediaType: string }
   readonly operations: readonly Operation[]
@@ -61,7 +66,10 @@ export interface OpenApiDocument {
   readonly [member: string]: unknown
 }
 
-/** The OpenAPI 3.1 document of an API, its schemas made from the zod schemas that it works with. */
+/**
+ * Returns the OpenAPI 3.1 document of an API. Its schemas are generated from the zod schemas that the API
+ * uses.
+ */
 export function openApiDocument(api: ApiDescription): OpenApiDocument {
   const { title, version, description, bodies, views, operations, servers } = api
   const schemas = { ...componentsOf(bodies, 'input'), ...componentsOf(views, 'output') }
@@ -96,7 +104,7 @@ function componentsOf(
   const { schemas } = z.toJSONSchema(registry, {
     io,
     uri: (id) => reference(id).$ref,
-    // What zod checks with code alone is described by its `meta`.
+    // Checks that zod makes in code are described by `meta`.
     unrepresentable: 'any',
   })
   return Object.fromEntries(
@@ -104,7 +112,7 @@ function componentsOf(
   )
 }
 
-/** In the order of the alphabet. */
+/** In alphabetical order. */
 function tagsOf({ operations, resources }: ApiDescription) {
   const names = [...new Set(operations.map(tagOf))].sort()
   return names.map((name) => ({
@@ -113,7 +121,7 @@ function tagsOf({ operations, resources }: ApiDescription) {
   }))
 }
 
-/** `/tunnels/{url_part}` is about `tunnels`. */
+/** The path `/tunnels/{url_part}` has the tag `tunnels`. */
 function tagOf({ path }: Operation): string {
   return path.split('/')[1]?.replace(/\..*/, '') ?? ''
 }

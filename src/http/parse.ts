@@ -2,18 +2,18 @@ import type { Request } from 'express'
 import type { z } from 'zod'
 import { AppError, type FieldError } from '../base/app-error.ts'
 
-/** More than a person reads; a body can hold thousands of mistakes. */
+/** Enough for a reader. A body can contain thousands of errors. */
 const MAX_ERRORS = 50
 
 /**
- * Reads `value` with `schema`. Throws AppError `invalid-request` that names every bad field at
- * once, each by its RFC 6901 pointer.
+ * Validates `value` with `schema`. Throws AppError `invalid-request` with all invalid fields, each with its
+ * RFC 6901 pointer.
  */
 export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   return settled(schema.safeParse(value), value)
 }
 
-/** The same with a schema that has to wait. */
+/** Like `parse`, for asynchronous schemas. */
 export async function parseAsync<T>(schema: z.ZodType<T>, value: unknown): Promise<T> {
   return settled(await schema.safeParseAsync(value), value)
 }
@@ -27,7 +27,7 @@ function settled<T>(result: z.ZodSafeParseResult<T>, value: unknown): T {
   })
 }
 
-/** RFC 6901: `~` and `/` inside a name are escaped. */
+/** Returns an RFC 6901 pointer. `~` and `/` in names are escaped. */
 export function toPointer(path: readonly PropertyKey[]): string {
   return path.map((part) => `/${String(part).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('')
 }
@@ -55,26 +55,26 @@ function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {
   )
 }
 
-/** `*`, or entity tags; weak ones begin with `W/`. */
+/** `*`, or entity tags. Weak ones begin with `W/`. */
 type Tags = '*' | readonly string[]
 
 const TAG = /^(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"$/
-/** More than anybody has seen of one thing. */
+/** More versions of a resource than a client has seen. */
 const MAX_TAGS = 20
 
-/** What a request says of the state that it wants to change (RFC 9110 section 13.1). */
+/** Preconditions of a request that changes a resource (RFC 9110 section 13.1). */
 interface Conditions {
-  /** `etag` is undefined where there is nothing yet. Throws AppError `precondition-failed`. */
+  /** `etag` is undefined if the resource does not exist. Throws AppError `precondition-failed`. */
   require(etag: string | undefined): void
 }
 
-/** Reads `If-Match` and `If-None-Match`. Throws AppError `invalid-request` for what is no entity tag. */
+/** Parses `If-Match` and `If-None-Match`. Throws AppError `invalid-request` for an invalid entity tag. */
 export function readConditions(request: Request): Conditions {
   const match = readTags(request, 'If-Match')
   const noneMatch = readTags(request, 'If-None-Match')
   return {
     require: (etag) => {
-      // A weak tag says that two things are much the same; a change wants to know that they are.
+      // A weak tag means that two versions are equivalent, but a change requires the same version.
       if (match && !fits(match, etag)) throw failed(etag)
       if (noneMatch && fits(noneMatch === '*' ? '*' : noneMatch.map(strong), etag)) {
         throw failed(etag)

@@ -6,10 +6,10 @@ import { withDeadline } from '../base/deadline.ts'
 import { createDeferred, type Deferred } from '../base/deferred.ts'
 
 /**
- * The responses that clients wait for, by their connection.
+ * Pending responses, by connection.
  *
- * INVARIANT: no response stays for longer than its connection. That of a pipelined request gets the
- * socket when those in front of it are over, and never says 'close' when the connection ends before.
+ * INVARIANT: no response outlives its connection. A pipelined request's response gets the socket only when
+ * the earlier ones have ended. If the connection ends before that, it never emits 'close'.
  */
 export class DueResponses implements Iterable<ServerResponse> {
   readonly #due = new Map<Socket, Set<ServerResponse>>()
@@ -24,10 +24,10 @@ export class DueResponses implements Iterable<ServerResponse> {
     for (const responses of this.#due.values()) yield* responses
   }
 
-  /** Counts it until it, or its connection, is closed. */
+  /** Counts the response until it or its connection is closed. */
   add(response: ServerResponse): void {
     const { socket } = response.req
-    // It would not say so again.
+    // The socket would not emit 'close' again.
     if (socket.closed) return
     const responses = this.#due.get(socket) ?? this.#open(socket)
     responses.add(response)
@@ -37,19 +37,19 @@ export class DueResponses implements Iterable<ServerResponse> {
     })
   }
 
-  /** Resolves when there is none. */
+  /** Resolves when no response is pending. */
   async ended(): Promise<void> {
     if (this.#size === 0) return
     this.#none ??= createDeferred()
     await this.#none.promise
   }
 
-  /** Ends the connections on which one is due, the client hears no more of any. */
+  /** Closes the connections with pending responses. */
   cutOff(): void {
     for (const [socket, responses] of this.#due) if (responses.size > 0) socket.destroy()
   }
 
-  /** One listener for all that come on it: a kept connection brings many. */
+  /** Adds one listener per connection, because a keep-alive connection carries many responses. */
   #open(socket: Socket): Set<ServerResponse> {
     const responses = new Set<ServerResponse>()
     this.#due.set(socket, responses)
@@ -71,18 +71,18 @@ export class DueResponses implements Iterable<ServerResponse> {
 }
 
 const UNDER_WAY_MS = 5_000
-/** For connections that are broken off to have ended: it takes no client for that. */
+/** Time limit for closed connections to end. It does not depend on clients. */
 const CUT_OFF_MS = 2_000
 const RETRY_AFTER_S = 1
 
-/** Lets requests in, or refuses them with 503 while another process takes over what they change. */
+/** Admits requests, or refuses them with 503 while another process takes over the data they change. */
 export class RequestGate {
   readonly #under = new DueResponses()
   #isClosed = false
 
   readonly handler: RequestHandler = (_request, response, next) => {
     if (this.#isClosed) {
-      // The next one comes to the other process.
+      // The client's next request reaches the other process.
       response.setHeader('connection', 'close')
       const detail = 'Another process is taking over. Try again in a second.'
       next(new AppError('storage-unavailable', detail, { retryAfterS: RETRY_AFTER_S }))
@@ -93,8 +93,8 @@ export class RequestGate {
   }
 
   /**
-   * Resolves when no request is under way. What takes longer is broken off: its change is not
-   * acknowledged, and nobody's slow request holds up a reload. When it throws, the gate is open.
+   * Closes the gate. Resolves when no request is pending. After `withinMs`, cuts off the rest: their changes
+   * are not acknowledged, and a slow request cannot block a reload. If it throws, the gate is open.
    */
   async close(withinMs: number = UNDER_WAY_MS): Promise<void> {
     this.#isClosed = true

@@ -5,11 +5,11 @@ import { createToken, hashToken, Secret } from '../../base/secret.ts'
 
 interface SessionCookieOptions {
   readonly name: string
-  /** It is sent to this path and what lies below it. */
+  /** The cookie is sent to this path and the paths below it. */
   readonly path: string
 }
 
-/** The cookie of a page's sessions, RFC 6265: no script reads it, and no other site sends it. */
+/** Session cookie of a page (RFC 6265). Scripts cannot read it, and other sites cannot send it. */
 export class SessionCookie {
   readonly #name: string
   readonly #path: string
@@ -21,12 +21,12 @@ export class SessionCookie {
     this.#value = new RegExp(`(?:^|; *)${name}=([\\w-]{43})(?:;|$)`)
   }
 
-  /** The session id that the browser presents, or an empty text. */
+  /** Returns the session id sent by the browser, or an empty string. */
   read(request: Request): string {
     return this.#value.exec(request.get('cookie') ?? '')?.[1] ?? ''
   }
 
-  /** The browser keeps it until it is closed; the server decides when the session is over. */
+  /** The browser keeps the cookie until it is closed. The server decides when the session ends. */
   set(request: Request, response: Response, id: Secret): void {
     response.cookie(this.#name, id.reveal(), this.#optionsFor(request))
   }
@@ -36,52 +36,55 @@ export class SessionCookie {
   }
 
   #optionsFor(request: Request): CookieOptions {
-    // Behind a proxy that ends TLS. A client that says so without reason hurts only itself.
+    // Behind a proxy that terminates TLS. A client that sends a false header harms only itself.
     const secure = request.secure || request.get('x-forwarded-proto') === 'https'
     return { httpOnly: true, sameSite: 'strict', secure, path: this.#path }
   }
 }
 
-/** Without anything done by a person, a session ends after this long. */
+/** A session ends after this time without activity of the user. */
 export const IDLE_MS = 30 * 60_000
-/** Whatever is done, a session ends after this long. */
+/** Maximum lifetime of a session. */
 export const LIFETIME_MS = 12 * 60 * 60_000
-/** Sessions at once, of one holder and of all; the one used longest ago makes room. */
+/** Maximum number of sessions, per holder and in total. The least recently used one is removed. */
 export const MAX_PER_HOLDER = 8
 export const MAX_SESSIONS = 200
 
-/** How often it is tried again to end sessions for all who share the rows. */
+/** Interval for retries to end sessions in the shared rows. */
 const END_AGAIN_MS = 5_000
-/** More are not remembered: the oldest go on elsewhere until they are over by themselves. */
+/**
+ * Maximum number of pending session ends. The oldest are dropped: they stay valid in other processes until
+ * they expire.
+ */
 const MOST_ENDING = 1_000
 
-/** Somebody who is signed in to a page. */
+/** A signed-in user of a page. */
 export interface BrowserSession {
-  /** Of the id, which browsers alone know. */
+  /** Hash of the id. Only the browser knows the id. */
   readonly hash: string
-  /** With what they signed in, and what speaks for them. */
+  /** Credential used to sign in, for which the session acts. */
   readonly holder: string
-  /** Milliseconds, as the rows count them. */
+  /** Milliseconds, on the clock of the rows. */
   readonly openedAt: number
   readonly usedAt: number
 }
 
-/** Where sessions are kept: in the memory of this process, or where others share them. */
+/** Storage of sessions: the memory of this process, or rows shared with other processes. */
 export interface SessionRows {
-  /** How old the time of the last use may become in the rows. */
+  /** Maximum age of the stored time of last use. */
   readonly useStepMs: number
   now(): number
   find(hash: string): BrowserSession | undefined
-  /** The session used longest ago first. */
+  /** The least recently used session first. */
   all(): readonly BrowserSession[]
-  /** The following belong into `change`, which rejects with an AppError when nothing can be written. */
+  /** Call the following methods within `change`. It rejects with an AppError if nothing can be written. */
   insert(session: BrowserSession): void
   noteUse(hash: string, at: number): void
   delete(hash: string): void
   change(work: () => void): Promise<unknown>
 }
 
-/** Sessions that end with the process. Their times are monotonic: clocks of devices jump. */
+/** Sessions that end with the process. Times are monotonic, because clocks of devices jump. */
 export class MemoryRows implements SessionRows {
   readonly useStepMs = 0
   readonly #clock: Clock
@@ -122,34 +125,35 @@ export class MemoryRows implements SessionRows {
   }
 }
 
-/** Rows that several processes share, and what this one does when they cannot be written. */
+/** Behavior for rows that several processes share, when they cannot be written. */
 export interface SharedSessions {
-  /** Aborted when nothing is tried again. */
+  /** Aborted when no more retries are wanted. */
   readonly signal: AbortSignal
-  /** Told when a session has ended here, and the others do not know. */
+  /** Error text if a session ended here but the other processes could not be told. */
   readonly notEnded: string
 }
 
 /**
- * The sessions of a page. Their ids are known to browsers only: here are the hashes.
+ * Sessions of a page. Only browsers know the session ids. Here are their hashes.
  *
- * INVARIANTS, where the rows are shared
- * - A session that was closed is over for all, also where this process had not heard of it. Where the others
- *   cannot be told it is not good in this process again, and they are told as soon as that goes.
- * - Without the rows people can sign in, at this process alone, and those who have go on.
+ * INVARIANTS for shared rows
+ * - A closed session ends in all processes, even if this process did not know it. If the rows cannot be
+ *   written, it ends in this process at once. The end is written as soon as possible.
+ * - If the rows cannot be written, people can still sign in, but only at this process. Existing sessions
+ *   continue.
  */
 export class BrowserSessions {
   readonly #clock: Clock
   readonly #rows: SessionRows
   readonly #shared: SharedSessions | undefined
-  /** Sessions that shared rows could not take. */
+  /** Sessions that could not be written to the shared rows. */
   readonly #own: BrowserSessions | undefined
-  /** By hash: uses that the others may not know of yet, and when they were. */
+  /** Times of last use that may not be in the rows yet, by hash. */
   readonly #uses = new Map<string, number>()
   readonly #noting = new Set<string>()
   /**
-   * Hashes of those that the others may take for good still, oldest first, and whether this process has
-   * seen them as sessions: anybody may close what is none.
+   * Hashes of closed sessions that other processes may still accept, oldest first. `isSeen`: this process has
+   * seen the session. Unseen ones may be invented, because anyone can send a close request with any id.
    */
   readonly #closed = new Map<string, { readonly isSeen: boolean }>()
   #ending: Promise<void> | undefined
@@ -161,12 +165,12 @@ export class BrowserSessions {
     this.#own = shared && new BrowserSessions(clock)
   }
 
-  /** Whether the rows are shared: closing a session that is unknown here asks for them. */
+  /** Whether the rows are shared. If so, closing a session that is unknown here needs a write to them. */
   get isShared(): boolean {
     return this.#shared !== undefined
   }
 
-  /** Resolves with the id for the cookie; it cannot be asked for again. */
+  /** Resolves with the id for the cookie. The id is not stored. */
   async open(holder: string): Promise<Secret> {
     const rows = this.#rows
     const id = new Secret(createToken(''))
@@ -184,7 +188,7 @@ export class BrowserSessions {
     }
   }
 
-  /** The session of a presented id, unless it is over. A use starts its idle time anew. */
+  /** Returns the session for an id unless it has ended. A use restarts its idle time. */
   find(id: string, how: { readonly isUse: boolean }): { readonly holder: string } | undefined {
     const own = this.#own?.find(id, how)
     if (own) return own
@@ -198,7 +202,7 @@ export class BrowserSessions {
     return { holder: session.holder }
   }
 
-  /** Rejects with an AppError when the others cannot be told: they may take it for good still. */
+  /** Rejects with an AppError if the other processes cannot be told. They may still accept the session. */
   async close(id: string): Promise<void> {
     if (id === '') return
     if (this.#own?.find(id, { isUse: false })) return this.#own.close(id)
@@ -228,7 +232,7 @@ export class BrowserSessions {
     if (victim !== undefined) this.#closed.delete(victim)
   }
 
-  /** What this process has no copy of is looked for in the rows that are shared, too. */
+  /** Also deletes sessions in the shared rows that this process has no copy of. */
   async #end(hashes: readonly string[]): Promise<void> {
     await this.#rows.change(() => {
       for (const hash of hashes) this.#rows.delete(hash)
@@ -244,7 +248,7 @@ export class BrowserSessions {
     this.#ending = undefined
   }
 
-  /** Within a change. */
+  /** Call within a change. */
   #makeRoom(holder: string): void {
     const kept: BrowserSession[] = []
     for (const session of this.#rows.all()) {
@@ -257,7 +261,7 @@ export class BrowserSessions {
     if (isFull && oldest) this.#rows.delete(oldest.hash)
   }
 
-  /** Nobody waits for that, and where it cannot be written it counts here alone. */
+  /** Written in the background. If the write fails, the use counts only in this process. */
   #noteUse({ hash, usedAt }: BrowserSession): void {
     const rows = this.#rows
     const now = rows.now()

@@ -8,9 +8,9 @@ import { packageRoot } from '../../base/file.ts'
 const SAFE_METHODS = new Set(['GET', 'HEAD'])
 
 /**
- * Takes changes only with a browser's word that they come from a page of ours. The host guard has
- * refused the word of another origin by now; a cookie without any word is refused here. `pages`
- * names them: `the console`.
+ * Admits changes only if the browser confirms that they come from one of our pages. The host guard has
+ * already rejected other origins. This rejects requests without confirmation. `pages` is the name in
+ * messages, for example `the console`.
  */
 export function ownPagesOnly(pages: string): RequestHandler {
   return (request, _response, next) => {
@@ -23,14 +23,14 @@ export function ownPagesOnly(pages: string): RequestHandler {
   }
 }
 
-/** Where pages lie: a checkout has them among the sources, a package beside the bundle. */
+/** Folders of pages: in a checkout among the sources, in a package next to the bundle. */
 const FOLDERS = {
   console: ['src/gateway/management/console-assets', 'dist/pages/console'],
   device: ['src/api/page-assets', 'dist/pages/device'],
   parts: ['src/http/pages/parts', 'dist/pages/parts'],
 } as const
 
-/** Only what this server serves runs, and nothing that stands inside a page. */
+/** Only files of this server may run, no inline code. */
 const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -43,8 +43,8 @@ const CONTENT_SECURITY_POLICY = [
 ].join('; ')
 
 /**
- * The files of a page, and below the same path the parts that pages share: the same for everybody,
- * so a browser may keep what did not change.
+ * Serves the files of a page, and the shared parts below the same path. They are the same for all users, so
+ * browsers may cache them.
  */
 export function pageAssets(page: 'console' | 'device'): RequestHandler[] {
   return [FOLDERS[page], FOLDERS.parts].map((places) => {
