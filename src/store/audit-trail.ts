@@ -6,19 +6,19 @@ import type { Logger } from '../base/logger.ts'
 import type { Database, Statement } from './database.ts'
 import type { Migration } from './migrations.ts'
 
-/** Longer texts are cut: clients choose some of them. */
+/** Longer texts are truncated, because clients choose some of them. */
 const MAX_TEXT = 255
 const MAX_CHANGES = 2_048
 
 export interface AuditBounds {
-  /** How many of the newest rows stay: of changes, and of those that were refused. */
+  /** Number of newest rows kept: for changes, and for refused changes. */
   readonly changes: number
   readonly refusals: number
 }
 
 /**
- * The schema of the trail. Rows can be added alone; the oldest go when there are too many. Refusals
- * have a bound of their own: whoever may change nothing cannot push out what others did.
+ * Schema of the audit trail. Rows can only be added. The oldest are deleted beyond the bounds. Refused
+ * changes have a separate bound, so that a caller without rights cannot displace the rows of real changes.
  */
 export function auditMigrations({ changes, refusals }: AuditBounds): readonly Migration[] {
   const bound = (row: 'NEW' | 'OLD') =>
@@ -61,22 +61,22 @@ export function auditMigrations({ changes, refusals }: AuditBounds): readonly Mi
   ]
 }
 
-/** One row. Times are milliseconds since the epoch. */
+/** A row of the trail. Times are milliseconds since the epoch. */
 export interface AuditEntry extends AuditedChange {
   readonly id: number
   readonly at: number
-  /** `ok`, `unknown`, or the code that it was refused with. */
+  /** `ok`, `unknown`, or the error code of a refused change. */
   readonly result: string
 }
 
 export interface AuditQuery {
   readonly limit: number
-  /** Only rows before this one. */
+  /** Only rows with a smaller id. */
   readonly beforeId?: number | undefined
-  /** Id or name of who did it. */
+  /** Id or name of the actor. */
   readonly actor?: string | undefined
   readonly action?: string | undefined
-  /** From this time on, and before that one. */
+  /** Time range: `since` inclusive, `until` exclusive. */
   readonly since?: number | undefined
   readonly until?: number | undefined
 }
@@ -96,7 +96,7 @@ interface Row {
   request_id: string | null
 }
 
-/** A change that has written something and is not over. */
+/** A change that has written something and has not ended. */
 export interface AuditIntent {
   readonly key: string
   readonly at: number
@@ -106,7 +106,7 @@ export interface AuditIntent {
 const COLUMNS =
   'id, at, actor_kind, actor_id, actor_name, client, action, target_id, target_name, changes, result, request_id'
 
-/** The rows of the trail and the intents of changes under way. Writes belong into a transaction. */
+/** Rows of the trail, and intents of changes in progress. Call methods that write within a transaction. */
 export class AuditTable {
   readonly #append: Statement<[Omit<Row, 'id'> & { is_refusal: number }]>
   readonly #page: Statement<[Record<string, string | number | null>], Row>
@@ -181,13 +181,13 @@ export class AuditTable {
     return row && toEntry(row)
   }
 
-  /** Whether a change has its row of that time: it was made. */
+  /** Whether a change has a row with this time, which means that it was made. */
   has({ action, targetId, requestId }: AuditedChange, at: number): boolean {
     const cutAction = action.slice(0, MAX_TEXT)
     return this.#find.get(at, cutAction, cut(targetId), requestId ?? null) !== undefined
   }
 
-  /** Does nothing when it is there already. */
+  /** Does nothing if the intent exists. */
   keepIntent(key: string, at: number, change: AuditedChange): void {
     this.#keepIntent.run(key, at, JSON.stringify(change))
   }
@@ -203,7 +203,7 @@ export class AuditTable {
 
 const cut = (text: string | undefined) => text?.slice(0, MAX_TEXT) ?? null
 
-/** What is left of changes that are too long to be kept with their values. */
+/** Replaces values that are too long by the names of the changed fields. */
 function namesOf(changes: AuditedChange['changes']): string {
   const names = Object.keys(changes ?? {}).slice(0, 50)
   return JSON.stringify(Object.fromEntries(names.map((name) => [name.slice(0, 30), 'changed'])))
@@ -225,9 +225,9 @@ function toEntry(row: Row): AuditEntry {
   }
 }
 
-/** The result of a change that took place. */
+/** Result of a change that was made. */
 export const OK = 'ok'
-/** The result of one whose outcome nobody lived to note: what it wrote is there. */
+/** Result of a change whose process ended before the outcome was recorded. Its writes exist. */
 const UNKNOWN = 'unknown'
 /** Longer than any change takes. */
 const TAKE_OVER_MS = 60_000
@@ -237,7 +237,7 @@ export interface AuditTrailOptions {
   readonly database: Database
   readonly log: Logger
   readonly clock: Clock
-  /** Whose changes these are, where several processes have the trail in common. */
+  /** Node that makes the changes, if several processes share the trail. */
   readonly node?: string | undefined
 }
 
@@ -245,20 +245,19 @@ interface Running {
   readonly key: string
   readonly change: AuditedChange
   readonly concluded: Concluded | undefined
-  /** The row that its last write takes along, as it was tried last. */
+  /** Row of the last attempt to commit the final write. */
   tried?: { readonly at: number; readonly change: AuditedChange } | undefined
   isOver: boolean
 }
 
 /**
- * Who changed what, when, from where, and what became of it: one row for each change that was asked
- * for, and one line in the log.
+ * Records each requested change: author, time, client, change and result. Each gets one row and one log line.
  *
  * INVARIANTS
- * - What a running change writes, whoever writes it, carries its intent in the same transaction. A
- *   change without a trace cannot be committed.
- * - The row is on disk before `run` settles. When it cannot be written, the intent stays, and the
- *   next start makes a row of it whose result is `unknown`.
+ * - All writes of a running change carry its intent in the same transaction. A change without a trace cannot
+ *   be committed.
+ * - The row is on disk before `run` settles. If it cannot be written, the intent stays. The next start
+ *   converts it to a row with the result `unknown`.
  */
 export class AuditTrail {
   readonly #database: Database
@@ -278,15 +277,15 @@ export class AuditTrail {
     database.onWrite((concludes) => this.#noteWrite(concludes))
   }
 
-  /** Makes rows of the changes that were under way when the last process ended. */
+  /** Adds rows for changes that were in progress when the last process ended. */
   start(): Promise<void> {
     return this.#conclude(({ key }) => key.startsWith(this.#keyPrefix))
   }
 
-  /** The same for the changes of nodes that are gone. */
+  /** Like `start`, for the changes of lost nodes. */
   takeOver(isGone: (node: string) => boolean): Promise<void> {
     const now = this.#clock.now()
-    // A node that is merely cut off may be about to make a row by itself.
+    // A node that is only disconnected may still add the row itself.
     return this.#conclude(
       ({ key, at }) => now - at >= TAKE_OVER_MS && isGone(key.slice(0, key.lastIndexOf(' '))),
     )
@@ -315,9 +314,11 @@ export class AuditTrail {
   }
 
   /**
-   * Runs a change and notes what became of it. `about` is asked afterwards for what is only known
-   * then; `codeOf` gives the stable code of what `work` throws. `concluded` is `about` for a change
-   * whose last write says that it is the last: that one takes the row along.
+   * Runs a change and records its result.
+   *
+   * - `about` returns facts that are known only afterwards.
+   * - `codeOf` returns the stable code of an error thrown by `work`.
+   * - `concluded` replaces `about` for a change with a marked final write. That write includes the row.
    */
   async run<T>(
     change: AuditedChange,
@@ -347,18 +348,18 @@ export class AuditTrail {
       const { isOver } = running
       running.isOver = true
       this.#runs -= 1
-      // Node 20 calls hooks for whatever is asynchronous, in the whole process, until it is told.
+      // Node 20 runs async hooks for the whole process until the storage is disabled.
       if (this.#runs === 0) this.#running.disable()
       if (outcome && !isOver) await this.#finish(outcome.change, outcome.result, running)
     }
   }
 
-  /** Notes what writes nothing itself: a change that was refused before it was tried, a sign-in. */
+  /** Records an event without writes of its own: a change refused before it began, or a sign-in. */
   note(change: AuditedChange, result: string): Promise<void> {
     return this.#finish(change, result)
   }
 
-  /** Notes a change that takes place in the transaction that is open now. */
+  /** Records a change made in the current transaction. */
   record(change: AuditedChange): void {
     this.#database.write(() => this.#table.append(change, this.#clock.now(), OK))
     this.#tell(change, OK)
@@ -397,12 +398,12 @@ export class AuditTrail {
     const { key, tried } = running ?? {}
     try {
       const append = () => {
-        // Nobody knew whether it was made: where it was, its row came with it.
+        // The final write may have failed without a known result. If it was committed, its row is there too.
         const isNoted = tried !== undefined && this.#table.has(tried.change, tried.at)
         if (!isNoted) this.#table.append(change, this.#clock.now(), result)
         if (key !== undefined) this.#table.dropIntent(key)
       }
-      // What took place on a full disk has made room.
+      // A change that succeeded on a full disk has freed space.
       const hasChanged = key !== undefined && result === OK
       const options = { mayUseReserve: hasChanged, withoutBackup: !hasChanged }
       await this.#database.change(append, options)

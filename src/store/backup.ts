@@ -6,19 +6,19 @@ import type { Logger } from '../base/logger.ts'
 import type { Connection } from './sqlite.ts'
 
 const KEPT = 3
-/** A backup is made when nothing changed for this long … */
+/** A backup is made after this time without changes … */
 const SETTLE_MS = 5_000
-/** … or this long after the first change, when changes never stop coming. */
+/** … or after this time since the first change, if changes do not stop. */
 const LATEST_MS = 60_000
 
-/** A copy of the database as it was; numbered, because the wall clock of a device may jump. */
+/** A copy of the database. Numbered, because the wall clock of a device may jump. */
 export interface Backup {
   readonly path: string
   readonly number: number
   readonly madeAt: number
 }
 
-/** The backups beside the database at `path`, newest first. */
+/** Returns the backups next to the database at `path`, newest first. */
 export function listBackups(path: string): Backup[] {
   const prefix = `${basename(path)}.backup-`
   return readdirSync(dirname(path))
@@ -30,17 +30,17 @@ export function listBackups(path: string): Backup[] {
 
 export interface BackupsOptions {
   readonly connection: Connection
-  /** The database file; backups lie beside it. */
+  /** The database file. Backups are in the same folder. */
   readonly path: string
-  /** Throws when the database is damaged, which must not reach the backups. */
+  /** Throws if the database is damaged, so that the damage does not reach the backups. */
   readonly verify: () => void
-  /** Called when a backup has everything that is in the database. */
+  /** Called when a backup contains the current state of the database. */
   readonly onMade: () => void
   readonly log: Logger
   readonly clock: Clock
 }
 
-/** Keeps the newest three copies of a database, made when its changes have settled. */
+/** Keeps the three newest copies of a database. A copy is made when changes have settled. */
 export class Backups {
   readonly #connection: Connection
   readonly #path: string
@@ -61,13 +61,13 @@ export class Backups {
     this.#clock = clock
   }
 
-  /** Says that rows changed: a backup follows. */
+  /** Reports changed rows. A backup follows. */
   changed(): void {
     this.#changedAt = this.#clock.monotonic()
     if (!this.#isSettling) void this.#settle()
   }
 
-  /** Makes a backup now and lets go of the fourth. Throws what SQLite or the disk says. */
+  /** Makes a backup now and deletes the fourth. Throws the error of SQLite or the disk. */
   make(): void {
     const backups = listBackups(this.#path)
     const number = (backups[0]?.number ?? 0) + 1
@@ -78,12 +78,12 @@ export class Backups {
     this.#changedAt = undefined
   }
 
-  /** What changed since the last backup goes into another now. */
+  /** Makes a backup now if there are changes since the last one. */
   flush(): void {
     if (this.#changedAt !== undefined) this.#tryMake()
   }
 
-  /** Ends the waiting; with `makeLast`, what changed since the last backup goes into another. */
+  /** Ends the waiting. With `makeLast`, makes a final backup if there are changes since the last one. */
   stop({ makeLast }: { makeLast: boolean }): void {
     this.#stopped.abort()
     if (makeLast) this.flush()
@@ -114,7 +114,7 @@ export class Backups {
   }
 }
 
-/** Fills a private temporary file and moves it to `path`, safe against a power cut. */
+/** Fills a private temporary file and moves it to `path`. Safe against power cuts. */
 function replaceDurably(path: string, fill: (temporary: string) => void): void {
   const temporary = `${path}.tmp`
   rmSync(temporary, { force: true })

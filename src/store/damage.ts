@@ -15,36 +15,36 @@ import type { Connection } from './sqlite.ts'
 import { faultOf, isHeld } from './storage-state.ts'
 
 /**
- * What is wrong with a database. `behind`: changes are missing that its journal has; `altered`: a row
- * is not as it was written; `unproven`: its journal cannot say whether it is whole.
+ * Kinds of damage. `behind`: the journal has changes that are missing here. `altered`: a row differs from
+ * what was written. `unproven`: the journal cannot show whether the database is complete.
  */
 export type Damage = 'missing' | 'empty' | 'foreign' | 'corrupt' | 'behind' | 'altered' | 'unproven'
 
 export interface DamageCheck {
-  /** The mark that the file must carry. */
+  /** Application id that the file must have. */
   readonly applicationId: number
-  /** True when there was a database before: then an empty one is a loss, not a first start. */
+  /** Whether there was a database before. If so, an empty one is a loss and not a first start. */
   readonly wasInitialised: boolean
   readonly migrations: readonly Migration[]
 }
 
-/** What stands in a database that is sound as far as it can tell itself. */
+/** Content of a database that is sound according to its own checks. */
 export interface Inspection extends DatabaseState {
-  /** The rows of trails, as long as it is open. */
+  /** Rows of trails. Call it while the database is open. */
   readonly trails: () => Rows
-  /** False when the text of the schema is not the one that its steps make: only the rows are good. */
+  /** False if the schema text differs from that of its migrations. Only the rows can be used then. */
   readonly isUsable: boolean
-  /** False before the schema was ever made, and for files of versions without a journal. */
+  /** False before the schema is created, and for files of versions without a journal. */
   readonly hasJournal: boolean
 }
 
-/** The header of a database says how it is read and written: rollback journal, or log; format 1.3. */
+/** Header fields that select the format for writing and reading: rollback journal or WAL (format 1.3). */
 export const VERSIONS_AT = [18, 19]
 const KNOWN_VERSIONS = [1, 2]
-/** The page size and the versions are in the first bytes. */
+/** The first bytes contain the page size and the versions. */
 const HEADER_BYTES = 100
 
-/** Looks at the header before SQLite does, which takes an unknown version for a write protection. */
+/** Checks the header before SQLite does. SQLite treats an unknown version as write protection. */
 export function hasKnownHeader(path: string): boolean {
   const header = Buffer.alloc(HEADER_BYTES)
   const file = openSync(path, 'r')
@@ -57,9 +57,9 @@ export function hasKnownHeader(path: string): boolean {
 }
 
 /**
- * Looks through an open database: pages, indexes, constraints, schema and all rows. Whatever fails on
- * the way is damage, unless the file is held, or the disk full or not to be written: that is thrown,
- * and so is a StartError where a newer version has written it.
+ * Checks an open database: pages, indexes, constraints, schema and all rows. Errors count as damage, with
+ * these exceptions, which are thrown: the file is locked, the disk is full or not writable, or a newer
+ * version wrote the file (StartError).
  */
 export function inspect(connection: Connection, check: DamageCheck): Inspection | Damage {
   try {
@@ -69,7 +69,7 @@ export function inspect(connection: Connection, check: DamageCheck): Inspection 
   }
 }
 
-/** What an error on the way says; throws it where it is about something else. */
+/** Returns the damage that an error indicates. Throws errors with another cause. */
 export function damageOf(error: unknown): Damage {
   if (isHeld(error) || error instanceof StartError) throw error
   const fault = faultOf(error)

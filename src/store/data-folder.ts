@@ -8,8 +8,8 @@ import { type Connection, Sqlite } from './sqlite.ts'
 import { isHeld } from './storage-state.ts'
 
 /**
- * Makes sure that the data folder is there and closed to other users.
- * Answers whether it can be written; throws a StartError when it cannot even be made.
+ * Creates the data directory if needed and removes the access of other users. Returns whether it is writable.
+ * Throws a StartError if it cannot be created.
  */
 export function prepareDataFolder(folder: string, log: Logger): boolean {
   try {
@@ -24,7 +24,7 @@ export function prepareDataFolder(folder: string, log: Logger): boolean {
   }
 }
 
-/** True when files in `path`, or the file itself, can be written by this process. */
+/** True if this process can write the file `path`, or files in the folder `path`. */
 export function isWritable(path: string): boolean {
   try {
     accessSync(path, constants.W_OK)
@@ -34,7 +34,7 @@ export function isWritable(path: string): boolean {
   }
 }
 
-/** A folder with things for others in it may be one that they need: there only a warning. */
+/** Only warns if the folder contains files with access for others, who may need it. */
 function closeToOthers(folder: string, log: Logger): void {
   if (!isOpenToOthers(folder) || !isWritable(folder)) return
   const isShared = readdirSync(folder).some(
@@ -50,25 +50,25 @@ function isOpenToOthers(path: string): boolean {
 
 interface FolderLockOptions {
   readonly folder: string
-  /** Who locks, such as `agent`: the lock is the file `agent.lock`. */
+  /** Name of the lock holder. For `agent` the lock is the file `agent.lock`. */
   readonly owner: string
   readonly log: Logger
 }
 
-/** A connection that nobody refers to is closed by the garbage collector, and its lock is gone. */
+/** Keeps references: the garbage collector would close an unused connection and so release its lock. */
 const held = new Set<Connection>()
 
-/** Held until `release()` or the end of the process, however it ends. */
+/** Held until `release()` or the end of the process, including a crash. */
 export interface FolderLock {
   release(): void
-  /** After `release()`, or when the folder can be written at last. Throws like `lockFolder`. */
+  /** Call it after `release()`, or when the folder has become writable. Throws like `lockFolder`. */
   reclaim(): void
 }
 
 /**
- * Makes this process the only `owner` on a data folder; throws a StartError when there is one.
- * SQLite is the lock because Node has no flock: the system frees it even after a kill -9.
- * A folder that cannot be written needs no lock, nothing in it can be fought over.
+ * Makes this process the only `owner` of a data directory. Throws a StartError if there is another one.
+ * SQLite provides the lock, because Node has no flock. The system releases it even after kill -9. A folder
+ * that is not writable needs no lock.
  */
 export function lockFolder(options: FolderLockOptions): FolderLock {
   const lock = tryLockFolder(options)
@@ -76,7 +76,7 @@ export function lockFolder(options: FolderLockOptions): FolderLock {
   throw heldByAnother(options)
 }
 
-/** The same for who can do without: undefined when there is an `owner` already. */
+/** Like `lockFolder`, but returns undefined if another `owner` holds the lock. */
 export function tryLockFolder({ folder, owner, log }: FolderLockOptions): FolderLock | undefined {
   const isWritten = prepareDataFolder(folder, log)
   try {

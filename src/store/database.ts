@@ -26,62 +26,63 @@ export type { StorageReport, WriteOptions } from './file-database.ts'
 export type { Statement } from './sqlite.ts'
 
 /**
- * An open database: owners prepare statements once and change rows only inside `write()`. Each table
- * has a primary key.
+ * An open database. Owners prepare statements once, and change rows only within `write()` or `change()`. Each
+ * table has a primary key.
  */
 export interface Database {
   prepare<Parameters extends unknown[], Row = unknown>(sql: string): Statement<Parameters, Row>
   /**
-   * Runs `change` in one transaction: when this returns, all of it is on stable storage.
-   * Throws AppError `storage-full` or `storage-unavailable`, and then none of it happened.
+   * Runs `change` in one transaction. When this returns, the result is on stable storage. Throws AppError
+   * `storage-full` or `storage-unavailable`, and nothing is changed then.
    */
   write<T>(change: () => T, options?: WriteOptions): T
   /**
-   * The same for rows that several processes may share: resolves when they are on stable storage and
-   * to be read here. `change` runs at once or later, in the context of the caller, and maybe again on
-   * newer rows: what it checks holds, and what it does beside changing rows has to wait until then.
+   * Like `write`, for rows that several processes may share. Resolves when the rows are on stable storage and
+   * readable here.
+   *
+   * `change` runs at once or later, in the context of the caller, and perhaps again on newer rows. Its checks
+   * are valid for the committed rows. Side effects other than changed rows have to wait until this resolves.
    */
   change<T>(change: () => T, options?: WriteOptions): Promise<T>
-  /** Changes rows within the change that is open. Throws outside of one. */
+  /** Changes rows within the current change. Throws outside of a change. */
   join<T>(change: () => T): T
   onWrite(listener: WriteListener): void
-  /** Tells of rows that were changed, whoever did, as soon as they are to be read. */
+  /** Reports rows changed by any process, as soon as they are readable. */
   onRows(listener: RowListener): void
-  /** Throws unless the database can be read. */
+  /** Throws if the database cannot be read. */
   ping(): void
-  /** Why changes are refused; undefined while they are taken. Costs nothing, unlike `report`. */
+  /** Reason why changes are refused, undefined if they are accepted. Cheap, unlike `report`. */
   readonly fault: StorageFault | undefined
   report(): StorageReport
-  /** Somebody has seen what may be missing: it is not reported any more. Throws as `write` does. */
+  /** Confirms reported losses, which are not reported again. Throws like `write`. */
   confirmLosses(): void
   /**
-   * Leaves the file to another process: from now on all can be read, and changes are refused with
-   * `storage-unavailable`.
+   * Leaves the file to another process. Reads continue, and changes are refused with `storage-unavailable`.
    */
   release(): void
-  /** Takes it back. Throws when the other process has changed it: changes stay refused then. */
+  /** Takes the file back. Throws if the other process has changed it, and changes stay refused then. */
   reclaim(): void
   close(): void
 }
 
 export interface DatabaseOptions {
-  /** The file, or `:memory:` for a database that nobody keeps. */
+  /** The file, or `:memory:` for a database that is not stored. */
   readonly path: string
-  /** The schemas of all owners, each owner's steps in their order. */
+  /** The schemas of all owners. Each owner's steps are in order. */
   readonly migrations: readonly Migration[]
-  /** Says whose file this is (32 bits); a file with another mark is put aside. */
+  /** Marks the file as ours (32 bits). A file with another mark is set aside. */
   readonly applicationId: number
-  /** Called when only a new start can heal: the file is damaged, or can be written again. */
+  /** Called when a restart is needed to recover: the file is damaged, or writable again. */
   readonly onRestartNeeded?: (reason: string) => void
-  /** How much disk space is put by for deletes. */
+  /** Disk space reserved for deletes. */
   readonly reserveBytes?: number
   readonly log: Logger
   readonly clock: Clock
 }
 
 /**
- * Opens, heals and migrates a database. When its disk cannot be written, the last state is served
- * from memory and every change refused. Throws a StartError when a person has to act.
+ * Opens, repairs and migrates a database. If its disk is not writable, serves the last state from memory and
+ * refuses changes. Throws a StartError if a person has to act.
  */
 export function openDatabase(given: DatabaseOptions): Database {
   if (given.path === ':memory:') {
@@ -141,12 +142,12 @@ function openOnDisk(options: DatabaseOptions, reserve: ReserveFile): Database {
     clock,
   })
   database.start()
-  // A journal that begins anew knows no newest rows of trails: a backup has them.
+  // A new journal does not contain the newest rows of trails, so a backup has to.
   if (!hasJournal) backups.changed()
   return database
 }
 
-/** A new schema begins a new journal, which takes its place after the commit as for any change. */
+/** A new schema starts a new journal. It replaces the old one after the commit, as for any change. */
 function migrateWithJournal(
   connection: Connection,
   journal: RowJournal,
@@ -173,7 +174,7 @@ function migrateWithJournal(
   if (!journal.isOpen) journal.prepareNew(stateAfter()).finish()
 }
 
-/** A full disk may have no room even for opening: the reserve makes some, else a copy has to do. */
+/** On a full disk, even opening may fail. Frees the reserve and tries again, or else opens a copy. */
 function openInNeed(options: DatabaseOptions, reserve: ReserveFile, error: unknown): Database {
   if (isHeld(error)) {
     throw new StartError(

@@ -17,12 +17,12 @@ import type { BackupSource, Evidence } from './recovery.ts'
 import { type Connection, openFile, openMemory } from './sqlite.ts'
 import { faultOf } from './storage-state.ts'
 
-/** No log: memory has none. */
+/** Version for a database without a WAL, because memory has no WAL. */
 const NO_LOG = 1
 
 /**
- * A database as it lies there, with its log, as a copy in memory: SQLite does not even read a
- * database with a log from a folder that it may not write. Undefined when it is no database at all.
+ * Opens an in-memory copy of a database file with its WAL. SQLite cannot even read such a database in a
+ * folder that is not writable. Returns undefined if the file is not a database.
  */
 export function openImage(path: string): Connection | undefined {
   if (!existsSync(path) || !hasKnownHeader(path)) return undefined
@@ -36,7 +36,7 @@ export function openImage(path: string): Connection | undefined {
   }
 }
 
-/** After a power cut the newest rows are in the log alone: SQLite joins them in a scratch folder. */
+/** After a power cut, the newest rows are only in the WAL. SQLite merges them in a temporary folder. */
 function foldLogIn(path: string): Buffer | undefined {
   if (!existsSync(`${path}-wal`)) return undefined
   const parent = ['/dev/shm', tmpdir()].find(isWritable)
@@ -67,18 +67,20 @@ export interface SoundOptions {
   readonly migrations: readonly Migration[]
 }
 
-/** What lies beside the database at `path`, under names of its own. */
+/** Names of the files next to the database at `path`. */
 export const journalOf = (path: string) => `${path}.journal`
 export const markerOf = (path: string) => `${path}.initialised`
 
-/** How to judge the file at `path`: whatever lies beside it says that there was one before. */
+/**
+ * Options for checking the file at `path`. Any of its other files proves that there was a database before.
+ */
 export function checkOf({ path, applicationId, migrations }: SoundOptions): DamageCheck {
   const wasInitialised =
     existsSync(markerOf(path)) || existsSync(journalOf(path)) || listBackups(path).length > 0
   return { applicationId, migrations, wasInitialised }
 }
 
-/** Everything that says what the rows of a database are. */
+/** Collects all sources from which the rows of a database can be recovered. */
 export function gather(options: SoundOptions, database: Inspection | Damage): Evidence {
   const { path } = options
   const journal = journalFor(path, database)
@@ -92,7 +94,8 @@ export function gather(options: SoundOptions, database: Inspection | Damage): Ev
 }
 
 /**
- * The journal; or one that was whole and had not taken its place yet, where the database knows of it.
+ * Returns the journal. If it is missing, returns a complete new one that had not replaced it yet, if the
+ * database uses a journal.
  */
 function journalFor(path: string, database: Inspection | Damage): JournalContent | undefined {
   const inPlace = readJournal(journalOf(path))

@@ -38,44 +38,44 @@ import {
 } from './storage-state.ts'
 
 export interface WriteOptions {
-  /** For changes that free space: a full disk gives them the reserve, and runs `change` again. */
+  /** For changes that free space. On a full disk they get the reserve, and `change` runs again. */
   readonly mayUseReserve?: boolean
-  /** For what may be lost with the file, such as times of use: no backup is made for it. */
+  /** For data that may be lost with the file, such as times of use. No backup is made. */
   readonly withoutBackup?: boolean
-  /** The id of what was changed, where this is the last write of a change that somebody asked for. */
+  /** Id of the changed object, if this is the final write of a requested change. */
   readonly concludes?: string
 }
 
 /**
- * Called at the end of each transaction, inside of it, with what it concludes: what it throws undoes
- * all. What it answers is called when the transaction is on stable storage.
+ * Called at the end of each transaction, within it, with its `concludes`. An error rolls the transaction
+ * back. The returned function is called when the transaction is on stable storage.
  */
 export type WriteListener = (concludes: string | undefined) => (() => void) | undefined
 
 const MOST_VERIFIED_BYTES = 1024 * 1024
 
-/** True for more than can be held against the rows without holding everything else up. */
+/** Whether the file is too large to be compared with the rows without blocking the process for too long. */
 export function isLarge(path: string): boolean {
   const stat = statSync(path, { throwIfNoEntry: false })
   return stat !== undefined && stat.size > MOST_VERIFIED_BYTES
 }
 
-/** The file at `path` as it was last written. */
+/** Identifies the file at `path` in its current version. */
 export function versionOf(path: string): string | undefined {
   const stat = statSync(path, { throwIfNoEntry: false })
   return stat && `${markOf(path)}:${stat.mtimeMs}`
 }
 
-/** Which file lies at `path`; undefined when there is none. */
+/** Identifies the file at `path`, undefined if it does not exist. */
 export function markOf(path: string): string | undefined {
   const stat = statSync(path, { throwIfNoEntry: false })
   return stat && `${stat.dev}:${stat.ino}`
 }
 
-/** Room for the write-ahead log at its cap and for one checkpoint of it (sqlite.ts). */
+/** Room for the write-ahead log at its maximum size and for one checkpoint of it (sqlite.ts). */
 const SIZE_BYTES = 1024 * 1024
 
-/** Disk space put by, so that rows can be deleted on a full disk: SQLite needs room for that too. */
+/** Reserved disk space, so that rows can be deleted on a full disk: SQLite needs room for deletes too. */
 export class ReserveFile {
   readonly #path: string
   readonly #sizeBytes: number
@@ -85,13 +85,13 @@ export class ReserveFile {
     this.#sizeBytes = sizeBytes
   }
 
-  /** Takes the space unless it is taken; false when the disk has none. */
+  /** Reserves the space if needed. Returns false if the disk is full. */
   make(): boolean {
     if (existsSync(this.#path)) return true
     try {
       const file = openSync(this.#path, 'wx', 0o600)
       try {
-        // Random bytes, because some file systems store zeros in no space at all.
+        // Random bytes, because some file systems store zeros without using space.
         const bytes = randomBytes(this.#sizeBytes)
         for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at)
         fsyncSync(file)
@@ -105,7 +105,7 @@ export class ReserveFile {
     }
   }
 
-  /** Gives the space back; false when there was none. */
+  /** Frees the space. Returns false if it was not reserved. */
   drop(): boolean {
     if (!existsSync(this.#path)) return false
     rmSync(this.#path, { force: true })
@@ -113,8 +113,8 @@ export class ReserveFile {
   }
 
   /**
-   * True when the disk has as much free space again as the reserve holds; on a small disk an eighth
-   * of it is enough, because there may never be more.
+   * Whether the disk has as much free space as the reserve. On a small disk an eighth of its size is enough,
+   * because more may never be free.
    */
   hasRoomBeside(): boolean {
     try {
@@ -132,7 +132,7 @@ export interface FileDatabaseOptions {
   readonly healing: Healing | undefined
   readonly reserve: ReserveFile
   readonly backups: Backups
-  /** As new as the database. */
+  /** Up to date with the database. */
   readonly journal: RowJournal
   readonly recorder: RowRecorder
   readonly onDamage: () => void
@@ -140,24 +140,24 @@ export interface FileDatabaseOptions {
   readonly clock: Clock
 }
 
-/** What people are shown about the storage. Times are milliseconds since the epoch. */
+/** State of the storage for people. Times are milliseconds since the epoch. */
 export interface StorageReport {
-  /** Why changes are refused; undefined while they are taken. */
+  /** Reason why changes are refused, undefined if they are accepted. */
   readonly fault: StorageFault | undefined
-  /** The same as a sentence that says what to do. */
+  /** The fault in one sentence that says what to do. */
   readonly problem: string | undefined
-  /** Set when the database was damaged at this start. */
+  /** Set if the database was damaged at this start. */
   readonly healing: Healing | undefined
-  /** What may be missing since some start, until somebody has confirmed that it was seen. */
+  /** Possible losses since earlier starts, until they are confirmed. */
   readonly losses: readonly Loss[]
-  /** The same as a sentence. */
+  /** The losses in one sentence. */
   readonly lossProblem: string | undefined
   readonly lastBackupAt: number | undefined
-  /** Names of damaged databases that wait for somebody to look at them. */
+  /** Names of damaged databases that were set aside for inspection. */
   readonly putAside: readonly string[]
 }
 
-/** How a file was left to another process. */
+/** State of a file when it was left to another process. */
 interface ReleasedFile {
   readonly n: number
   readonly journal: string | undefined
@@ -207,7 +207,7 @@ export class FileDatabase {
     this.#state = new StorageState({ log, clock, isOver: (fault) => this.#isOver(fault) })
   }
 
-  /** Puts the reserve by; a disk without room for it counts as full. */
+  /** Creates the reserve. A disk without room for it counts as full. */
   start(): void {
     if (!this.#reserve.make()) this.#state.fail('full')
     if (listBackups(this.#path).length === 0) this.#backups.changed()
@@ -282,12 +282,12 @@ export class FileDatabase {
     }
   }
 
-  /** There is a backup of all that is in the database now. */
+  /** Reports that a backup contains the current state of the database. */
   backedUp(): void {
     this.#journal.backedUp(this.#number())
   }
 
-  /** Throws when a row is not as it was written: holds all of them against the journal. */
+  /** Compares all rows with the journal. Throws if a row differs from what was written. */
   verify(): void {
     this.#requireOurs()
     try {
@@ -325,11 +325,12 @@ export class FileDatabase {
     }
   }
 
-  /** The backup that a stop would make is made here. */
+  /** Makes the backup that a stop would make. */
   release(): void {
     this.#group.flush()
     if (this.#state.fault !== 'damaged') this.#backups.flush()
-    // What another process has changed stays changed, however often it is left to others.
+    // `??=` keeps the first state, so that changes by another process are noticed even after several
+    // releases.
     this.#released ??= { n: this.#number(), journal: versionOf(journalOf(this.#path)) }
   }
 
@@ -346,7 +347,7 @@ export class FileDatabase {
     if (!this.#connection.open) return
     this.#group.flush()
     this.#state.stop()
-    // Damage must not reach the backups: they are what the next start heals with.
+    // Damage must not reach the backups, because the next start recovers from them.
     this.#backups.stop({ makeLast: !this.#released && this.#state.fault !== 'damaged' })
     this.#journal.close()
     this.#connection.close()
@@ -373,7 +374,7 @@ export class FileDatabase {
     return this.#connection.pragma('user_version', { simple: true }) as number
   }
 
-  /** What another process has is not ours to change. */
+  /** A released file belongs to another process and must not be changed. */
   #requireOurs(): void {
     if (!this.#released) return
     const detail = 'Another process is taking over the database. Try again in a moment.'
@@ -385,7 +386,7 @@ export class FileDatabase {
     this.#onDamage()
   }
 
-  /** Damage shows to whoever reads it first. */
+  /** Any read may discover damage. */
   #read<T>(read: () => T): T {
     try {
       return read()
@@ -395,7 +396,7 @@ export class FileDatabase {
     }
   }
 
-  /** A folder that cannot be read must not hide what else there is to say. */
+  /** If the folder cannot be read, the rest of the report is still useful. */
   #lookAround(): Pick<StorageReport, 'lastBackupAt' | 'putAside' | 'losses'> {
     try {
       const [newest] = listBackups(this.#path)
@@ -406,7 +407,7 @@ export class FileDatabase {
     }
   }
 
-  /** SQLite goes on in a file that was deleted or moved away, and all that it writes is lost. */
+  /** SQLite continues in a file that was deleted or moved away, and its writes would be lost. */
   #requireFile(): void {
     if (!this.#isGone()) return
     if (this.#state.fault !== 'damaged') this.#writeAnew()
@@ -418,14 +419,14 @@ export class FileDatabase {
     try {
       return markOf(this.#path) !== this.#fileMark
     } catch {
-      // Not to be told from here: SQLite finds out.
+      // Not known here. SQLite will find out.
       return false
     }
   }
 
   /**
-   * Writes all rows, which SQLite still has in the file without a name, to where the next start looks
-   * for them. A file that somebody else put there stays: the next start tells whether it is whole.
+   * Writes all rows to the path where the next start looks for them. SQLite still has them in the deleted
+   * file. An existing file at that path stays, and the next start checks it.
    */
   #writeAnew(): void {
     if (statSync(this.#path, { throwIfNoEntry: false })) return
@@ -433,7 +434,7 @@ export class FileDatabase {
       mkdirSync(dirname(this.#path), { recursive: true, mode: 0o700 })
       this.#journal.prepareNew(readState(this.#connection, this.#journal.trails)).finish()
       writeFileDurably(`${this.#path}.rebuilt`, this.#connection.serialize())
-      // The log of the file that is gone belongs to no other.
+      // The WAL of the deleted file does not belong to the new one.
       for (const part of ['-wal', '-shm']) rmSync(`${this.#path}${part}`, { force: true })
       renameSync(`${this.#path}.rebuilt`, this.#path)
       syncFolder(dirname(this.#path))
@@ -443,7 +444,7 @@ export class FileDatabase {
     }
   }
 
-  /** On a full disk: gives the reserve up, folds the log in to win its room too, tries once more. */
+  /** Frees the reserve on a full disk, merges the WAL to free its space too, and tries once more. */
   #commitAnyway<T>(change: () => T): Commit<T> {
     try {
       return this.#committer.commit(change, { mayUseReserve: true })
@@ -458,7 +459,7 @@ export class FileDatabase {
     }
   }
 
-  /** When it fails, the log simply stays as it is: nothing of it is lost. */
+  /** If this fails, the WAL stays unchanged and nothing is lost. */
   #foldLogIn(): void {
     try {
       this.#connection.pragma('wal_checkpoint(TRUNCATE)')
@@ -481,7 +482,7 @@ export class FileDatabase {
     return this.#takesWrites()
   }
 
-  /** Writes what is there already: the smallest change that reaches the disk. */
+  /** Writes the current value: the smallest change that reaches the disk. */
   #takesWrites(): boolean {
     try {
       const version = this.#connection.pragma('user_version', { simple: true })

@@ -21,7 +21,7 @@ import { type Connection, makeDurable, openFile } from './sqlite.ts'
 
 interface RebuildOptions {
   readonly rows: Rows
-  /** Number of the change after which the rows were so. */
+  /** Number of the change after which the rows had this state. */
   readonly n: number
   readonly migrations: readonly Migration[]
   readonly applicationId: number
@@ -30,11 +30,11 @@ interface RebuildOptions {
 interface Rebuilt {
   /** In memory. */
   readonly connection: Connection
-  /** How many rows would not fit: of no use without others, or of no table that there is. */
+  /** Number of rows that could not be added: they refer to missing rows, or their table does not exist. */
   readonly lost: number
 }
 
-/** Makes a database of rows, with the schema that is noted among them. */
+/** Creates a database from rows, with the schema recorded among them. */
 function rebuild({ rows, n, migrations, applicationId }: RebuildOptions): Rebuilt {
   const noted = [...(rows.get(MIGRATIONS_TABLE)?.values() ?? [])].map(({ row }) => String(row.id))
   requireKnown(noted, migrations)
@@ -70,7 +70,7 @@ interface Reference {
   readonly to: string | null
 }
 
-/** Takes away what refers to rows that are missing, and then what refers to that. */
+/** Deletes rows that refer to missing rows. Repeats until no such row is left. */
 function dropOrphans(connection: Connection): number {
   const deletes = listTables(connection).flatMap(({ name }) => orphansOf(connection, name))
   let dropped = 0
@@ -81,7 +81,7 @@ function dropOrphans(connection: Connection): number {
   return dropped
 }
 
-/** Statements that delete the rows of a table which refer to nothing, one for each foreign key. */
+/** Returns one statement per foreign key that deletes the table's rows with a missing parent. */
 function orphansOf(connection: Connection, child: string): string[] {
   const references = connection.pragma(`foreign_key_list(${quote(child)})`) as Reference[]
   return [...new Set(references.map(({ id }) => id))].map((id) => {
@@ -107,7 +107,7 @@ export interface SoundConnection {
 }
 
 interface HealOptions extends SoundOptions {
-  /** Goes on where it is whole; else it is left for the caller to begin. */
+  /** Continued if intact. Otherwise the caller starts a new one. */
   readonly journal: RowJournal
   readonly log: Logger
   readonly clock: Clock
@@ -119,9 +119,9 @@ interface Opened {
 }
 
 /**
- * Opens the database file. A damaged one is put aside as `*.corrupt-<time>`, and the newest sound copy
- * of its rows takes its place; without any, an empty database does. What may be missing is recorded
- * first, and logged.
+ * Opens the database file. A damaged file is set aside as `*.corrupt-<time>` and replaced by the newest sound
+ * copy of its rows. Without a copy, an empty database replaces it. Possible losses are recorded first, and
+ * logged.
  */
 export function openSound(options: HealOptions): SoundConnection {
   const { path, journal } = options
@@ -153,7 +153,7 @@ export function openSound(options: HealOptions): SoundConnection {
   }
 }
 
-/** Remembers in a file of its own that there is a database, so that its loss is noticed. */
+/** Creates a marker file that shows that there is a database, so that its loss is noticed. */
 export function markInitialised(path: string): void {
   const marker = markerOf(path)
   if (existsSync(marker)) return
@@ -163,7 +163,7 @@ export function markInitialised(path: string): void {
   )
 }
 
-/** Names of the databases that were put aside, oldest first. */
+/** Returns the names of the databases that were set aside, oldest first. */
 export function listPutAside(path: string): string[] {
   const prefix = `${basename(path)}.corrupt-`
   return readdirSync(dirname(path))
@@ -171,7 +171,7 @@ export function listPutAside(path: string): string[] {
     .sort()
 }
 
-/** What a rebuild lost beyond what its copy lacked. */
+/** Adds the rows lost in the rebuild to those that the copy lacked. */
 function withLost(healing: Healing, { lost }: Pick<Rebuilt, 'lost'>): Healing {
   return { ...healing, missing: healing.missing + lost }
 }
@@ -209,8 +209,8 @@ function note({ path, log, clock }: HealOptions, healing: Healing): void {
 }
 
 /**
- * Puts a database in the place of a damaged one, which is still open: so SQLite does not change what
- * is put aside when it closes it.
+ * Replaces a damaged database, which is still open. SQLite therefore does not change the set-aside file when
+ * it closes it.
  */
 function replace(
   { path, clock, log }: HealOptions,
@@ -226,14 +226,14 @@ function replace(
   log.error({ putAside }, 'the damaged database was moved aside')
 }
 
-/** Also after a power cut between the two steps. */
+/** Also called after a power cut between the two steps. */
 function finishRebuild(path: string): void {
   if (existsSync(path) || !existsSync(rebuiltOf(path))) return
   renameSync(rebuiltOf(path), path)
   syncFolder(dirname(path))
 }
 
-/** The log goes along, and a copy of a damaged journal: together they are what a repair tool needs. */
+/** Also sets aside the WAL and a copy of a damaged journal, because a repair tool needs them. */
 function putDatabaseAside(path: string, clock: Clock, withJournal: boolean): string[] {
   const time = new Date(clock.now()).toISOString().replace(/[-:]|\.\d+/g, '')
   let name = `${path}.corrupt-${time}`
@@ -254,8 +254,8 @@ function putDatabaseAside(path: string, clock: Clock, withJournal: boolean): str
 const rebuiltOf = (path: string) => `${path}.rebuilt`
 
 /**
- * The last state of a database that cannot be opened where it lies, as a copy in memory.
- * Undefined when neither the file nor another copy of it is sound.
+ * Returns an in-memory copy of the last state, for a database that cannot be opened on disk. Undefined if no
+ * copy of it is sound.
  */
 export function openMemoryCopy(options: SoundOptions): SoundConnection | undefined {
   const { path } = options

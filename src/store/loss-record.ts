@@ -4,7 +4,7 @@ import * as z from 'zod'
 import { syncFolder, writeFileDurably } from '../base/file.ts'
 import { type Healing, isLossy } from './recovery.ts'
 
-/** More are not told apart: the oldest says since when, the newest what was last. */
+/** Maximum number of entries. The oldest and the newest are always kept. */
 const MOST_KEPT = 10
 
 const LossSchema = z.strictObject({
@@ -16,10 +16,10 @@ const LossSchema = z.strictObject({
   mayBeMore: z.boolean(),
 })
 
-/** Changes that may be gone, until somebody has seen it. Times are milliseconds since the epoch. */
+/** A possible loss of changes, until it is confirmed. Times are milliseconds since the epoch. */
 export type Loss = Healing & { readonly foundAt: number }
 
-/** What may be missing from a database, kept beside it until it is confirmed. */
+/** Possible losses of a database, stored next to it until they are confirmed. */
 export class LossRecord {
   readonly #path: string
 
@@ -28,7 +28,7 @@ export class LossRecord {
     this.#path = `${path}.losses`
   }
 
-  /** Oldest first. Throws what the system says. */
+  /** Returns the losses, oldest first. Throws the system's error. */
   list(): readonly Loss[] {
     if (!existsSync(this.#path)) return []
     const { data } = z.array(LossSchema).safeParse(parseOrNull(readFileSync(this.#path, 'utf8')))
@@ -38,13 +38,13 @@ export class LossRecord {
   add(healing: Healing, foundAt: number): void {
     if (!isLossy(healing)) return
     const kept = this.list()
-    // After a power cut in the middle of the healing it is found again.
+    // After a power cut during the recovery, the same loss is found again.
     const others = kept.filter((loss) => !isSame(loss, healing))
     const bounded = others.length < MOST_KEPT ? others : [...others.slice(0, 1), ...others.slice(2)]
     writeFileDurably(this.#path, `${JSON.stringify([...bounded, { ...healing, foundAt }])}\n`)
   }
 
-  /** Somebody has seen it: forgets. Answers what was forgotten. */
+  /** Deletes the losses after a user has seen them. Returns them. */
   confirm(): readonly Loss[] {
     const losses = this.list()
     if (losses.length === 0) return losses
@@ -54,7 +54,7 @@ export class LossRecord {
   }
 }
 
-/** A record that cannot be read says that there was a loss, and no more. */
+/** An unreadable record shows only that there was a loss. */
 const UNREADABLE: Loss = {
   foundAt: 0,
   damage: 'corrupt',
@@ -64,7 +64,7 @@ const UNREADABLE: Loss = {
   mayBeMore: true,
 }
 
-/** What people are told about losses, one sentence that says what to do; undefined when there are none. */
+/** Describes losses in one sentence for people. Undefined if there are no losses. */
 export function describeLosses(losses: readonly Loss[]): string | undefined {
   const last = losses.at(-1)
   if (!last) return undefined

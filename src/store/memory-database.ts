@@ -6,7 +6,7 @@ import { type Healing, isLossy } from './recovery.ts'
 import { type Connection, joinChange, type Statement } from './sqlite.ts'
 import { describeFault, refusalOf, type StorageFault } from './storage-state.ts'
 
-/** Says of which database on disk this is the copy, and why only a copy is open. */
+/** Reason for a copy: the database on disk and its fault. */
 export interface CopyOrigin {
   readonly fault: StorageFault
   readonly healing: Healing | undefined
@@ -16,16 +16,16 @@ export interface CopyOrigin {
   readonly onClose: () => void
 }
 
-/** How the rows of changes are known, and told. */
+/** Recorder and feed for changed rows. */
 export interface Following {
   readonly recorder: RowRecorder
   readonly feed: RowFeed
 }
 
-/** A database in memory: one that nobody keeps, or the copy of one on disk that takes no changes. */
+/** A database in memory: temporary, or a read-only copy of a database on disk. */
 export class MemoryDatabase {
   readonly #connection: Connection
-  /** Undefined for a copy, which takes no changes. */
+  /** Undefined for a read-only copy. */
   readonly #following: Following | undefined
   readonly #origin: CopyOrigin | undefined
   readonly #listeners: WriteListener[] = []
@@ -101,7 +101,7 @@ export class MemoryDatabase {
     if (this.#origin) throw refusalOf(this.#origin.fault)
   }
 
-  /** Nobody else has what is in the memory of this process, and a copy takes no changes anyway. */
+  /** Nothing to do: other processes do not share this memory, and a copy is read-only. */
   release(): void {}
 
   reclaim(): void {}
@@ -111,7 +111,7 @@ export class MemoryDatabase {
     this.#connection.close()
   }
 
-  /** Those of earlier starts, and what was found now, which nobody could write down. */
+  /** Recorded losses, and the loss found at this start, which could not be recorded. */
   #losses(): readonly Loss[] {
     if (!this.#origin) return []
     const { healing, losses, openedAt } = this.#origin

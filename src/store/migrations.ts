@@ -2,12 +2,12 @@ import { StartError } from '../base/app-error.ts'
 import { listTables } from './journal/rows.ts'
 import { type Connection, openMemory } from './sqlite.ts'
 
-/** One step of a schema. The id never changes once a release has carried it. */
+/** One step of a schema. The id never changes after a release. */
 export interface Migration {
-  /** Owner and number, such as `tunnels-1`. */
+  /** Owner and number, for example `tunnels-1`. */
   readonly id: string
   readonly sql: string
-  /** The name of a table in it whose rows are added and never changed, and that may hold many. */
+  /** Name of a table in this step whose rows are added and never changed, and may be many. */
   readonly trail?: string
 }
 
@@ -15,16 +15,16 @@ export const MIGRATIONS_TABLE = 'schema_migrations'
 const TABLE = `CREATE TABLE IF NOT EXISTS ${MIGRATIONS_TABLE} (id TEXT PRIMARY KEY) STRICT`
 
 /**
- * Changes no table: says that the rows stand in a journal, too. A version that knows of none would
- * write past it, and refuses this step as one of a newer version.
+ * Changes no table. Marks that the rows are also in a journal. A version without journal support would change
+ * rows without it, so it has to refuse this step as unknown.
  */
 export const JOURNAL_MIGRATION: Migration = { id: 'journal-1', sql: '' }
 
-/** The file carries all steps that this program knows, and others. */
+/** The file has all migrations that this program knows, and more. */
 export class NewerVersionError extends StartError {}
 
 export interface MigrateOptions {
-  /** The schemas of all owners, each owner's steps in their order. */
+  /** The schemas of all owners. Each owner's steps are in order. */
   readonly migrations: readonly Migration[]
   readonly applicationId: number
   /** Called before the schema of a database with content changes. */
@@ -34,8 +34,8 @@ export interface MigrateOptions {
 }
 
 /**
- * Applies the steps that `connection` still lacks, all of them or none; false when there were none.
- * Throws a StartError when the file carries steps that this program does not know.
+ * Applies the missing steps, all or nothing. Returns false if no step was missing. Throws a StartError if the
+ * file has steps that this program does not know.
  */
 export function migrate(
   connection: Connection,
@@ -64,7 +64,9 @@ export function trailsOf(migrations: readonly Migration[]): ReadonlySet<string> 
   return new Set(migrations.flatMap(({ trail }) => trail ?? []))
 }
 
-/** A database in memory with the schema after these steps, and no rows but what the steps insert. */
+/**
+ * Returns an in-memory database with the schema of these steps. It has only the rows that the steps insert.
+ */
 export function openSchema(migrations: readonly Migration[], applicationId: number): Connection {
   const connection = openMemory()
   try {
@@ -77,8 +79,8 @@ export function openSchema(migrations: readonly Migration[], applicationId: numb
 }
 
 /**
- * Holds the schema of a database against what its noted steps make. `altered`: only its text differs,
- * so that the rows can be taken over; `foreign`: there are other tables or columns.
+ * Compares the schema of a database with the result of its recorded steps. `altered`: only the text differs,
+ * so the rows can be used. `foreign`: tables or columns differ.
  */
 export function compareSchema(
   connection: Connection,
@@ -101,8 +103,9 @@ function schemaText(connection: Connection): string {
 }
 
 /**
- * Throws a StartError when a newer version has written the file: it knows all that this one knows, and
- * more. A step that nobody knows beside one of ours that is missing is a step whose name is damaged.
+ * Throws a StartError if a newer version has written the file. Such a file has all steps of this version, and
+ * more. If a known step is missing and an unknown one is there, the name of a step is damaged: throws an
+ * Error.
  */
 export function requireKnown(applied: readonly string[], migrations: readonly Migration[]): void {
   const known = new Set(migrations.map(({ id }) => id))
@@ -116,7 +119,7 @@ export function requireKnown(applied: readonly string[], migrations: readonly Mi
   )
 }
 
-/** The ids of the steps that a database carries, in the order in which they were applied. */
+/** Returns the ids of the applied steps, in order. */
 export function appliedIds(connection: Connection): string[] {
   const table = connection
     .prepare(`SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?`)

@@ -3,22 +3,22 @@ import { applyChange, type JournalContent, trailChangeOf } from './journal/journ
 import { type Rows, sameRows } from './journal/rows.ts'
 import { applyTrail, sumOfRows, type TrailChange } from './journal/trail.ts'
 
-/** Which copy of the rows stands in for a damaged database. */
+/** Copy of the rows that replaces a damaged database. */
 export type Copy = 'database' | 'journal' | 'backup' | 'none'
 
-/** What was found when a database was opened, and what was done. Times are milliseconds since the epoch. */
+/** Damage found when opening a database, and the recovery. Times are milliseconds since the epoch. */
 export interface Healing {
   readonly damage: Damage
   readonly copy: Copy
-  /** The time of the newest change in that copy; undefined when there was none to use. */
+  /** Time of the newest change in the copy. Undefined if there was no copy. */
   readonly restoredFrom: number | undefined
-  /** How many acknowledged changes are gone, as far as they can be counted … */
+  /** Number of acknowledged changes that are lost, as far as they can be counted … */
   readonly missing: number
-  /** … and whether it may be more than that. */
+  /** … and whether more may be lost. */
   readonly mayBeMore: boolean
 }
 
-/** True when acknowledged changes may be gone. */
+/** Whether acknowledged changes may be lost. */
 export function isLossy({ missing, mayBeMore }: Healing): boolean {
   return missing > 0 || mayBeMore
 }
@@ -28,7 +28,7 @@ export interface Source {
   readonly copy: Exclude<Copy, 'none'>
   readonly n: number
   readonly madeAt: number
-  /** All but those of trails. */
+  /** All rows, without trails. */
   readonly rows: Rows
 }
 
@@ -36,11 +36,11 @@ export interface BackupSource extends Source {
   readonly trails: Rows
 }
 
-/** What becomes of a database when it is opened. */
+/** Decision about a database that is being opened. */
 export type Recovery =
-  /** It is good as it is; `hasJournal`: its journal, too. */
+  /** Uses it unchanged. `hasJournal`: its journal is usable too. */
   | { readonly kind: 'use'; readonly hasJournal: boolean; readonly healing: Healing | undefined }
-  /** These rows take its place, as number `n`. */
+  /** Replaces its content with these rows, as number `n`. */
   | {
       readonly kind: 'rebuild'
       readonly rows: Rows
@@ -51,22 +51,22 @@ export type Recovery =
 
 export interface Evidence {
   readonly database: Inspection | Damage
-  /** When the database file was last written. */
+  /** Time of the last write to the database file. */
   readonly writtenAt: number
   readonly journal: JournalContent | undefined
-  /** Sound backups, newest first; asked for when nothing newer is whole. */
+  /** Sound backups, newest first. Called if no newer copy is complete. */
   readonly backups: () => readonly BackupSource[]
 }
 
 /**
- * Decides which copy is true. A commit comes before its line in the journal, so a sound database may be
- * one change ahead of it, which nobody was told of; anything else that differs is damage.
+ * Decides which copy is correct. A commit comes before its line in the journal. So a sound database may be
+ * one change ahead, and that change was not acknowledged. All other differences are damage.
  */
 export function decide(evidence: Evidence): Recovery {
   return withoutLoss(evidence) ?? withLoss(evidence)
 }
 
-/** A sound copy that has every acknowledged change; undefined when none can be shown to have them. */
+/** Returns a sound copy with all acknowledged changes. Undefined if this cannot be proven for any copy. */
 function withoutLoss(evidence: Evidence): Recovery | undefined {
   const { database, journal } = evidence
   const use = (hasJournal: boolean) => ({ kind: 'use', hasJournal, healing: undefined }) as const
@@ -79,7 +79,7 @@ function withoutLoss(evidence: Evidence): Recovery | undefined {
   if (tail !== 'clean') return undefined
   const isSame = agree(database, journal)
   if (isSound && ahead === 0 && isSame) return use(true)
-  // More than one ahead: the journal is an old one, unless nothing but the number differs.
+  // More than one change ahead: the journal is outdated, unless only the number differs.
   if (ahead !== undefined && ahead > 0 && !isSame) return undefined
   const damage =
     typeof database === 'string' ? database : database.n < n ? 'behind' : ('altered' as const)
@@ -95,15 +95,15 @@ function withoutLoss(evidence: Evidence): Recovery | undefined {
   return { kind: 'rebuild', rows: all, n, hasJournal: trails.areWhole, healing }
 }
 
-/** True when the database holds what its journal says. */
+/** Whether the database has the same content as its journal. */
 function agree(database: Inspection | Damage, journal: JournalContent | undefined): boolean {
   if (typeof database === 'string' || !journal?.rows) return false
   return database.sum === journal.trails.sum && sameRows(database.rows, journal.rows)
 }
 
 /**
- * The rows of trails: those of the first copy that has all of them together with the changes that the
- * journal knows, which their sum proves; else of the newest copy.
+ * Returns the rows of trails. Uses the first copy that is complete together with the changes in the journal,
+ * which the sum proves. Otherwise uses the newest copy.
  */
 function trailsOf(
   { database, journal, backups }: Evidence,
@@ -128,7 +128,7 @@ function* lazily<T>(lists: readonly (() => readonly T[])[]): Generator<T> {
   for (const list of lists) yield* list()
 }
 
-/** The newest whole copy, with what can be read of later changes; and how much is missing then. */
+/** Returns the newest complete copy with the readable later changes, and the number of missing changes. */
 function withLoss(evidence: Evidence): Recovery {
   const { database, writtenAt, journal, backups } = evidence
   const sources: Source[] = [...sourcesOf(database, writtenAt, journal), ...backups()]
@@ -138,13 +138,13 @@ function withLoss(evidence: Evidence): Recovery {
   )
   const rows: Rows = newest?.rows ?? new Map()
   const since = newest?.n ?? 0
-  // The file of a backup that was put back by hand is younger than its rows.
+  // The file of a manually restored backup is newer than its rows.
   const times = sources.filter(({ n }) => n === since).map(({ madeAt }) => madeAt)
   const later = journal?.rest.filter(({ n }) => n > since).sort((a, b) => a.n - b.n) ?? []
   const last = Math.max(since, later.at(-1)?.n ?? 0, ...sources.map(({ n }) => n))
   let missing = last - since - new Set(later.map(({ n }) => n)).size
   for (const change of later) missing += applyChange(rows, change) > 0 ? 1 : 0
-  // One line was begun and is not whole: that is all that can be gone.
+  // At most one line is lost: the incomplete one.
   const isTorn = journal?.tail === 'torn' && newest?.n === journal.n
   if (isTorn) missing += 1
   const isFile = newest?.copy === 'database' && later.length === 0
@@ -172,7 +172,10 @@ function withLoss(evidence: Evidence): Recovery {
   }
 }
 
-/** What can be read of the database and its journal; where they differ, the journal has checksums. */
+/**
+ * Returns the readable copies. If database and journal differ, the journal comes first, because it has
+ * checksums.
+ */
 function sourcesOf(
   database: Inspection | Damage,
   writtenAt: number,

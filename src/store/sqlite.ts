@@ -7,22 +7,22 @@ import { makeFile } from '../base/file.ts'
 export type Connection = BetterSqlite.Database
 export type { Statement } from 'better-sqlite3'
 
-/** The part of `process.versions` that decides: Node's version, and that of its Node-API. */
+/** The relevant part of `process.versions`: versions of Node and Node-API. */
 export interface NodeVersions {
   readonly node: string
   readonly napi?: string | undefined
 }
 
-/** A package that is better-sqlite3, under the name that package.json gives it. */
+/** A better-sqlite3 package, with its name in package.json. */
 interface Package {
   readonly name: string
   readonly major: number
 }
 
 /**
- * The better-sqlite3 for a Node; throws a StartError where there is none. Loading the other one
- * is no error that could be caught: 13 is built for Node-API 10 and ends an older Node with
- * SIGSEGV, 12 is built for one V8 and aborts on Node 24.19 and newer.
+ * Returns the better-sqlite3 package for a Node version. Throws a StartError if the version is not supported.
+ * Loading the wrong package crashes the process. Version 13 needs Node-API 10, and an older Node ends with
+ * SIGSEGV. Version 12 is built for one V8 and aborts on Node 24.19 and newer.
  */
 export function packageFor({ node, napi }: NodeVersions): Package {
   if (Number(napi) >= 10) return { name: 'better-sqlite3', major: 13 }
@@ -32,14 +32,14 @@ export function packageFor({ node, napi }: NodeVersions): Package {
   )
 }
 
-/** Loads it, native part included; throws a StartError when what is installed does not fit. */
+/** Loads the package with its native part. Throws a StartError if the installed package does not fit. */
 export function loadSqlite(versions: NodeVersions, load: NodeJS.Require): typeof BetterSqlite {
   const { name, major } = packageFor(versions)
   try {
     const Sqlite: typeof BetterSqlite = load(name)
     const { version } = load(`${name}/package.json`)
     if (!version.startsWith(`${major}.`)) throw new Error(`${name} is version ${version}`)
-    // The native part is loaded with the first database.
+    // Opening a database loads the native part.
     new Sqlite(':memory:').close()
     return Sqlite
   } catch (error) {
@@ -51,49 +51,52 @@ export function loadSqlite(versions: NodeVersions, load: NodeJS.Require): typeof
   }
 }
 
-/** The first sentence of an error of the loader, without the paths that it tried. */
+/** Returns the first sentence of a loader error, without the paths it tried. */
 function reasonOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error)
   const [first = message] = message.split(/\. |\nRequire stack/)
   return first.replace(/\s+/g, ' ')
 }
 
-/** The library; whoever imports this module on a Node without one gets a StartError. */
+/** The library. Importing this module throws a StartError on an unsupported Node version. */
 export const Sqlite = loadSqlite(process.versions, createRequire(import.meta.url))
-/** What the library throws, with SQLite's result code as `code`. */
+/** Error of the library. `code` is SQLite's result code. */
 export const SqliteError = Sqlite.SqliteError
 
-/** A second connection exists only while a person looks into the file; waiting blocks the process. */
+/**
+ * Short, because waiting blocks the process. A second connection exists only while a person looks into the
+ * file.
+ */
 const BUSY_TIMEOUT_MS = 250
-/** PRAGMA synchronous: 2 is FULL, a commit waits for fsync. */
+/** PRAGMA synchronous: with 2 (FULL), a commit waits for fsync. */
 const FULL = 2
 /**
- * The log goes into the file after this many pages (256 KiB): on a full disk, folding it in needs
- * as much room as the log has, and the reserve file must be enough for that.
+ * Checkpoint the WAL after this many pages (256 KiB). On a full disk a checkpoint needs as much room as the
+ * WAL has, and the reserve file must suffice for that.
  */
 const CHECKPOINT_PAGES = 64
-/** A log that grew while another process read the file goes back to this size at its next start. */
+/** A WAL that grew while another process was reading is truncated to this size when it starts again. */
 const LOG_BYTES = CHECKPOINT_PAGES * 4096
 
-/** Opens or makes a database file, mode 0600. Nothing is written to it yet. */
+/** Opens or creates a database file, mode 0600. Writes nothing to it yet. */
 export function openFile(path: string): Connection {
   makeFile(path)
   return new Sqlite(path, { timeout: BUSY_TIMEOUT_MS })
 }
 
-/** Opens a database in memory: empty, or with the bytes of a database file. */
+/** Opens an in-memory database: empty, or with the bytes of a database file. */
 export function openMemory(bytes?: Buffer): Connection {
   const connection = new Sqlite(bytes ?? ':memory:')
   connection.pragma('foreign_keys = ON')
   return connection
 }
 
-/** Sets up a file connection so that a commit is on stable storage when it returns. */
+/** Configures a file connection so that a commit is on stable storage when it returns. */
 export function makeDurable(connection: Connection): void {
   connection.pragma('foreign_keys = ON')
   const journal = connection.pragma('journal_mode = WAL', { simple: true })
-  // On every open: the library's own default for a log is NORMAL, which loses acknowledged rows
-  // when the power is cut.
+  // Needed for every connection. The library's default for WAL is NORMAL, which loses acknowledged rows in a
+  // power cut.
   connection.pragma('synchronous = FULL')
   connection.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES}`)
   connection.pragma(`journal_size_limit = ${LOG_BYTES}`)
@@ -104,7 +107,7 @@ export function makeDurable(connection: Connection): void {
   }
 }
 
-/** Runs `change` within the transaction that is open. Throws outside of one. */
+/** Runs `change` within the current transaction. Throws outside of a transaction. */
 export function joinChange<T>(connection: Connection, change: () => T): T {
   if (connection.inTransaction) return change()
   throw new Error('these rows are changed within Database.change() only')

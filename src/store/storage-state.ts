@@ -3,7 +3,7 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { SqliteError } from './sqlite.ts'
 
-/** `full` and `unwritable` pass; `damaged` needs a new start, which heals. */
+/** `full` and `unwritable` are temporary. `damaged` needs a restart, which recovers. */
 export type StorageFault = 'full' | 'unwritable' | 'damaged'
 
 const RECHECK_MS = 10_000
@@ -11,11 +11,11 @@ const RECHECK_MS = 10_000
 interface StorageStateOptions {
   readonly log: Logger
   readonly clock: Clock
-  /** Asked again and again while there is a fault: true when it is over. Never throws. */
+  /** Called repeatedly while there is a fault. Returns true when it is over. Never throws. */
   readonly isOver: (fault: StorageFault) => boolean
 }
 
-/** Whether the storage takes changes: a fault stays until a recheck finds that it is over. */
+/** Whether the storage accepts changes. A fault stays until a check finds that it is over. */
 export class StorageState {
   readonly #log: Logger
   readonly #clock: Clock
@@ -58,14 +58,14 @@ export class StorageState {
   }
 }
 
-/** SQLite's result codes, or the beginnings of them, by what they mean for the storage. */
+/** SQLite's result codes, or their prefixes, by storage fault. */
 const FAULTS: Readonly<Record<StorageFault, readonly string[]>> = {
-  // No room for the index of the log, which is a file, too.
+  // No room for the index of the WAL, which is a file too.
   full: ['SQLITE_FULL', 'SQLITE_IOERR_SHMSIZE'],
   damaged: ['SQLITE_CORRUPT', 'SQLITE_NOTADB', 'SQLITE_IOERR_READ', 'SQLITE_IOERR_SHORT_READ'],
   unwritable: ['SQLITE_READONLY', 'SQLITE_CANTOPEN', 'SQLITE_PERM', 'SQLITE_IOERR'],
 }
-/** The same, said by the file system. */
+/** The corresponding codes of the file system. */
 const SYSTEM_FAULTS: ReadonlyMap<unknown, StorageFault> = new Map([
   ['ENOSPC', 'full'],
   ['EDQUOT', 'full'],
@@ -82,7 +82,7 @@ const DETAILS: Readonly<Record<StorageFault, string>> = {
   unwritable: 'The disk is not writable. Online tunnels stay online, changes are refused.',
 }
 
-/** What an error says about the storage; undefined when it is about something else. */
+/** Returns the storage fault that an error indicates, undefined for other errors. */
 export function faultOf(error: unknown): StorageFault | undefined {
   if (hasCode(error, FAULTS.full)) return 'full'
   if (hasCode(error, FAULTS.damaged)) return 'damaged'
@@ -90,25 +90,25 @@ export function faultOf(error: unknown): StorageFault | undefined {
   return error instanceof Error && 'code' in error ? SYSTEM_FAULTS.get(error.code) : undefined
 }
 
-/** True when another connection holds the lock. */
+/** Whether another connection holds the lock. */
 export function isHeld(error: unknown): boolean {
   return hasCode(error, HELD)
 }
 
-/** What people are told about a fault, one sentence. */
+/** Describes a fault in one sentence for people. */
 export function describeFault(fault: StorageFault): string {
   return DETAILS[fault]
 }
 
-/** What a change is refused with: AppError `storage-full` or `storage-unavailable`. */
+/** Returns the error for refused changes: AppError `storage-full` or `storage-unavailable`. */
 export function refusalOf(fault: StorageFault, cause?: unknown): AppError {
   const code = fault === 'full' ? 'storage-full' : 'storage-unavailable'
   return new AppError(code, describeFault(fault), { cause })
 }
 
 /**
- * An error of the storage as people are told it. Any other error, such as a broken constraint,
- * comes back as it is: its owner knows what it means.
+ * Converts a storage error to an AppError. Returns other errors unchanged, such as a broken constraint,
+ * because the caller knows their meaning.
  */
 export function toStorageError(error: unknown): unknown {
   if (isHeld(error)) {

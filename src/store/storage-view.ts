@@ -13,7 +13,7 @@ const healed = {
   may_be_more: z.boolean().describe('true if more changes may be missing'),
 }
 
-/** How a storage is, as clients of an API read it. */
+/** State of a storage, as shown to API clients. */
 export const StorageView = z.strictObject({
   fault: z.string().nullable(),
   problem: z.string().nullable(),
@@ -42,7 +42,7 @@ export function storageView(report: StorageReport): StorageView {
   }
 }
 
-/** What people should know of a storage, one sentence each; `confirm` is the command that says it was seen. */
+/** Problems of a storage for people, one sentence each. `confirm` is the command that confirms losses. */
 export function storageProblems(
   { problem, lossProblem }: StorageReport,
   confirm: string,

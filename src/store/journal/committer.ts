@@ -6,11 +6,16 @@ import type { PreparedChange, RowJournal } from './row-journal.ts'
 import type { RowRecorder } from './row-recorder.ts'
 import { type RowChange, readRows, restoreRows } from './rows.ts'
 
-/** More would hold up whoever does not write; a change takes less than a millisecond. */
+/**
+ * Maximum number of changes per transaction. More would block other work, at less than a millisecond per
+ * change.
+ */
 const MOST = 100
 
 interface GroupCommitOptions {
-  /** Runs changes in one transaction, on stable storage when it returns; throws, and then none of it happened. */
+  /**
+   * Runs changes in one transaction, which is on stable storage on return. If it throws, nothing is changed.
+   */
   readonly commit: <T>(changes: () => T, options: { readonly withoutBackup: boolean }) => T
   readonly connection: Connection
 }
@@ -23,8 +28,8 @@ interface Waiting {
 }
 
 /**
- * Changes that come at the same time share a transaction, and so what it costs to be on disk; each has its
- * own outcome. They run in the order in which they came, each in the context of whoever asked for it.
+ * Groups simultaneous changes into one transaction to share the cost of the disk write. Each change has a
+ * separate outcome. They run in order of arrival, each in the context of its caller.
  */
 export class GroupCommit {
   readonly #options: GroupCommitOptions
@@ -35,7 +40,7 @@ export class GroupCommit {
     this.#options = options
   }
 
-  /** `change` may run twice: what it does beside changing rows has to wait until this resolves. */
+  /** `change` may run twice. Side effects other than changed rows have to wait until this resolves. */
   add<T>(change: () => T, withoutBackup: boolean): Promise<T> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({
@@ -49,7 +54,7 @@ export class GroupCommit {
     })
   }
 
-  /** Commits at once what waits. */
+  /** Commits the waiting changes at once. */
   flush(): void {
     clearImmediate(this.#due)
     this.#due = undefined
@@ -65,7 +70,7 @@ export class GroupCommit {
     }
   }
 
-  /** False when nothing of it happened: each is tried alone then, and has its own outcome. */
+  /** Returns false if nothing was committed. Each change is then tried alone and gets its own outcome. */
   #commitTogether(some: readonly Waiting[]): boolean {
     const { commit, connection } = this.#options
     const outcomes: (() => void)[] = []
@@ -74,11 +79,11 @@ export class GroupCommit {
         () => {
           for (const { run, resolve, reject } of some) {
             try {
-              // Within another transaction it is a savepoint, undone alone when it throws.
+              // Within another transaction, this is a savepoint. An error rolls back only this change.
               const result = connection.transaction(run)()
               outcomes.push(() => resolve(result))
             } catch (error) {
-              // Of the storage, or worse: all of it may be undone by now.
+              // A storage error, or the whole transaction was rolled back.
               if (faultOf(error) !== undefined || !connection.inTransaction) throw error
               outcomes.push(() => reject(error))
             }
@@ -98,12 +103,12 @@ interface CommitterOptions {
   readonly connection: Connection
   readonly journal: RowJournal
   readonly recorder: RowRecorder
-  /** Called when a change is committed that nobody is told of: only a new start brings all together. */
+  /** Called if a change is committed but was reported as failed. Only a restart makes both consistent. */
   readonly onTorn: (error: unknown) => void
   readonly log: Logger
 }
 
-/** What a commit has brought: what the change answered, and the rows that it changed. */
+/** Result of a commit: the return value of the change and the changed rows. */
 export interface Commit<T> {
   readonly result: T
   readonly changes: readonly RowChange[]
@@ -115,8 +120,8 @@ interface CommitOptions {
 }
 
 /**
- * Changes a database and its journal as one: room in the journal first, then the commit, then the line.
- * When `commit` returns, both are on stable storage; when it throws, neither has the change.
+ * Commits a change to a database and its journal together. The order: reserve room in the journal, commit,
+ * write the line. When `commit` returns, both are on stable storage. When it throws, neither has the change.
  */
 export class Committer {
   readonly #connection: Connection
@@ -168,13 +173,13 @@ export class Committer {
   }
 
   /**
-   * Takes back what is committed and not in the journal. The number stays, and the journal begins anew
-   * with the next change.
+   * Reverts a change that is committed but not in the journal. The number stays, and the next change starts a
+   * new journal.
    */
   #undo(changes: readonly RowChange[]): void {
     const connection = this.#connection
     try {
-      // What is put back is all that there was: nothing may follow from it.
+      // The previous rows are restored exactly. No foreign key action may change more rows.
       connection.pragma('foreign_keys = OFF')
       connection.transaction(() => restoreRows(connection, changes)).immediate()
     } catch (error) {

@@ -13,26 +13,31 @@ import {
 import { addUp, isTrailVerb, type TrailChange, type TrailVerb, toTrailVerbs } from './trail.ts'
 
 /**
- * The text of a journal: one line each for its header, for every row as it was when the journal
- * began, for the newest changes of trails until then, and for every change since then; then filler up
- * to the size that the header tells. Each
- * line begins with a checksum. The filler has other bytes in each block: so neither a cut nor a
- * zeroed or strayed block can look like the end of what was written.
+ * Text of a journal, in this order:
+ *
+ * - one line for the header
+ * - one line for each row at the start of the journal
+ * - one line for each recent change of trails before the start
+ * - one line for each change since the start
+ * - filler up to the size given in the header
+ *
+ * Each line begins with a checksum. The filler differs in each block. So a truncated, zeroed or misplaced
+ * block cannot look like the end of the written lines.
  */
 const FORMAT = 1
 const CHECKSUM_CHARS = 16
-/** The smallest block that a disk writes as one. */
+/** Smallest block that a disk writes atomically. */
 const SLOT_BYTES = 512
 const NEWLINE = 0x0a
 
-/** Which change the journal begins with, and how much follows. */
+/** First change of the journal, and the sizes of the following parts. */
 export interface JournalHead {
-  /** Number of the change after which all rows were as they follow. */
+  /** Number of the change after which the rows had the following state. */
   readonly n: number
-  /** When that was, in milliseconds since the epoch. */
+  /** Time of this change, in milliseconds since the epoch. */
   readonly at: number
   readonly rows: number
-  /** How many changes of trails follow, and the sum of all their rows. */
+  /** Number of changes of trails that follow, and the sum of all rows of trails. */
   readonly recent: number
   readonly sum: string
   readonly size: number
@@ -40,12 +45,12 @@ export interface JournalHead {
 
 type Verb =
   | readonly ['put', table: string, key: Key, row: Row]
-  /** Only the cells that changed. */
+  /** Changed cells only. */
   | readonly ['set', table: string, key: Key, cells: Row]
   | readonly ['drop', table: string, key: Key]
   | TrailVerb
 
-/** All that one transaction changed. */
+/** All changes of one transaction. */
 export interface JournalChange {
   readonly n: number
   readonly at: number
@@ -56,20 +61,20 @@ export interface JournalContent {
   /** Number and time of the last change that can be read without a gap. */
   readonly n: number
   readonly at: number
-  /** All rows after that change but those of trails; undefined when the beginning is damaged. */
+  /** All rows after that change, without trails. Undefined if the beginning is damaged. */
   readonly rows: Rows | undefined
   readonly trails: TrailState
-  /** `torn`: at most one more line was begun, as when power is cut; `damaged`: anything may be lost. */
+  /** `torn`: at most one line is incomplete, as after a power cut. `damaged`: anything may be lost. */
   readonly tail: 'clean' | 'torn' | 'damaged'
-  /** Changes behind a gap. */
+  /** Changes after a gap. */
   readonly rest: readonly JournalChange[]
-  /** Where rows and changes end, in bytes, and the file. */
+  /** End of the rows, end of the changes, and size of the file, in bytes. */
   readonly rowsEnd: number
   readonly end: number
   readonly size: number
 }
 
-/** What a journal knows of trails. */
+/** Information about trails in a journal. */
 export interface TrailState {
   readonly sum: bigint
   /** The newest changes, oldest first. */
@@ -108,13 +113,13 @@ export function changeLine(change: JournalChange): Buffer {
   return encodeLine(change)
 }
 
-/** What a change does to trails; undefined when that is nothing. */
+/** Returns the part of a change that affects trails, undefined if there is no such part. */
 export function trailChangeOf({ n, changes }: JournalChange): TrailChange | undefined {
   const trail = changes.filter(isTrailVerb)
   return trail.length > 0 ? { n, trail } : undefined
 }
 
-/** What stands in a journal from one offset to another while nothing is written there. */
+/** Returns the filler between two offsets of a journal. */
 export function filler(from: number, to: number): Buffer {
   const slots: string[] = []
   const first = Math.floor(from / SLOT_BYTES)
@@ -125,13 +130,13 @@ export function filler(from: number, to: number): Buffer {
   return Buffer.from(slots.join('')).subarray(from - start, to - start)
 }
 
-/** Reads what can be read; undefined when there is no file. */
+/** Reads as much as possible. Returns undefined if the file does not exist. */
 export function readJournal(path: string): JournalContent | undefined {
   if (!existsSync(path)) return undefined
   try {
     return parseJournal(readFileSync(path))
   } catch {
-    // A bad block, or no file at all: nothing of it is known.
+    // A bad block, or not a file: the content is unknown.
     return parseJournal(Buffer.alloc(0))
   }
 }
@@ -178,7 +183,7 @@ export function parseJournal(bytes: Buffer): JournalContent {
   return { ...common, rows: isBegun ? rows : undefined }
 }
 
-/** Makes a change to `rows`, trails aside; answers how many of its rows were not there to be changed. */
+/** Applies a change to `rows`, without trails. Returns the number of its rows that were missing. */
 export function applyChange(rows: Rows, { changes }: JournalChange): number {
   let lost = 0
   for (const change of changes) {
@@ -203,12 +208,12 @@ function toVerb({ table, key, before, after }: RowChange): Verb {
 }
 
 /**
- * A line that was begun when power was cut lacks some of its blocks, which are filler as before. More
- * than one line, or bytes that no line has, are damage.
+ * Classifies the bytes after the last line. A line interrupted by a power cut lacks some blocks, which still
+ * contain filler. More than one line, or bytes that never occur in lines, are damage.
  */
 function tailOf(bytes: Buffer, end: number): JournalContent['tail'] {
   const expected = filler(end, bytes.length)
-  // What is so in nearly every start: a loop over these bytes was the one that had V8 wake its largest compiler.
+  // The usual case. A loop over these bytes at each start made V8 start its largest compiler.
   if (bytes.subarray(end).equals(expected)) return 'clean'
   let last = expected.length - 1
   while (last >= 0 && bytes[end + last] === expected[last]) last -= 1
@@ -235,7 +240,7 @@ function checksumOf(text: string | Buffer): string {
   return hash('sha256', text).slice(0, CHECKSUM_CHARS)
 }
 
-/** Goes through the lines of a journal; a line with a wrong checksum is none. */
+/** Reads the lines of a journal. A line with a wrong checksum is skipped. */
 class LineReader {
   readonly #bytes: Buffer
   at = 0
@@ -244,7 +249,7 @@ class LineReader {
     this.#bytes = bytes
   }
 
-  /** The next line, if it is sound and of that kind; else the place stays. */
+  /** Returns the next line if it is sound and of this kind. Otherwise the position stays. */
   read<T>(is: (value: unknown) => value is T): T | undefined {
     const end = this.#bytes.indexOf(NEWLINE, this.at)
     if (end === -1) return undefined
@@ -254,7 +259,7 @@ class LineReader {
     return value
   }
 
-  /** All sound lines of a kind from here on, whatever stands between them. */
+  /** Returns all sound lines of a kind from here on, skipping other bytes. */
   scan<T>(is: (value: unknown) => value is T): T[] {
     const found: T[] = []
     for (let from = this.at; from < this.#bytes.length; ) {
@@ -275,7 +280,7 @@ function decodeLine(line: Buffer): unknown {
   return JSON.parse(text.toString())
 }
 
-/** What has the right checksum is what was written: only its kind is left to tell. */
+/** A right checksum proves that the line is as written, so only its kind has to be checked. */
 function isHead(value: unknown): value is JournalHead {
   return isObject(value) && value.format === FORMAT
 }

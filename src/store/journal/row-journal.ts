@@ -27,34 +27,37 @@ import {
 import type { RowChange, Rows } from './rows.ts'
 import { addUp, type DatabaseState, type TrailChange } from './trail.ts'
 
-/** The least room for changes behind the rows; with many rows it is as large as they are. */
+/** Minimum room for changes after the rows. The room is at least as large as the rows. */
 const LEAST_ROOM_BYTES = 64 * 1024
-/** This part of the room is left for changes that free space. */
+/** Share of the room kept for changes that free space. */
 const KEPT_FOR_DELETES = 1 / 4
-/** Sizes are multiples of this, and this is what a head of unknown length gets. */
+/** Sizes are multiples of this. It is also the estimated size of the header. */
 const BLOCK_BYTES = 4096
-/** Changes of trails that a journal begins with at most: those since the newest backup, which are few. */
+/**
+ * Maximum number of trail changes at the start of a journal: the changes since the newest backup, which are
+ * few.
+ */
 const MOST_RECENT = 500
 
 export interface PrepareOptions {
   readonly n: number
   readonly changes: readonly RowChange[]
-  /** All rows but those of trails, with the changes; asked for when the journal has to begin anew. */
+  /** Returns all rows after the changes, without trails. Called if a new journal has to start. */
   readonly rows: () => Rows
-  /** For changes that free space: takes the room that others leave. */
+  /** For changes that free space: may use the room kept for them. */
   readonly mayUseReserve?: boolean
-  /** On a full disk: the old journal may make way for the new one before that is written. */
+  /** On a full disk: the old journal may be deleted before the new one is written. */
   readonly isLastTry?: boolean
 }
 
-/** A change that has its place in the journal, and is not there before `finish()`. */
+/** A change with reserved room in the journal. `finish()` writes it. */
 export interface PreparedChange {
-  /** Puts it on stable storage. Throws what the system says; then the journal is behind. */
+  /** Writes it to stable storage. Throws the system's error, and the journal is behind then. */
   finish(): void
   cancel(): void
 }
 
-/** What a journal begins with. */
+/** Start of a new journal. */
 interface Beginning {
   readonly n: number
   readonly rows: Rows
@@ -78,14 +81,14 @@ interface OpenFile {
 }
 
 /**
- * The second copy of a database, one line for each change, in a file of its own. Its room is taken in
- * advance: what fails for want of space fails before the change is committed.
+ * Second copy of a database in a separate file, one line per change. Its space is allocated in advance, so
+ * that a lack of space is noticed before the commit.
  *
  * INVARIANTS
- * - A transaction is committed first, then its line is written: a database may be one change ahead of
- *   its journal, never behind. Whoever finds it behind knows that a commit was lost.
- * - A new journal is whole and on stable storage before it takes the place of the old one.
- * - Lines follow each other without a gap: after a line could not be written the journal begins anew.
+ * - A transaction is committed first, then its line is written. A database may be one change ahead of its
+ *   journal, never behind. If it is behind, a commit was lost.
+ * - A new journal is complete and on stable storage before it replaces the old one.
+ * - Lines follow each other without a gap. If a line could not be written, a new journal starts.
  */
 export class RowJournal {
   readonly trails: ReadonlySet<string>
@@ -101,12 +104,12 @@ export class RowJournal {
     this.#clock = clock
   }
 
-  /** True when the next change can be written behind the others. */
+  /** Whether the next change can be appended. */
   get isOpen(): boolean {
     return this.#file !== undefined
   }
 
-  /** Goes on behind the last line of a sound journal. */
+  /** Continues after the last line of a sound journal. */
   resume({ n, end, rowsEnd, size, trails }: JournalContent): void {
     this.close()
     const kept = (size - rowsEnd) * KEPT_FOR_DELETES
@@ -116,13 +119,15 @@ export class RowJournal {
     rmSync(temporaryOf(this.#path), { force: true })
   }
 
-  /** There is a backup of everything up to change `n`: the next beginning needs no older changes of trails. */
+  /**
+   * Reports a backup of all changes up to `n`. The next journal then starts without older changes of trails.
+   */
   backedUp(n: number): void {
     const recent = this.#state.recent.filter((change) => change.n > n)
     this.#state = { ...this.#state, recent }
   }
 
-  /** The place of a change, `n` being its number. */
+  /** Reserves room for change number `n`. */
   prepare({ n, changes, rows, mayUseReserve, isLastTry }: PrepareOptions): PreparedChange {
     const file = this.#present()
     const change = toJournalChange(n, this.#clock.now(), changes, this.trails)
@@ -135,16 +140,16 @@ export class RowJournal {
     if (!isLastTry) return this.#begin({ n, rows: rows(), trails })
     this.close()
     rmSync(this.#path, { force: true })
-    // What makes room comes first: the rows of trails are in the database and its backup.
+    // Freeing space comes first. The rows of trails are in the database and its backup.
     return this.#begin({ n, rows: rows(), trails: { ...trails, recent: [] }, isLastTry })
   }
 
-  /** A journal that begins anew with what is in the database. */
+  /** Prepares a new journal with the content of the database. */
   prepareNew({ n, rows, sum }: DatabaseState): PreparedChange {
     return this.#begin({ n, rows, trails: { ...this.#state, sum } })
   }
 
-  /** In a file of its own until `finish()`. */
+  /** Writes a new journal to a temporary file. `finish()` moves it into place. */
   #begin({ n, rows, trails, isLastTry }: Beginning): PreparedChange {
     const { sum, recent } = trails
     const { text: ofRows, count } = rowLines(rows)
@@ -196,7 +201,7 @@ export class RowJournal {
     return { sum: addUp(sum, change.trail), recent: [...recent, change].slice(-MOST_RECENT) }
   }
 
-  /** The open file, unless somebody took it away. */
+  /** Returns the open file, undefined if it was deleted or replaced. */
   #present(): OpenFile | undefined {
     if (!this.#file) return undefined
     const there = statSync(this.#path, { throwIfNoEntry: false })
@@ -225,8 +230,8 @@ export class RowJournal {
 }
 
 /**
- * A journal that was whole, but had not taken its place when the process ended: put there now. Only
- * where there is no other.
+ * Moves a complete new journal into place, if the process ended before that. Does nothing if there is a
+ * journal.
  */
 export function adoptJournal(path: string): void {
   const temporary = temporaryOf(path)
@@ -237,7 +242,7 @@ export function adoptJournal(path: string): void {
 
 const temporaryOf = (path: string) => `${path}.tmp`
 
-/** A private file with this content, on stable storage. */
+/** Creates a private file with this content on stable storage. */
 function makeFile(path: string, content: Buffer): number {
   rmSync(path, { force: true })
   const descriptor = openSync(path, 'wx+', 0o600)

@@ -16,7 +16,7 @@ import {
 /** Called with the rows that a transaction has changed. */
 export type RowListener = (changes: readonly RowChange[]) => void
 
-/** Tells of rows that are on stable storage. Nothing that follows them can undo them. */
+/** Reports changed rows that are on stable storage. Listeners cannot undo the change. */
 export class RowFeed {
   readonly #log: Logger
   readonly #listeners: RowListener[] = []
@@ -50,8 +50,8 @@ interface Touched {
 const FUNCTION = 'note_touched_row'
 
 /**
- * Knows which rows a transaction changed, whoever changed them and in whatever table: triggers of
- * this connection tell, which the file knows nothing of. They see cascades and replaced rows, too.
+ * Records the rows that a transaction changes, in any table and by any code. It uses temporary triggers of
+ * this connection, which are not in the file. They also see cascades and replaced rows.
  */
 export class RowRecorder {
   readonly #connection: Connection
@@ -62,11 +62,11 @@ export class RowRecorder {
     this.#connection = connection
   }
 
-  /** To be called when the schema is what it is going to be. */
+  /** Call it when the schema is final. */
   start(): void {
     const connection = this.#connection
     connection.pragma('temp_store = MEMORY')
-    // Without it a row that INSERT OR REPLACE pushes out goes unseen.
+    // Without this, rows deleted by INSERT OR REPLACE are not seen.
     connection.pragma('recursive_triggers = ON')
     const tables = new Map(listTables(connection).map((table) => [table.name, table]))
     connection.function(FUNCTION, { varargs: true }, (...told: unknown[]) => {
@@ -101,14 +101,14 @@ export class RowRecorder {
     }
   }
 
-  /** Forgets what an earlier transaction did: to be called at the beginning of each. */
+  /** Forgets earlier transactions. Call it at the start of each transaction. */
   clear(): void {
     this.#touched.clear()
   }
 
   /**
-   * What the open transaction did in the end. A statement that was undone left its mark, so the
-   * rows are read again.
+   * Returns the net changes of the current transaction. Reads the rows again, because rolled back statements
+   * are recorded too.
    */
   changes(): RowChange[] {
     const changes: RowChange[] = []
@@ -120,7 +120,10 @@ export class RowRecorder {
     return changes
   }
 
-  /** All columns of a row that was there before, else the key alone; what is told first counts. */
+  /**
+   * `values` has all columns of a row that existed before, otherwise only the key. The first record of a row
+   * counts.
+   */
   #note(table: Table, wasThere: boolean, values: readonly unknown[]): void {
     const names = wasThere ? table.columns : table.key
     const row = toRow(Object.fromEntries(names.map((name, at) => [name, values[at]])))

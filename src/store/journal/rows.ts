@@ -1,6 +1,6 @@
 import type { Connection } from '../sqlite.ts'
 
-/** What a transaction did to one row; undefined where there is none. */
+/** Change of one row. `before` and `after` are undefined if the row does not exist. */
 export interface RowChange {
   readonly table: string
   readonly key: Key
@@ -8,12 +8,12 @@ export interface RowChange {
   readonly after: Row | undefined
 }
 
-/** A value as SQLite holds it; a blob stands as an object, so that a row can be written as JSON. */
+/** A value as stored by SQLite. A blob is an object, so that a row can be written as JSON. */
 export type Cell = string | number | null | { readonly base64: string }
 export type Row = Readonly<Record<string, Cell>>
-/** The values of a table's primary key. */
+/** Values of a table's primary key. */
 export type Key = readonly Cell[]
-/** All rows of a database: by table, then by their key as JSON. */
+/** All rows of a database, by table and by key as JSON. */
 export type Rows = Map<string, Map<string, KeyedRow>>
 
 export interface KeyedRow {
@@ -21,7 +21,7 @@ export interface KeyedRow {
   readonly row: Row
 }
 
-/** A table as the rows of any owner are read and written. */
+/** A table, as needed to read and write its rows. */
 export interface Table {
   readonly name: string
   readonly columns: readonly string[]
@@ -31,7 +31,10 @@ export interface Table {
   readonly hasRowid: boolean
 }
 
-/** The tables of all owners. Throws when one has no primary key: its rows could not be told apart. */
+/**
+ * Returns the tables of all owners. Throws if a table has no primary key, because its rows could not be told
+ * apart.
+ */
 export function listTables(connection: Connection): Table[] {
   const tables = connection
     .prepare<[], { name: string; wr: number }>(
@@ -57,7 +60,7 @@ export function listTables(connection: Connection): Table[] {
   })
 }
 
-/** Everything that is in the tables of a database that `isMeant`, the noted migrations too. */
+/** Reads all rows of the tables selected by `isMeant`, including the list of applied migrations. */
 export function readRows(
   connection: Connection,
   isMeant: (table: string) => boolean = () => true,
@@ -80,7 +83,7 @@ export function readRows(
   return rows
 }
 
-/** Puts rows back as they were before these changes. To be called in a transaction. */
+/** Restores rows to their state before these changes. Call it within a transaction. */
 export function restoreRows(connection: Connection, changes: readonly RowChange[]): void {
   const putBack = takeTriggersAway(connection)
   const keys = new Map(listTables(connection).map(({ name, key }) => [name, key]))
@@ -95,8 +98,8 @@ export function restoreRows(connection: Connection, changes: readonly RowChange[
 }
 
 /**
- * Triggers of owners are about new rows, and what they did then is among the rows; some forbid what
- * puts rows back. Answers what puts the triggers back.
+ * Removes all triggers and returns a function that restores them. Triggers must not run for restored rows:
+ * their results are among the rows, and some triggers forbid such changes.
  */
 export function takeTriggersAway(connection: Connection): () => void {
   const triggers = connection
@@ -110,7 +113,7 @@ export function takeTriggersAway(connection: Connection): () => void {
   }
 }
 
-/** Pushes out rows that it cannot stand beside. */
+/** Replaces rows that conflict with the new row. */
 export function insertRow(connection: Connection, table: string, row: Row): void {
   const columns = Object.keys(row)
   const places = columns.map(() => '?').join(', ')
@@ -121,7 +124,7 @@ export function insertRow(connection: Connection, table: string, row: Row): void
     .run(...Object.values(row).map(fromCell))
 }
 
-/** True when both hold the same rows, each with the same values. */
+/** Whether both have the same rows with the same values. */
 export function sameRows(a: Rows, b: Rows): boolean {
   const names = new Set([...a.keys(), ...b.keys()])
   return [...names].every((name) => {
@@ -146,7 +149,7 @@ export function sameCell(a: Cell | undefined, b: Cell | undefined): boolean {
   return isBlob ? a.base64 === b.base64 : a === b
 }
 
-/** A row as it was read. Throws for a number that JSON would round. */
+/** Converts a row that was read. Throws for a number that JSON would round. */
 export function toRow(read: Readonly<Record<string, unknown>>): Row {
   const row: Record<string, Cell> = {}
   for (const name in read) row[name] = toCell(read[name])
@@ -161,7 +164,7 @@ export function toCell(value: unknown): Cell {
   return value as Cell
 }
 
-/** What SQLite is given for a cell. */
+/** Returns the value of a cell for SQLite. */
 export function fromCell(cell: Cell): string | number | null | Buffer {
   return typeof cell === 'object' && cell !== null ? Buffer.from(cell.base64, 'base64') : cell
 }
@@ -170,7 +173,7 @@ export function keyText(key: Key): string {
   return JSON.stringify(key)
 }
 
-/** A name of a table or column within SQL. */
+/** Quotes a name of a table or column for SQL. */
 export function quote(name: string): string {
   return `"${name.replaceAll('"', '""')}"`
 }

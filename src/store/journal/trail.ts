@@ -13,29 +13,31 @@ import {
 } from './rows.ts'
 
 /**
- * A trail is a table whose rows are added and never changed, such as that of an audit. It may hold
- * thousands of them, and all would be written whenever a journal begins, and read at each start. So a
- * journal has the sum of their digests instead, and the rows themselves only as far back as the newest
- * backup: with that one they are whole, and whatever copy they come from, the sum proves it.
+ * A trail is a table whose rows are added and never changed, such as an audit trail. It may hold thousands of
+ * rows. A journal with all of them would have to write them at its start, and read them at each start of the
+ * program.
+ *
+ * So a journal contains the sum of their digests, and only the rows since the newest backup. Backup and
+ * journal together are complete. The sum proves this for any copy of the rows.
  */
 export type TrailVerb =
   | readonly ['add', table: string, key: Key, row: Row]
-  /** With the digest of what was there. */
+  /** With the digest of the removed row. */
   | readonly ['shed', table: string, key: Key, digest: string]
 
-/** What one transaction did to the trails. */
+/** Changes of trails in one transaction. */
 export interface TrailChange {
   readonly n: number
   readonly trail: readonly TrailVerb[]
 }
 
-/** What is in a database. */
+/** Content of a database. */
 export interface DatabaseState {
   /** Number of its last change. */
   readonly n: number
-  /** All rows but those of trails. */
+  /** All rows, without trails. */
   readonly rows: Rows
-  /** The sum of the rows of trails. */
+  /** Sum of the rows of trails. */
   readonly sum: bigint
 }
 
@@ -52,7 +54,7 @@ export function toTrailVerbs({ table, key, before, after }: RowChange): TrailVer
   return after ? [...shed, ['add', table, key, after]] : shed
 }
 
-/** The sum after these changes. */
+/** Returns the sum after these changes. */
 export function addUp(sum: bigint, verbs: readonly TrailVerb[]): bigint {
   const change = verbs.reduce((total, verb) => {
     return verb[0] === 'add'
@@ -62,7 +64,7 @@ export function addUp(sum: bigint, verbs: readonly TrailVerb[]): bigint {
   return BigInt.asUintN(64, sum + change)
 }
 
-/** The sum of all rows: the same in whatever order they are. */
+/** Returns the sum of all rows, which does not depend on their order. */
 export function sumOfRows(rows: Rows): bigint {
   let sum = 0n
   for (const [table, kept] of rows) {
@@ -79,7 +81,7 @@ export function readState(connection: Connection, trails: ReadonlySet<string>): 
   }
 }
 
-/** The sum of the rows of trails in a database, gone through one by one, because they may be many. */
+/** Returns the sum of the rows of trails in a database. Reads row by row, because there may be many. */
 export function readSum(connection: Connection, trails: ReadonlySet<string>): bigint {
   let sum = 0n
   for (const { name, columns } of listTables(connection)) {
@@ -91,7 +93,7 @@ export function readSum(connection: Connection, trails: ReadonlySet<string>): bi
   return BigInt.asUintN(64, sum)
 }
 
-/** Makes changes to the rows of trails; those that are made already stay as they are. */
+/** Applies changes to the rows of trails. Changes that are already applied have no effect. */
 export function applyTrail(rows: Rows, changes: readonly TrailChange[]): void {
   for (const verb of changes.flatMap(({ trail }) => trail)) {
     const [kind, table, key] = verb
@@ -102,7 +104,7 @@ export function applyTrail(rows: Rows, changes: readonly TrailChange[]): void {
   }
 }
 
-/** `values` in the order of the table's columns. */
+/** `values` are in the order of the table's columns. */
 function digestOf(table: string, values: readonly unknown[]): string {
   const cells = values.some(Buffer.isBuffer) ? values.map(toCell) : values
   return hash('sha256', JSON.stringify([table, cells])).slice(0, DIGEST_CHARS)
