@@ -31,41 +31,41 @@ import { AuditTrail } from './store/audit-trail.ts'
 import { type FolderLock, isWritable, lockFolder } from './store/data-folder.ts'
 import type { Database } from './store/database.ts'
 
-/** Beside the drain. */
+/** Time in addition to the drain. */
 const STOP_WITHIN_MS = 5_000
-/** Between two looks whether the folder of the local socket can be written. */
+/** Interval of checks whether the folder of the local socket is writable. */
 const SOCKET_RETRY_MS = 5_000
 
 export interface DaemonOptions {
   readonly config: Config['agent']
   readonly version: string
-  /** Listeners of the same process, where no tunnel may lead: a request would go in circles. */
+  /** Other listeners of this process. Tunnels must not lead there, because requests would loop. */
   readonly neighbours?: readonly ListenAddress[]
-  /** What `GET /doctor` answers. */
+  /** Returns the answer of `GET /doctor`. */
   readonly examine: (agent: Agent, database: Database) => ReturnType<Examine>
-  /** Of an installed program, which may be on trial. */
+  /** Update of an installed program, which may be on trial. */
   readonly update?: OwnUpdate | undefined
   readonly log: Logger
-  /** The end of what goes to `log`. */
+  /** The newest lines of `log`. */
   readonly logTail: LogTail
   readonly clock: Clock
 }
 
-/** The started agent with its API. */
+/** The running agent with its API. */
 export interface Daemon {
   readonly agent: Agent
   readonly database: Database
-  /** Where the API listens on the device. */
+  /** Address of the API on the device. */
   readonly address: ListenAddress
-  /** Plain text of the API's token while somebody still has it. */
+  /** Plain text of the API token, while it is known. */
   readonly apiToken: Secret | undefined
-  /** Resolves with a reason when only a new process can go on. */
+  /** Resolves with a reason if only a new process can continue. */
   readonly broken: Promise<string>
 }
 
 /**
- * Puts the agent together and starts it: what is opened goes on the closer. When this resolves,
- * the API listens and the restore is under way; it never waits for the service.
+ * Builds the agent and starts it. Opened resources are added to the closer. When this resolves, the API
+ * listens and the restore is running. It never waits for the service.
  */
 export async function startDaemon(options: DaemonOptions, closer: Closer): Promise<Daemon> {
   const { config, clock, log } = options
@@ -83,16 +83,16 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   const withinMs = config.drainMs + STOP_WITHIN_MS
   await closer.own('agent', agent, (it) => it.stop(), withinMs).start()
   closer.own('events', feed, (it) => it.stop())
-  // Restored tunnels are no events.
+  // Restored tunnels are not events.
   feed.start()
   return { agent, database, address: own.api, apiToken: tokens.ownerPlain, broken: broken.promise }
 }
 
-/** The addresses of the listeners. A port is known as soon as something listens there. */
+/** Addresses of the listeners. A port is known after its listener has started. */
 class OwnAddresses {
   readonly #listen: ListenAddress
   readonly #pageListen: ListenAddress | undefined
-  /** Set when they are made. */
+  /** Set when they are created. */
   server: HttpServer | undefined
   page: PageServer | undefined
 
@@ -118,7 +118,7 @@ interface Records {
   readonly tokens: ApiTokens
 }
 
-/** Locks the data folder, opens the database in it, and sees that the owner has a token. */
+/** Locks the data directory, opens its database, and ensures that the owner has a token. */
 async function openRecords(
   { config, log, clock }: DaemonOptions,
   onRestartNeeded: (reason: string) => void,
@@ -233,7 +233,7 @@ interface ListenerNeeds {
   readonly socketPath: string
 }
 
-/** Opens the API for the agent's own tunnel, at AGENT_LISTEN, and the page in the local network. */
+/** Opens the API for the agent's own tunnel, the API at AGENT_LISTEN, and the page in the local network. */
 async function openListeners(
   { config, log, clock }: DaemonOptions,
   { api, own, socketPath }: ListenerNeeds,
@@ -261,7 +261,7 @@ async function openListeners(
   if (own.page) await closer.own('page', own.page, (it) => it.stop()).start()
 }
 
-/** Opens the local socket of the command line, or as soon as its folder can be written. */
+/** Opens the local socket of the command line, at once or when its folder becomes writable. */
 async function openDesk(
   { config, log, clock }: DaemonOptions,
   { api, lock }: { readonly api: ApiOptions; readonly lock: FolderLock },
@@ -285,7 +285,7 @@ async function openDesk(
   }
   log.warn({ path: desk.socketPath }, 'no local socket, the command line needs a token')
   const openFirst = () => {
-    // Nothing in the folder could be locked. Another agent may have it since.
+    // A folder that was not writable has no lock. Another agent may have started since then.
     lock.reclaim()
     return open()
   }
@@ -294,8 +294,8 @@ async function openDesk(
 }
 
 /**
- * The socket of the public API lies in the data folder; where that is read-only or its path too
- * long for a socket, in a private folder that goes away with the process.
+ * Returns the path of the public API's socket. It is in the data directory. If that is read-only, or its path
+ * is too long for a socket, it is in a private temporary folder that is deleted on exit.
  */
 function openSocketFolder(dataDir: string, closer: Closer): string {
   const path = join(dataDir, 'api.sock')
@@ -315,7 +315,7 @@ interface LaterOptions {
   readonly clock: Clock
 }
 
-/** Opens the socket once its folder can be written: a disk may be mounted for writing again. */
+/** Opens the socket once its folder is writable, because a disk may be remounted for writing. */
 function openWhenWritable({ path, open, log, clock }: LaterOptions): { stop(): Promise<void> } {
   const stopping = new AbortController()
   const { signal } = stopping
@@ -343,7 +343,7 @@ function openWhenWritable({ path, open, log, clock }: LaterOptions): { stop(): P
   }
 }
 
-/** PEM text. Throws a StartError that says what to do. */
+/** Returns PEM text. Throws a StartError with the fix. */
 export function readCaCert(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {

@@ -11,10 +11,10 @@ import { Predecessor } from './cli/reload/predecessor.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
 
 const SERVICES = new Set(['run', 'up', 'gateway'])
-/** Read once and taken out of `process.env`, so that no child and no crash dump carries them. */
+/** Read once and removed from `process.env`, so that child processes and crash dumps do not contain them. */
 const SECRET_SETTINGS = ['SVC_AUTHTOKEN', 'SVC_API_KEY', 'AGENT_API_TOKEN', 'GATEWAY_DATABASE_URL']
 
-/** The services print one line with --json, and nothing else may come between. */
+/** With --json, services print one line to stdout, which must not be mixed with other output. */
 function needsPrivateStdout([, , command = '', ...options]: readonly string[]): boolean {
   return SERVICES.has(command) && options.includes('--json')
 }
@@ -38,7 +38,7 @@ function readEnvironment(): Record<string, string | undefined> {
 
 const predecessor = Predecessor.meet(process)
 try {
-  // Whose place this one takes had no way to name this process.
+  // The previous process could not set LISTEN_PID to the id of this process.
   const sockets = InheritedSockets.take(process.env, predecessor?.pid ?? process.pid)
   const program = createProgram({
     environment: readEnvironment(),
@@ -55,5 +55,5 @@ try {
   process.exitCode = exitCodeOf(error, process.stderr, { isJournal })
   await predecessor?.failed(reasonOf(error))
 }
-// The SDK's native threads would otherwise decide when the process ends.
+// Otherwise the native threads of the SDK would decide when the process ends.
 process.exit()

@@ -9,90 +9,90 @@ import type { TunnelState } from './tunnel-state.ts'
 import type { DamagedRow } from './tunnel-store.ts'
 import { type Upstream, upstreamProblem } from './upstreams/upstream-state.ts'
 
-/** The SDK session that serves, as people see it. */
+/** The serving SDK session, as shown to people. */
 export interface LinkStatus extends ShownProblem {
   readonly state: LinkState
   readonly since: number
-  /** The same as a duration, which is right when the clock was set since then. */
+  /** Time since `since`. It stays correct if the clock was set in between. */
   readonly forMs: number
-  /** The address of the service that serves, or is tried; undefined is the hosted service. */
+  /** Address of the service that serves or is being tried. Undefined: the hosted service. */
   readonly serverAddr?: string | undefined
-  /** Round trip of the last heartbeat. */
+  /** Round trip of the last heartbeat, in milliseconds. */
   readonly latencyMs?: number | undefined
-  /** Why no session can take the place of this one, which goes on serving until one does. */
+  /** Reason why no session can replace this one, which serves until then. */
   readonly renewal?: ShownProblem | undefined
-  /** Another process with this device's identity wants to connect. */
+  /** Another process tries to connect with the identity of this device. */
   readonly duplicate?: { readonly ip: string; readonly seenAt: number } | undefined
-  /** With several addresses. */
+  /** Set if there are several addresses. */
   readonly standby?: StandbyStatus | undefined
 }
 
-/** Where the default policy in force came from. */
+/** Source of the default policy in force. */
 export interface DefaultPolicyStatus {
-  /** `kept`: the file is missing or bad, the last good copy is in force. */
+  /** `kept`: the file is missing or invalid, so the last valid copy is in force. */
   readonly source: 'file' | 'kept'
   readonly loadedAt: number
-  /** What is wrong with the file, with its line and column. */
+  /** Problem of the file, with line and column. */
   readonly problem?: string | undefined
 }
 
-/** The agent's own endpoint and whether the agent reaches itself through it. */
+/** The agent's own endpoint, and whether the agent can reach itself through it. */
 export interface OwnEndpointStatus {
   readonly domain: string
   readonly url: string
   readonly state: TunnelState
   readonly since: number
-  /** Why it is not online, or online as before; or why the last probe did not come through. */
+  /** Reason why it is not online, why its update failed, or why the last probe failed. */
   readonly reason?: Reason
   readonly lastError?: string
   readonly remedy?: string
-  /** Outcome of the last end-to-end probe; `unknown` before the first. */
+  /** Result of the last end-to-end probe. `unknown` before the first probe. */
   readonly reachable: Reachable
   readonly lastProbeAt?: number | undefined
 }
 
-/** Is it fine, and if not, what to do. */
+/** Health of the agent, with remedies. */
 export interface AgentStatus {
-  /** One sentence, such as "12 of 14 tunnels online; service unreachable for 3 min: dns". */
+  /** One sentence, for example "12 of 14 tunnels online; service unreachable for 3 min: dns". */
   readonly verdict: string
-  /** True when every tunnel is online and nothing waits for a person. */
+  /** True if every tunnel is online and nothing needs a person. */
   readonly healthy: boolean
-  /** True when the restore is over and the link is up: what `/readyz` answers. */
+  /** True if tunnels are restored and the link is up. Result of `/readyz`. */
   readonly ready: boolean
-  /** Why `ready` is false, one sentence each. */
+  /** Reasons why `ready` is false, one sentence each. */
   readonly notReady: readonly string[]
-  /** What cannot be told from here, one sentence each: nothing that is known to be wrong. */
+  /** Facts that cannot be checked from this device, one sentence each. Not known to be wrong. */
   readonly unverified: readonly string[]
   readonly startedAt: number
   readonly deviceId: string
   readonly link: LinkStatus
   readonly tunnels: TunnelCounts
-  /** Rows that could not be read and stay untouched. */
+  /** Rows that could not be read. They stay unchanged. */
   readonly damagedRows: readonly DamagedRow[]
   readonly ownEndpoint: OwnEndpointStatus | undefined
   readonly defaultPolicy: DefaultPolicyStatus
-  /** Why the authtoken in use is not the one that the file has. */
+  /** Reason why the authtoken of the file is not in use. */
   readonly authtokenProblem?: string | undefined
   readonly resources: Resources
   readonly versions: { readonly agent: string; readonly node: string; readonly sdk: string }
-  /** `skewMs`: wall clock minus the service's, once it was compared. */
+  /** `skewMs`: wall clock minus the clock of the service, after the first comparison. */
   readonly clock: { readonly now: number; readonly skewMs: number | undefined }
 }
 
-/** From so long a round trip on, in ms, a person should know why all takes its time. */
+/** Round trip in milliseconds from which the status reports a slow link. */
 const SLOW_LINK_MS = 1_000
-/** A difference that certificates and signatures begin to mind. */
+/** Clock difference from which certificates and signatures may fail. */
 const MAX_SKEW_MS = 60_000
 
 export type TunnelCounts = Readonly<Record<TunnelState, number>> & { readonly total: number }
 
-/** What is known of the agent, before anybody draws a conclusion. */
+/** Facts about the agent, from which the status is concluded. */
 export type AgentFacts = Omit<
   AgentStatus,
   'verdict' | 'healthy' | 'ready' | 'notReady' | 'unverified' | 'tunnels'
 > & { readonly tunnels: readonly Tunnel[] }
 
-/** Draws the conclusions. */
+/** Concludes the status from the facts. */
 export function concludeStatus(facts: AgentFacts): AgentStatus {
   const tunnels = countTunnels(facts.tunnels)
   const complaints = complaintsOf(facts)
@@ -114,7 +114,7 @@ export function concludeStatus(facts: AgentFacts): AgentStatus {
   }
 }
 
-/** A remedy in the middle does not end it. */
+/** Joins the parts to one sentence. Removes the full stop of a remedy in the middle. */
 export function oneSentence(parts: readonly string[]): string {
   return parts
     .map((part, at) => (at < parts.length - 1 ? part.replace(/\.$/, '') : part))
@@ -133,7 +133,7 @@ function headline({ online, total }: TunnelCounts): string {
   return total === 1 ? 'the tunnel is online' : `all ${total} tunnels online`
 }
 
-/** What a person should know, the most important first, each with what to do. */
+/** Returns problems with their remedies, the most important first. */
 function complaintsOf(facts: AgentFacts): string[] {
   const { link, tunnels, ownEndpoint, damagedRows, defaultPolicy, authtokenProblem, clock } = facts
   const complaints: string[] = []
@@ -158,7 +158,7 @@ function complaintsOf(facts: AgentFacts): string[] {
   return complaints
 }
 
-/** What is wrong beside the session that serves. */
+/** Problems of sessions other than the serving one. */
 function sessionTroubles({ renewal, duplicate, standby }: LinkStatus): string[] {
   const because = ({ reason, remedy = '' }: ShownProblem) => `${reason}. ${remedy}`.trimEnd()
   const troubles: string[] = []
@@ -191,18 +191,18 @@ function linkSentence({ link }: AgentFacts): string {
   if (link.state === 'duplicate') return `another device has the same identity ${forHow}${why}`
   if (link.state === 'refused') return `service refuses this device ${forHow}${why}`
   if (link.reason === undefined) return `connecting to the service ${forHow}`
-  // Nobody tried: there is nothing to connect with.
+  // Without an authtoken, no connection was tried.
   if (link.reason === 'auth') return `not connected ${forHow}${why}`
   return `service unreachable ${forHow}${why}`
 }
 
-/** One sentence per reason, so that 500 tunnels with one trouble make one line. */
+/** Returns one sentence per reason, so that 500 tunnels with the same problem make one line. */
 function troubles(tunnels: readonly Tunnel[]): string[] {
   const byTrouble = new Map<string, Tunnel[]>()
   for (const tunnel of tunnels) {
     const { reason, state } = tunnel.status
     if (!reason || isUpstreamTrouble(tunnel)) continue
-    // Online and with a reason: what was wanted last could not be opened.
+    // Online with a reason: the latest version of the tunnel could not be opened.
     const trouble =
       state === 'online' ? `update failed, previous version online: ${reason}` : reason
     const group = byTrouble.get(trouble)
@@ -215,7 +215,7 @@ function troubles(tunnels: readonly Tunnel[]): string[] {
   })
 }
 
-/** No fault of anybody: what it means for the tunnels. */
+/** Effect of a slow link on the tunnels. It is not a fault. */
 function slowness({ state, latencyMs = 0 }: LinkStatus, { opening }: TunnelCounts): string[] {
   if (!hasSession(state) || latencyMs < SLOW_LINK_MS) return []
   const still = opening > 0 ? `, ${counted(opening, 'tunnel')} still opening` : ''
@@ -242,14 +242,14 @@ function isUnverified({ state, reachable }: OwnEndpointStatus): boolean {
   return state === 'online' && reachable === 'unverified'
 }
 
-/** Told beside the tunnels' own troubles, by service. */
+/** Upstream problems are reported by service, not by tunnel. */
 function isUpstreamTrouble({ spec, status }: Tunnel): boolean {
   const { state, lastError, upstream, upstreamSettings, visitors } = status
   const problem = upstreamProblem(spec.forwardsTo, upstream, upstreamSettings, visitors?.busy)
   return state === 'online' && problem !== undefined && problem.detail === lastError
 }
 
-/** What is said of services by what is wrong with them. */
+/** Sentences about services, by problem. */
 const UPSTREAM_SENTENCES: Partial<Record<Upstream | 'unhealthy', (services: string) => string>> = {
   down: (services) => `no answer from ${services}: start the upstream`,
   unhealthy: (services) =>
@@ -274,7 +274,7 @@ function upstreamSentences(tunnels: readonly Tunnel[]): string[] {
   })
 }
 
-/** A path that has to answer may do so with an error: nobody knows then that nothing is there. */
+/** A health check with a path also fails for an error status, so a service may still be running. */
 function troubleOf({ upstream, upstreamSettings }: Tunnel['status']): Upstream | 'unhealthy' {
   return upstream === 'down' && upstreamSettings.health.startsWith('/') ? 'unhealthy' : upstream
 }

@@ -42,23 +42,23 @@ import { DEFAULT_UPSTREAM, type UpstreamDefaults } from './upstreams/upstream-op
 import { UpstreamDialer } from './upstreams/upstream-relay.ts'
 import { visitorReportsIn } from './upstreams/upstream-state.ts'
 
-/** What an agent is built from. */
+/** Dependencies and configuration of an agent. */
 export interface AgentOptions {
   /** Opened with TUNNEL_MIGRATIONS among its migrations. */
   readonly database: Database
   readonly connector: Connector
-  /** Holds `device-id`. */
+  /** Contains `device-id`. */
   readonly dataDir: string
   readonly authtoken: {
-    /** Files that may hold the token, first one wins; watched. */
+    /** Files that may contain the token. The first match is used. The files are watched. */
     readonly files: readonly string[]
     readonly value: Secret | undefined
   }
-  /** `host:port` of the service, several in the order of preference; none is the hosted one. */
+  /** Addresses of the service as `host:port`, in order of preference. Empty: the hosted service. */
   readonly serverAddrs: readonly string[]
-  /** PEM text of the CA that signs the service's certificates. */
+  /** PEM text of the CA that signed the service's certificates. */
   readonly caCert: string | undefined
-  /** The API's public name and the unix socket (absolute path) that serves it. */
+  /** Public name of the API, and the unix socket (absolute path) that serves it. */
   readonly own: { readonly domain: string; readonly socketPath: string } | undefined
   readonly defaultPolicyPath: string
   /** `allow` is AGENT_FORWARD_ALLOW. */
@@ -66,34 +66,37 @@ export interface AgentOptions {
   readonly maxTunnels: number
   /** How services are checked, and how long they may take to begin an answer. */
   readonly upstream?: UpstreamDefaults
-  /** What becomes of policy actions that only the hosted service may know; refused elsewhere. */
+  /** Handling of policy actions that only the hosted service may know. Other services refuse them. */
   readonly unknownActions?: 'warn' | 'refuse'
-  /** Checks policies; unset: one that the agent starts when it needs it. */
+  /** Checks policies. Default: a process that the agent starts when needed. */
   readonly policyProcess?: PolicyProcess
   readonly version: string
   readonly log: Logger
   readonly clock: Clock
-  /** The SDK hangs for good: stop cleanly and exit with 75, a fresh process works. */
+  /** Called if the SDK hangs permanently: stop cleanly and exit with 75, so that a new process starts. */
   readonly onPoisoned: () => void
-  /** Where the public domain is really reached; unset: where its name leads. */
+  /** Real address of the public domain. Default: the address from DNS. */
   readonly ingress?: ListenAddress | undefined
   readonly timings?: AgentTimings
-  /** Told to our gateway, which then sends no heartbeats of its own; unset: it sends them. */
+  /** Sent to our gateway, which then sends no heartbeats. Default: the gateway sends heartbeats. */
   readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number } | undefined
-  /** Keep a session ready at another address, where there are several; unset: yes. */
+  /** Whether to keep a session ready at another address, if there are several. Default: yes. */
   readonly hasStandby?: boolean
-  /** A number in [0, 1) for all jitter. */
+  /** Returns a number in [0, 1), for all jitter. */
   readonly random?: () => number
 }
 
-/** The device's tunnels: what is wanted is in the database, what is true is supervised. */
+/**
+ * Manages the tunnels of the device. The database holds the desired state, and supervised tunnels the actual
+ * state.
+ */
 export class Agent {
   readonly #options: AgentOptions
   readonly #log: Logger
   readonly #timings: AgentTimings
   readonly #stopping = new AbortController()
   readonly #listeners = new Set<() => void>()
-  /** For what is shown as a time but must not jump with the device's clock. */
+  /** For times in the status, which must not jump with the device's clock. */
   readonly #steady: SteadyClock
   readonly #serviceTime: ServiceTime
   readonly #device: DeviceWatch
@@ -111,12 +114,12 @@ export class Agent {
   readonly #conflicts: Conflicts
   readonly #own: OwnEndpoint | undefined
   readonly #tunnels: Tunnels
-  /** What somebody looks into. */
+  /** Inspections of tunnels. */
   readonly inspections: Inspections
   readonly #startedAt: number
   readonly #identity: Identity
   #isAnnounced = false
-  /** The session on which the service knows that all names are bound. */
+  /** The session on which the service was told that all names are bound. */
   #toldComplete: Session | undefined
   #stopped: Promise<void> | undefined
 
@@ -185,7 +188,7 @@ export class Agent {
     this.#tunnels = this.#createTunnels()
   }
 
-  /** Restores every tunnel in the background. Throws a StartError when a person has to act. */
+  /** Restores all tunnels in the background. Throws a StartError if a person has to act. */
   async start(): Promise<void> {
     this.#identity.load(this.#options.dataDir, this.#log)
     try {
@@ -205,8 +208,8 @@ export class Agent {
   }
 
   /**
-   * Ends the link; rows stay. Our gateway holds the names, and what is under way may end; elsewhere
-   * the endpoints are closed. Never takes longer than `drainMs` and `stopMs`.
+   * Ends the link. Rows stay. Our gateway holds the names, and requests in progress may finish. With the
+   * hosted service, endpoints are closed. Takes at most `drainMs` plus `stopMs`.
    */
   stop(): Promise<void> {
     const { drainMs, stopMs } = this.#timings
@@ -216,27 +219,30 @@ export class Agent {
     return this.#stopped
   }
 
-  /** Throws AppError `starting` while what is stored is not read yet. */
+  /** Throws AppError `starting` until the stored tunnels are loaded. */
   requireRestored(): void {
     this.#tunnels.requireRestored()
   }
 
-  /** Oldest first; empty until they are restored. */
+  /** Oldest first. Empty until the tunnels are restored. */
   list(): Tunnel[] {
     return this.#tunnels.list()
   }
 
-  /** By id, full host, or first label when only one tunnel has it. Throws AppError `tunnel-not-found` or `ambiguous-tunnel`. */
+  /**
+   * Finds a tunnel by id, full host, or first label if only one tunnel has it. Throws AppError
+   * `tunnel-not-found` or `ambiguous-tunnel`.
+   */
   find(urlPart: string): Tunnel {
     return this.#tunnels.find(urlPart)
   }
 
-  /** Stores the tunnel, then opens it. A permanent refusal removes the row and is thrown. */
+  /** Stores the tunnel, then opens it. After a permanent refusal, removes the row and throws. */
   create(spec: TunnelSpec, when?: Precondition<readonly StoredTunnel[]>): Promise<AcceptedTunnel> {
     return this.#tunnels.create(spec, when)
   }
 
-  /** Creates or replaces the tunnel of `domain`; after a permanent refusal the old one is back. */
+  /** Creates or replaces the tunnel of `domain`. After a permanent refusal, the old tunnel is restored. */
   replace(
     domain: string,
     spec: TunnelSpec,
@@ -245,17 +251,17 @@ export class Agent {
     return this.#tunnels.replace(domain, spec, when)
   }
 
-  /** Makes these all the tunnels that there are, in one write; see `Tunnels.replaceAll`. */
+  /** Replaces all tunnels in one write. See `Tunnels.replaceAll`. */
   replaceAll(wanted: readonly TunnelSpec[], request?: SetRequest): Promise<SetOutcome[]> {
     return this.#tunnels.replaceAll(wanted, request)
   }
 
-  /** Closes the endpoint at the service, then forgets the tunnel. */
+  /** Closes the endpoint at the service, then deletes the tunnel. */
   remove(urlPart: string, when?: Precondition<StoredTunnel>): Promise<void> {
     return this.#tunnels.remove(urlPart, when)
   }
 
-  /** The tunnel's own policy, or the default one. */
+  /** Returns the tunnel's own policy, or the default policy. */
   policyInForce(tunnel: Tunnel): JsonObject {
     return policyOf(tunnel.spec, this.#defaultPolicy.current)
   }
@@ -277,15 +283,15 @@ export class Agent {
     })
   }
 
-  /** Calls `listener` soon after something in `status()` changed; returns how to stop that. */
+  /** Calls `listener` soon after a change of `status()`. Returns a function that ends this. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
   }
 
   /**
-   * Answers the agent's own end-to-end probe: serve `GET {PROBE_PATH}/{nonce}` without a token,
-   * 200 with this text, 404 when it is undefined.
+   * Answers the agent's own end-to-end probe. Serve `GET {PROBE_PATH}/{nonce}` without a token: 200 with this
+   * text, or 404 if it is undefined.
    */
   answerProbe(nonce: string): string | undefined {
     return this.#own?.probe.answer(nonce)
@@ -299,7 +305,7 @@ export class Agent {
     const { drainMs } = this.#timings
     await Promise.all([this.#upstreams.stop(), this.#own?.leave(), this.#tunnels.leave()])
     await this.#link.stop({ drainMs })
-    // Only now: what was under way needed the ways to the upstreams.
+    // Requests in progress needed the connections to the upstreams until now.
     await this.#tunnels.stop()
     this.inspections.close()
   }
@@ -388,7 +394,7 @@ export class Agent {
     return readServiceDate(timeSources(url, ingress, serverAddrs[0]), this.#stopping.signal)
   }
 
-  /** What visitors got, and what the tunnels' services did with them. */
+  /** Handles the service's reports about visitors, and the answers of upstreams. */
   #noticed(text: string): void {
     const reports = visitorReportsIn(text)
     if (reports.size === 0) return
@@ -414,7 +420,7 @@ export class Agent {
     this.#announce()
   }
 
-  /** Opens a tunnel again, because it leads through an inspection now, or does not any more. */
+  /** Reopens a tunnel after its inspection started or ended. */
   async #repoint(id: string): Promise<void> {
     const tunnel = this.#tunnels.supervised(id)
     if (!tunnel || this.#stopping.signal.aborted) return
@@ -422,7 +428,9 @@ export class Agent {
     await tunnel.settle()
   }
 
-  /** Once for each session: what this device had besides is nobody's from then on. */
+  /**
+   * Reports once per session that all names are bound. The service then releases other names of this device.
+   */
   #tellComplete(): void {
     const { session } = this.#link
     if (!session || session === this.#toldComplete || this.#stopping.signal.aborted) return
@@ -432,7 +440,7 @@ export class Agent {
     void session.complete()
   }
 
-  /** Many changes at once are one piece of news. */
+  /** Combines many changes into one notification. */
   #announce(): void {
     if (this.#isAnnounced) return
     this.#isAnnounced = true

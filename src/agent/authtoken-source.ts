@@ -5,10 +5,10 @@ import type { Problem } from './problem.ts'
 import { type FileReading, WatchedFile } from './watched-file.ts'
 
 const MAX_BYTES = 4_096
-/** What can be an authtoken at all; anything else is a file that is still being written. */
+/** Form of an authtoken. Other text may be a file that is still being written. */
 const TOKEN = /^[\x21-\x7e]+$/
 
-/** True for what may be one; whether it is, the service knows. */
+/** Whether the text has the form of an authtoken. Only the service knows whether it is valid. */
 export function isAuthtoken(text: string): boolean {
   return TOKEN.test(text)
 }
@@ -16,14 +16,14 @@ export function isAuthtoken(text: string): boolean {
 export interface AuthtokenSourceOptions {
   /** In order of precedence. */
   readonly files: readonly string[]
-  /** From the environment; used when no file has a token. */
+  /** From the environment. Used if no file contains a token. */
   readonly value: Secret | undefined
   readonly everyMs: number
   readonly clock: Clock
   readonly log: Logger
 }
 
-/** Where the agent's authtoken comes from; a token in a file is taken up when it changes. */
+/** Source of the agent's authtoken. Changes of a token file are applied. */
 export class AuthtokenSource {
   readonly #options: AuthtokenSourceOptions
   readonly #file: WatchedFile
@@ -37,17 +37,17 @@ export class AuthtokenSource {
     this.#current = lackOf(files[0], undefined)
   }
 
-  /** The token, or why there is none; the same object until it is another one. */
+  /** The token, or the reason why it is missing. The object changes only with the token or the reason. */
   get current(): Secret | Problem {
     return this.#current
   }
 
-  /** Why the file is not used while an earlier token still is, with what to do. */
+  /** Reason why the file is not used while an earlier token still is, with the remedy. */
   get problem(): string | undefined {
     return this.#current instanceof Secret ? this.#flaw : undefined
   }
 
-  /** `onFlaw`: `problem` may be another one, and the token is the same. */
+  /** `onFlaw`: `problem` may have changed, but not the token. */
   start(onChange: () => void, onFlaw: () => void = () => {}): void {
     this.#take(this.#file.read())
     this.#file.start((reading) => {
@@ -60,7 +60,7 @@ export class AuthtokenSource {
     this.#file.stop()
   }
 
-  /** Answers whether the token, or why there is none, is another one now. */
+  /** Returns whether the token, or the reason why it is missing, has changed. */
   #take({ path, text, problem }: FileReading): boolean {
     const { files, log, value } = this.#options
     const found = text?.trim() ?? ''
@@ -70,7 +70,7 @@ export class AuthtokenSource {
     this.#flaw =
       flaw &&
       `cannot use the authtoken file, the previous authtoken is still in use: ${flaw}. Write an authtoken to ${path}`
-    // A token that works goes on until there is a better one, or its file is taken away.
+    // A working token stays in use until a better one is found or its file is deleted.
     if (flaw && this.#current instanceof Secret) return false
     const next = isToken ? new Secret(found) : (value ?? lackOf(path ?? files[0], flaw))
     if (isSame(next, this.#current)) return false
@@ -86,7 +86,7 @@ function isSame(a: Secret | Problem, b: Secret | Problem): boolean {
   return !(a instanceof Secret) && !(b instanceof Secret) && a.detail === b.detail
 }
 
-/** A file is watched; what comes from anywhere else is read once. */
+/** A file is watched. Other sources are read once, so they need a restart. */
 function lackOf(path: string | undefined, flaw: string | undefined): Problem {
   const shared = { reason: 'auth', permanent: false } as const
   if (path === undefined) {

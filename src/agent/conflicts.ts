@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.ts'
 import type { AutoResetEvent } from '../base/deferred.ts'
 import type { TunnelTimings } from './timings.ts'
 
-/** The tries of all tunnels together are this far apart. */
+/** Minimum interval between two attempts of all tunnels together. */
 const EACH_MS = 500
 
 export interface ConflictsOptions {
@@ -12,8 +12,8 @@ export interface ConflictsOptions {
 }
 
 /**
- * Tunnels whose names are online elsewhere. Mostly one other device has all of them, so they take turns
- * to ask, and the first that gets its name wakes the others.
+ * Tunnels whose names are online elsewhere. Usually one other device has all of them. So the tunnels try one
+ * after the other, and the first one that gets its name wakes the others.
  */
 export class Conflicts {
   readonly #options: ConflictsOptions
@@ -24,21 +24,24 @@ export class Conflicts {
     this.#options = options
   }
 
-  /** Up to half longer by chance. */
+  /** Returns the delay before the next attempt, with jitter of up to half of it. */
   pauseMs(): number {
     const { timings, random = Math.random } = this.#options
     const leastMs = Math.max(timings.conflictRetryMs, this.#waiting.size * EACH_MS)
     return leastMs * (1 + random() / 2)
   }
 
-  /** Waits for `wakeUp` for so long; it rings when another tunnel got its name. */
+  /** Waits for `wakeUp` for at most `ms`. It is also set when another tunnel gets its name. */
   async wait(wakeUp: AutoResetEvent, ms: number): Promise<void> {
     this.#waiting.add(wakeUp)
     await wakeUp.wait(this.#options.clock, ms)
     this.#waiting.delete(wakeUp)
   }
 
-  /** A tunnel got its name. Names that come back one by one wake the others no more often than they try. */
+  /**
+   * Reports that a tunnel got its name. Wakes the others no more often than they try anyway, even if names
+   * return one by one.
+   */
   freed(): void {
     const { clock, timings } = this.#options
     if (clock.monotonic() - this.#freedAt < timings.conflictRetryMs) return

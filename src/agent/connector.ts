@@ -3,93 +3,93 @@ import type { Secret } from '../base/secret.ts'
 import type { Problem } from './problem.ts'
 import type { TunnelProtocol } from './upstreams/forward-target.ts'
 
-/** The port to the SDK: sessions, endpoints on them, every promise bounded in time. */
+/** Interface to the SDK: sessions and their endpoints. All calls have a time limit. */
 export interface Connector {
-  /** Version of the SDK, for people. */
+  /** Version of the SDK, for display. */
   readonly sdkVersion: string
-  /** Throws ProblemError, or PoisonedError when no later call can work either. */
+  /** Throws ProblemError, or PoisonedError if no later call can succeed. */
   connect(request: ConnectRequest): Promise<Session>
 }
 
 export interface ConnectRequest {
   readonly authtoken: Secret
-  /** `host:port`; undefined is the hosted service. */
+  /** `host:port`. Undefined: the hosted service. */
   readonly serverAddr: string | undefined
-  /** PEM text; undefined trusts what the SDK trusts. */
+  /** PEM text. Undefined: the certificates trusted by the SDK. */
   readonly caCert: string | undefined
-  /** JSON text that the service keeps beside the session. */
+  /** JSON text that the service stores with the session. */
   readonly metadata: string
-  /** How long it took to see that the service can be reached: a connect may take longer on a slow link. */
+  /** Duration of the preflight. On a slow link, a connect may take longer. */
   readonly preflightMs?: number
-  /** The session is of no use any more, for good. Called at most once, and not after `close()`. */
+  /** The session is lost permanently. Called at most once, and not after `close()`. */
   readonly onLost: (problem: Problem) => void
   readonly onHeartbeat: (latencyMs: number) => void
   /**
-   * The service is told that this is obeyed, so it has to be. Must not throw; may still come while
-   * the session is being closed.
+   * Must carry out the command, because the service is told so. Must not throw. May be called while the
+   * session is being closed.
    */
   readonly onCommand: (command: ServiceCommand) => void
-  /** Another process with the same identity was refused; `ip` is where it is. Must not throw. */
+  /** The service refused another process with the same identity, at address `ip`. Must not throw. */
   readonly onDuplicate: (ip: string) => void
-  /** A text of the service that is no command, such as what visitors got. Must not throw. */
+  /** Message of the service that is not a command, such as a report about visitors. Must not throw. */
   readonly onNotice?: (text: string) => void
 }
 
-/** What the service may ask of a session: to be built anew, or to be ended for good. */
+/** Commands of the service for a session: reconnect, or end permanently. */
 export type ServiceCommand = 'restart' | 'stop'
 
 export interface Session {
-  /** False once it is of no use any more: lost, or closed. */
+  /** False if the session is lost or closed. */
   readonly isAlive: boolean
   /** Throws ProblemError. */
   open(request: EndpointRequest): Promise<Listener>
   /**
-   * Asks the service to hold the names of this session, and waits until what is under way has ended,
-   * at most `withinMs`. Answers false where the service does not know that. Never throws. What is
-   * open stays with the service when the session is closed then.
+   * Asks the service to hold the names of this session. Waits at most `withinMs` until requests in progress
+   * have ended. The endpoints then stay at the service after the session is closed. Returns false if the
+   * service does not support this. Never throws.
    */
   drain(withinMs: number): Promise<boolean>
   /**
-   * Tells the service that all is open that is wanted here, as far as it can be: what this device had
-   * besides is not coming back. Never throws; a service that does not know that is told nothing.
+   * Reports that all wanted endpoints are open, as far as possible. Other names of this device will not
+   * return. Sends nothing to services that do not support this. Never throws.
    */
   complete(): Promise<void>
-  /** Another session serves: the service ends this one when nothing is under way on it. */
+  /** Another session serves now. The service ends this one when it has no requests in progress. */
   retire(): void
-  /** Closes what is open, never throws. */
+  /** Closes the session and its endpoints. Never throws. */
   close(): Promise<void>
 }
 
 export interface EndpointRequest {
-  /** What visitors speak; HTTP unless given. */
+  /** Protocol of the visitors. Default: HTTP. */
   readonly protocol?: TunnelProtocol
-  /** Of `tcp` `host:port`; empty: the service chooses. */
+  /** For `tcp`: `host:port`. Empty: the service chooses. */
   readonly domain: string
-  /** What the SDK dials: `http://host:port`, of `tcp` `tcp://host:port`, or `unix:/absolute/path`. */
+  /** Target that the SDK dials: `http://host:port`, `tcp://host:port` for `tcp`, or `unix:/absolute/path`. */
   readonly dialUrl: string
-  /** What is dialled speaks HTTP/2 by prior knowledge; else HTTP/1.1. */
+  /** Whether the target speaks HTTP/2 with prior knowledge. Default: HTTP/1.1. */
   readonly http2?: boolean | undefined
-  /** What the service shows people. */
+  /** Target as shown to people by the service. */
   readonly forwardsTo: string
-  /** Others of the account may serve the address, too. */
+  /** Whether other agents of the account may serve the address too. */
   readonly isPooled?: boolean
   /** Policy document, JSON text. */
   readonly policy: string | undefined
-  /** What the service keeps beside the endpoint. */
+  /** Text that the service stores with the endpoint. */
   readonly metadata?: string | undefined
-  /** The service is to tell what is dialled whose connection it is, by a header of this version. */
+  /** Version of the PROXY header that tells the target about the visitor. */
   readonly proxyProtocol?: ProxyProtocol | undefined
-  /** The service closed this endpoint alone. Not called after `close()` or when the session is lost. */
+  /** The service closed only this endpoint. Not called after `close()` or if the session is lost. */
   readonly onDropped: (problem: Problem) => void
 }
 
 export interface Listener {
   readonly url: string
-  /** Closes the endpoint at the service, never throws. */
+  /** Closes the endpoint at the service. Never throws. */
   close(): Promise<void>
 }
 
-/** The SDK hangs and would hang every later call: only a new process helps. */
+/** The SDK hangs, and so would every later call. Only a new process helps. */
 export class PoisonedError extends Error {
   override readonly name = 'PoisonedError'
 }

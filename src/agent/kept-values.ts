@@ -1,6 +1,6 @@
 import type { Database, Statement } from '../store/database.ts'
 
-/** What the agent remembers beside its tunnels. */
+/** Values that the agent stores in addition to tunnels. */
 export type KeptName = 'default-policy' | 'public-port' | 'provisioned-token'
 
 export const KEPT_VALUES_MIGRATION = {
@@ -30,7 +30,7 @@ export class KeptValues {
     return this.#select.get(name)?.value
   }
 
-  /** Writes only what differs: storage on devices wears out. */
+  /** Writes only changed values, because storage of devices wears out. */
   set(name: KeptName, value: string): void {
     if (this.get(name) === value) return
     this.#database.write(() => this.#upsert.run(name, value))

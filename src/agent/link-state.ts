@@ -1,7 +1,10 @@
 /**
- * Health of the one SDK session. `suspect`: connected, but the agent cannot reach itself through
- * the service, so nothing may be called online. `parked`: ended because the service said so.
- * `duplicate`: another device is connected with the same identity; it stays so while the link tries again.
+ * State of the link, which has one serving session.
+ *
+ * - `suspect`: connected, but the agent cannot reach itself through the service, so no tunnel is reported as
+ *   online.
+ * - `parked`: ended by a command of the service.
+ * - `duplicate`: another device is connected with the same identity. The state stays while the link retries.
  */
 export type LinkState =
   | 'connecting'
@@ -24,7 +27,7 @@ export type LinkEvent =
   | 'trust'
   | 'stop'
 
-/** The ways down, the same from everywhere. */
+/** Transitions that are the same from each state. */
 const DOWN = {
   failed: 'waiting',
   refused: 'refused',
@@ -44,12 +47,12 @@ const NEXT: Record<LinkState, Partial<Record<LinkEvent, LinkState>>> = {
   stopped: {},
 }
 
-/** The state after an event; an event that means nothing in a state changes nothing. */
+/** Returns the state after an event. Events that do not apply to a state are ignored. */
 export function nextLinkState(state: LinkState, event: LinkEvent): LinkState {
   return NEXT[state][event] ?? state
 }
 
-/** What `since` counts: the tries while the link is down are one and the same outage. */
+/** Group of states for `since`: all attempts while the link is down belong to one outage. */
 export function kindOf(state: LinkState): string {
   return ['connecting', 'waiting', 'refused', 'duplicate'].includes(state) ? 'down' : state
 }

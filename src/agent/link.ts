@@ -22,7 +22,7 @@ import { Standby } from './sessions/standby.ts'
 import type { LinkTimings } from './timings.ts'
 
 export interface LinkOptions extends SessionOpenerOptions {
-  /** Keep a session ready at another address, where there are several. */
+  /** Whether to keep a session ready at another address, if there are several. */
   readonly hasStandby: boolean
   readonly timings: LinkTimings
   readonly random?: () => number
@@ -30,27 +30,27 @@ export interface LinkOptions extends SessionOpenerOptions {
   readonly log: Logger
   /** Called after every change of the status. */
   readonly onChange: () => void
-  /** Called when `session` is another one, and when one that was has ended. */
+  /** Called when `session` has changed, and when an earlier session has ended. */
   readonly onSessions: () => void
-  /** The SDK hangs for good; the link stays down until the process is a new one. */
+  /** Called if the SDK hangs permanently. The link stays down until a new process starts. */
   readonly onPoisoned: () => void
 }
 
 /**
- * Keeps one SDK session up: connect, hold, pause, again. A lost session is never revived. Where
- * another one is wanted while it works, that one is connected first and takes its place.
+ * Keeps one SDK session up: connects, waits for its end, pauses, connects again. A lost session is never
+ * reused. To replace a working session, the new one is connected first.
  *
  * INVARIANTS
- * - `#run` alone connects. The public methods and what sessions tell note what happened, and wake it;
- *   none but `stop()` waits for the SDK.
- * - `#current` serves. A session whose place was taken is retired: the service ends it when nothing
- *   is under way on it any more. Closed by us it would freeze what is, so that comes late.
- * - The state changes in `#move` alone, by the table of link-state.ts. `onChange` is called there, in
- *   the middle of a step: it must not wait for the link.
- * - What a session says of its end, or is told to do, is looked at with the session in hand; an
- *   earlier one can neither end nor park the present one.
- * - `authtoken()` gives the same object until the token is another one. It is compared by identity:
- *   with a copy each time, every session would be replaced right after its connect.
+ * - Only `#run` connects. Public methods and session events only record a change and wake it. Only `stop()`
+ *   waits for the SDK.
+ * - `#current` serves. A replaced session is retired: the service ends it when it has no requests in
+ *   progress. A close by this side would interrupt them, so it comes late.
+ * - Only `#move` changes the state, by the table in link-state.ts. It calls `onChange` in the middle of a
+ *   step, so `onChange` must not wait for the link.
+ * - Events of a session are handled together with that session. An earlier session can neither end nor park
+ *   the current one.
+ * - `authtoken()` returns the same object until the token changes. It is compared by identity: with a copy
+ *   per call, every session would be replaced right after its connect.
  */
 export class Link {
   readonly #options: LinkOptions
@@ -70,22 +70,22 @@ export class Link {
   #running: Promise<void> | undefined
   #state: LinkState = 'waiting'
   #since: number
-  /** `#since` on the monotonic clock: how long it has been must not change when the clock is set. */
+  /** `#since` on the monotonic clock, because a duration must not change when the clock is set. */
   #changedAt: number
   #problem: Problem | undefined
-  /** Not of one session: it stays until a probe comes through. */
+  /** Belongs to the link and not to a session: it stays until a probe succeeds. */
   #distrust: Problem | undefined
   #nextRetryAt: number | undefined
   #current: LinkSession | undefined
-  /** Which address is tried next, or serves. */
+  /** Index of the serving address, or of the next one to try. */
   #place = 0
-  /** When the current session came up, monotonic. */
+  /** Monotonic time at which the current session came up. */
   #upAt = 0
-  /** Why another session is wanted although the current one works. */
+  /** Reason to replace the current session although it works. */
   #renewal: Problem | undefined
-  /** Why that cannot be had. */
+  /** Reason why the replacement failed. */
   #renewalProblem: Problem | undefined
-  /** No connect before that, monotonic. Infinity: no use in trying before something changes. */
+  /** Monotonic time of the next connect. Infinity: no attempt until a change. */
   #tryAt = 0
   #isParked = false
   #isPoisoned = false
@@ -105,12 +105,12 @@ export class Link {
     this.#changedAt = options.clock.monotonic()
   }
 
-  /** The session to open endpoints on, while there is one. */
+  /** The session to open endpoints on, if there is one. */
   get session(): Session | undefined {
     return hasSession(this.#state) ? this.#current?.sdk : undefined
   }
 
-  /** `since` is when the link came up or went down; attempts in between do not count. */
+  /** `since` is the time at which the link came up or went down. Attempts in between do not change it. */
   get status(): LinkStatus {
     const problem = this.#state === 'suspect' ? this.#distrust : this.#problem
     const isRenewing = this.#current !== undefined && this.#renewalProblem !== undefined
@@ -136,8 +136,8 @@ export class Link {
   }
 
   /**
-   * Our gateway holds the names of the session, and what is under way may end within `drainMs`; the
-   * hosted service knows nothing of that.
+   * Stops the link. Our gateway holds the names of the session, and requests in progress may finish within
+   * `drainMs`. The hosted service does not support this.
    */
   async stop({ drainMs }: { drainMs: number }): Promise<void> {
     this.#stopping.abort(new Error('the link is stopping'))
@@ -151,25 +151,25 @@ export class Link {
     this.#move('stop')
   }
 
-  /** Another session takes the place of the present one, although that looks alive. */
+  /** Replaces the current session, although it seems to work. */
   rebuild(problem: Problem): void {
     this.#renew(problem)
   }
 
-  /** Connects with the new token at once, whatever the link is waiting for. */
+  /** Connects with the new token at once, in any state. */
   authtokenChanged(): void {
     this.#isParked = false
     this.#pauses.reset()
     this.#tryAt = 0
     const session = this.#current
     if (session && this.#opener.hasAuthtoken) this.#renewal = AUTHTOKEN_CHANGED
-    // The token was taken away: nothing may go on with it.
+    // Without a token the session must not continue.
     else if (session) this.#giveUp(session)
     this.#standby?.renew()
     this.#wakeUp.set()
   }
 
-  /** The agent does not reach itself through this link: nothing is online until `trust()`. */
+  /** Reports that the agent cannot reach itself through this link. No tunnel is online until `trust()`. */
   distrust(problem: Problem): void {
     this.#distrust = problem
     this.#move('distrust')
@@ -212,14 +212,14 @@ export class Link {
     if (isPoisoned) this.#poisoned()
   }
 
-  /** The session serves from now on; the one that did is left to the service. */
+  /** Makes the session the serving one and retires the previous one. */
   #adopt(session: LinkSession): void {
     if (this.#isParked || session.asked === 'stop') this.#park(session)
     else if (session.problem) this.#lost(session, session.problem)
     else this.#serve(session)
   }
 
-  /** It broke before it could serve. */
+  /** Handles a session that failed before it could serve. */
   #lost(session: LinkSession, problem: Problem): void {
     this.#retired.close(session)
     this.#fail(problem, this.#pauses.after(problem))
@@ -237,7 +237,7 @@ export class Link {
     if (session.asked === 'restart') this.#renew(RESTART_ASKED)
     if (!this.#opener.isCurrent(session)) this.#renew(AUTHTOKEN_CHANGED, 0)
     if (before) this.#retired.retire(before)
-    // The one before may have ended while this one was being connected.
+    // The previous session may have ended while this one was connecting.
     this.#move('connect')
     this.#move('connected')
     if (this.#distrust) this.#move('distrust')
@@ -280,7 +280,7 @@ export class Link {
     this.#wakeUp.set()
   }
 
-  /** Ended for good, unless the token changes: the session may be the link's or a new one. */
+  /** Ends the link until the token changes. The session may be the current one or a new one. */
   #park(session: LinkSession): void {
     this.#isParked = true
     const current = this.#current
@@ -298,7 +298,7 @@ export class Link {
     this.#options.onSessions()
   }
 
-  /** Where there are several addresses, the next try goes to another one. */
+  /** With several addresses, the next attempt uses another one. */
   #nextPlace(): void {
     this.#place = (this.#place + 1) % this.#opener.places
   }
@@ -309,7 +309,7 @@ export class Link {
     this.#renewalProblem = undefined
   }
 
-  /** A session that has just come up gets a pause: a service may ask again and again. */
+  /** Delays the replacement of a session that has just come up, because a service may ask repeatedly. */
   #renew(problem: Problem, pauseMs?: number): void {
     const now = this.#options.clock.monotonic()
     if (!this.#current || this.#renewal) return
@@ -320,7 +320,7 @@ export class Link {
     this.#wakeUp.set()
   }
 
-  /** Nothing serves, or what serves cannot be replaced: it is tried again after the pause. */
+  /** Handles a failed connect or renewal, and schedules the next attempt. */
   #fail(problem: Problem, delayMs: number): void {
     const { clock } = this.#options
     const known = this.#current ? this.#renewalProblem : this.#problem
@@ -341,7 +341,7 @@ export class Link {
     this.#move(eventOf(problem))
   }
 
-  /** A session that serves goes on: the process has to be another one when it ends. */
+  /** A serving session continues. When it ends, a new process is needed. */
   #poisoned(): void {
     this.#isPoisoned = true
     if (!this.#current) this.#options.onPoisoned()

@@ -33,26 +33,26 @@ type EndpointBuilder = Sdk.HttpListenerBuilder | Sdk.TcpListenerBuilder | Sdk.Tl
 const requirePackage = createRequire(import.meta.url)
 
 export interface NgrokConnectorOptions {
-  /** Of this agent, for the service's console. */
+  /** Version of this agent, for the console of the service. */
   readonly version: string
   readonly log: Logger
-  /** Whole seconds, as the SDK wants them. */
+  /** Whole seconds, as the SDK requires. */
   readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number }
-  /** More connections to a gateway of ours while many endpoints are to be opened; unset: yes. */
+  /** Whether to open more connections to our gateway while many endpoints are being opened. Default: yes. */
   readonly hasLanes?: boolean
   readonly deadlines?: Partial<Deadlines>
   readonly clock?: Clock
-  /** Sends small answers at once, see `NoDelay`; off unless given. */
+  /** Whether to send small answers at once, see `NoDelay`. Default: no. */
   readonly isNoDelay?: boolean
 }
 
 interface Deadlines {
   /**
-   * A connect that takes longer never ends, and neither does any other in this process. It gets more on a
-   * link on which the preflight took long.
+   * A connect that takes longer never ends, and neither do later connects of this process. The limit is
+   * higher if the preflight was slow.
    */
   readonly connectMs: number
-  /** For opening or closing an endpoint, while nothing at all comes back. */
+  /** For opening or closing an endpoint, while no data at all is received. */
   readonly bindMs: number
   /** The same while the link shows other signs of life. */
   readonly longestBindMs: number
@@ -66,18 +66,18 @@ const DEADLINES: Deadlines = {
   longestBindMs: 60_000,
   closeMs: 3_000,
 }
-/** The SDK's connect has some more round trips than the preflight. */
+/** The SDK's connect has a few more round trips than the preflight. */
 const CONNECT_SHARE = 5
-/** A TCP handshake that takes so long leaves time to start a process before TLS is through. */
+/** With a slower TCP handshake, there is time to start a process before the TLS handshake ends. */
 const EARLY_MS = 100
-/** Of the hosted service. */
+/** Port of the hosted service. */
 const SERVICE_PORT = 443
 /** The SDK reports a silent link `interval + tolerance` after the last answer: 25 s. */
 const HEARTBEAT = { intervalS: 10, toleranceS: 15 }
 
 /**
- * A builder with its handlers, and the connection that they are of. The SDK never frees handlers, 11 kB
- * for each builder (measured): one whose connect failed is used again.
+ * A builder with its handlers, and its current connection. The SDK never frees handlers, 11 kB per builder
+ * (measured). So the builder of a failed connect is reused.
  */
 interface Wire {
   readonly builder: Sdk.SessionBuilder
@@ -90,13 +90,13 @@ interface Wire {
     | undefined
 }
 
-/** The one place that knows @ngrok/ngrok and what it does wrong. */
+/** The only class that uses @ngrok/ngrok. It works around bugs of that package. */
 export class NgrokConnector implements Connector {
   readonly #options: NgrokConnectorOptions
   readonly #deadlines: Deadlines
   /** By port of the service. */
   readonly #noDelay = new Map<number, NoDelay>()
-  /** Of connects that failed. */
+  /** Builders of failed connects. */
   readonly #spare: Wire[] = []
 
   constructor(options: NgrokConnectorOptions) {
@@ -163,13 +163,13 @@ export class NgrokConnector implements Connector {
       .clientInfo('device-agent', this.#options.version)
       .heartbeatInterval(intervalS)
       .heartbeatTolerance(toleranceS)
-      // False ends the SDK's own reconnecting, whose pauses grow to days. Anything but a boolean,
-      // a promise or an exception here ends the process.
+      // False disables the SDK's own reconnects, whose delays grow to days. A return value other than a
+      // boolean, a promise or an exception ends the process.
       .handleDisconnection((_address, error) => {
         wire.to?.lane.lose(`the connection to the service was lost: ${error}`)
         return false
       })
-      // A missed heartbeat comes as null, which the SDK's types do not say.
+      // A missed heartbeat is reported as null, which is missing in the SDK's types.
       .handleHeartbeat((latencyMs: number | null) => {
         if (latencyMs === null) wire.to?.lane.lose(`no heartbeat for ${intervalS + toleranceS} s`)
         else {
@@ -177,8 +177,8 @@ export class NgrokConnector implements Connector {
           wire.to?.onHeartbeat?.(latencyMs)
         }
       })
-      // The SDK tells the service yes whatever these do. An update carries notices of our gateway;
-      // what is really one is not obeyed.
+      // The SDK always confirms commands to the service, whatever these handlers do. Notices of our gateway
+      // arrive as update commands. Real update commands are ignored.
       .handleRestartCommand(() => wire.to?.request.onCommand('restart'))
       .handleStopCommand(() => wire.to?.request.onCommand('stop'))
       .handleUpdateCommand(({ version }) => {
@@ -191,8 +191,8 @@ export class NgrokConnector implements Connector {
   }
 
   /**
-   * On a slow link, in the middle of the SDK's TLS handshake: the authentication would wait for a round trip.
-   * The SDK makes one connect at a time, so each other connection would wait, too.
+   * Sets the option during the SDK's TLS handshake on a slow link. Otherwise the authentication waits for a
+   * round trip. Other connections wait too, because the SDK makes one connect at a time.
    */
   async #sendAtOnceEarly(
     { preflightMs = 0, serverAddr }: Omit<ConnectRequest, 'onHeartbeat'>,
@@ -227,7 +227,7 @@ export class NgrokConnector implements Connector {
   }
 }
 
-/** Loaded when it is first needed: an agent without a token starts faster, and a missing build is a Problem. */
+/** Loaded on demand: an agent without a token starts faster, and a missing native build becomes a Problem. */
 async function loadSdk(): Promise<typeof Sdk> {
   try {
     return await import('@ngrok/ngrok')
@@ -244,7 +244,7 @@ async function loadSdk(): Promise<typeof Sdk> {
   }
 }
 
-/** Whether a session is of use; the first reason why not is the one that counts. */
+/** Whether a session is usable. The first reason for a loss counts. */
 class Liveness {
   readonly #onLost: (problem: Problem) => void
   readonly #ended = new AbortController()
@@ -253,7 +253,7 @@ class Liveness {
     this.#onLost = onLost
   }
 
-  /** Aborted when the session is of no use any more. */
+  /** Aborted when the session is lost or closed. */
   get signal(): AbortSignal {
     return this.#ended.signal
   }
@@ -268,18 +268,18 @@ class Liveness {
     this.#onLost(networkProblem(detail))
   }
 
-  /** We let go of the session ourselves: nothing is lost. */
+  /** This side closed the session, so no loss is reported. */
   close(): void {
     this.#ended.abort(new Error('the session was closed'))
   }
 }
 
-/** One connection of a session. The SDK does its RPCs one after the other. */
+/** One connection of a session. The SDK runs its RPCs one at a time. */
 class Lane {
   readonly open = new Set<Sdk.Listener>()
   isLost = false
   onHeard = (): void => {}
-  /** Visitors wait for these names. */
+  /** Called with names that visitors wait for. */
   onAwaited = (_names: readonly string[]): void => {}
   #session: Sdk.Session | undefined
   readonly #onLost: (detail: string) => void
@@ -288,7 +288,7 @@ class Lane {
     this.#onLost = onLost
   }
 
-  /** There once it is connected. */
+  /** Available after the connect. */
   get session(): Sdk.Session {
     if (!this.#session) throw new Error('the connection is not there yet')
     return this.#session
@@ -306,7 +306,7 @@ class Lane {
 }
 
 interface SessionParts {
-  /** Not the hosted service, which knows no notices of ours. */
+  /** False for the hosted service, which does not support our notices. */
   readonly isOurGateway: boolean
   readonly liveness: Liveness
   readonly deadlines: Deadlines
@@ -318,8 +318,8 @@ interface SessionParts {
 }
 
 /**
- * A session of the link: one connection, or several while many endpoints are opened. With one of them all
- * are lost, but for those of a session whose place another one has taken: those end one by one.
+ * A session of the link. It has one connection, or several while many endpoints are opened. If one connection
+ * is lost, the session is lost. The connections of a retired session end one by one.
  */
 class NgrokSession implements Session {
   readonly #first: Lane
@@ -336,7 +336,7 @@ class NgrokSession implements Session {
       ...{ first, connectMs, clock },
       openLane: openLane && (() => this.#admit(openLane)),
       bounds: { silenceMs: deadlines.bindMs, longestMs: deadlines.longestBindMs },
-      // An RPC that gets no answer holds the only lock of its connection: nothing works after it.
+      // An RPC without an answer holds the only lock of its connection, so no later RPC can succeed.
       onStalled: (detail) => liveness.lose(detail),
     })
     this.#follow(first)
@@ -347,7 +347,7 @@ class NgrokSession implements Session {
     return !this.#parts.liveness.isDead
   }
 
-  /** One of its connections has ended. */
+  /** Reports that a connection of the session has ended. */
   lose(detail: string): void {
     if (this.#isRetired && this.#lanes.all.some(({ isLost }) => !isLost)) return
     this.#parts.liveness.lose(detail)
@@ -398,7 +398,9 @@ class NgrokSession implements Session {
     }
   }
 
-  /** By a bind that opens nothing at our gateway; resolves with the URL that answers it. */
+  /**
+   * Sends a notice through a bind that opens no endpoint at our gateway. Resolves with the URL in the answer.
+   */
   async #say(
     lane: Lane,
     domain: string,
@@ -409,7 +411,7 @@ class NgrokSession implements Session {
     try {
       const listener = await this.#rpc(listen, 'telling the service', { lane, longestMs })
       const url = listener.url() ?? ''
-      // After a drain the connection is closed, with what is open left to the service.
+      // After a drain the connection is closed with open endpoints, which stay at the service.
       if (!DRAINED.test(url))
         await this.#attempt(
           this.#rpc(() => listener.close(), 'closing a message', { lane }),
@@ -424,10 +426,12 @@ class NgrokSession implements Session {
   }
 
   /**
-   * While the link works the endpoints go first: the SDK leaves the TCP connection open, so they
-   * would stay online. On a dead link the session goes first, because its close hangs behind any
-   * other call; then the listeners, which the SDK keeps in a list of its own until each is closed.
-   * What was drained is held by the service for whoever comes next: closed, it would be gone.
+   * Closes the session and its endpoints, in an order that depends on the link:
+   *
+   * - Working link: endpoints first. The SDK leaves the TCP connection open, so they would stay online.
+   * - Lost link: the session first, because its close waits for all other calls. Then the listeners, which
+   *   the SDK keeps in a list until each is closed.
+   * - Drained session: endpoints are not closed, because the service holds them for the next session.
    */
   async close(): Promise<void> {
     const isDead = this.#parts.liveness.isDead
@@ -458,7 +462,7 @@ class NgrokSession implements Session {
     const lane = await openLane()
     this.#follow(lane)
     if (this.isAlive) return lane
-    // Those that there were are being closed.
+    // The other connections are being closed.
     void this.#closeLane(lane, true)
     throw new Error('the session has ended')
   }
@@ -468,7 +472,7 @@ class NgrokSession implements Session {
     lane.onAwaited = (names) => this.#lanes.prefer(names)
   }
 
-  /** Ends with the session: whoever waits for a dead one would be late for the next. */
+  /** Rejects when the session ends, so that callers can use the next one without delay. */
   async #rpc<T>(
     call: (lane: Lane) => Promise<T>,
     what: string,
@@ -480,7 +484,7 @@ class NgrokSession implements Session {
   }
 
   #checkDialUrl({ dialUrl }: EndpointRequest): void {
-    // Without a scheme the SDK answers every request 502; an unknown one ends the process.
+    // Without a scheme the SDK answers every request with 502. An unknown scheme ends the process.
     if (/^(http:\/\/|tcp:\/\/|unix:\/)/.test(dialUrl)) return
     throw new Error(`cannot forward to ${dialUrl}`)
   }
@@ -493,17 +497,17 @@ class NgrokSession implements Session {
     if (http2 && 'appProtocol' in builder) builder.appProtocol('http2')
     if (isPooled) builder.poolingEnabled(true)
     if (metadata !== undefined) builder.metadata(metadata)
-    // The SDK keeps a header that it knows of until the visitor has sent something, which a service
-    // that speaks first would wait for. Our gateway is asked for it in the metadata.
+    // With `proxyProto`, the SDK delays the header until the visitor has sent data. A service that speaks
+    // first would wait for it. Our gateway gets the version in the metadata instead.
     const isPassed = this.#parts.isOurGateway && protocol !== undefined && protocol !== 'http'
-    // Anything but these two ends the process.
+    // Other values end the process.
     if (!isPassed && (proxyProtocol === 1 || proxyProtocol === 2)) {
       builder.proxyProto(`${proxyProtocol}`)
     }
     return policy === undefined ? builder : builder.trafficPolicy(policy)
   }
 
-  /** The SDK tells nobody but `join()` that an endpoint ended. */
+  /** The SDK reports the end of an endpoint only through `join()`. */
   #watch(lane: Lane, listener: Sdk.Listener, onDropped: (problem: Problem) => void): void {
     const ended = listener.join().then(
       () => 'the endpoint ended',
@@ -526,7 +530,7 @@ class NgrokSession implements Session {
     const close = () => listener.close()
     const what = 'closing an endpoint'
     try {
-      // Behind a dead connection nobody waits in a queue.
+      // On a lost connection, the RPC queue must not be used.
       if (this.isAlive) await this.#rpc(close, what, { lane })
       else await this.#attempt(close(), what)
     } catch (error) {
@@ -555,18 +559,18 @@ function builderFor(
 }
 
 const PREFIX = /^failed to (?:connect session|start listener): /
-/** All that the SDK says about a certificate; the preflight has no CA to judge it by without ours. */
+/** The SDK's only message about certificates. Without our CA certificate, the preflight cannot check them. */
 const UNTRUSTED = 'tls handshake error'
 const CODE = / error_code: (ERR_NGROK_\d+)$/
 
-/** An SDK error as a Problem; the service's code stands at the end of its message. */
+/** Converts an SDK error to a Problem. The code of the service is at the end of the message. */
 function sdkProblem(error: unknown, authtoken: Secret): Problem {
   const message = messageOf(error, authtoken).replace(PREFIX, '')
   if (message === UNTRUSTED) return untrustedProblem(message)
   return serviceProblem(message.replace(CODE, ''), CODE.exec(message)?.[1])
 }
 
-/** Some of the service's texts repeat the authtoken. */
+/** Removes the authtoken, which some messages of the service repeat. */
 function messageOf(error: unknown, authtoken: Secret): string {
   return authtoken.scrub(error instanceof Error ? error.message : String(error)).trim()
 }

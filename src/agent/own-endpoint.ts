@@ -10,7 +10,10 @@ import type { Problem } from './problem.ts'
 import type { AgentTimings } from './timings.ts'
 import { TunnelSupervisor } from './tunnel-supervisor.ts'
 
-/** All endpoints of a service have the port of its ingress: it makes URLs before they are open. */
+/**
+ * Port of the service's ingress, which all endpoints share. It is needed for URLs of endpoints that are not
+ * open yet.
+ */
 export class PublicPort {
   readonly #kept: KeptValues
   readonly #log: Logger
@@ -22,10 +25,10 @@ export class PublicPort {
     this.#port = kept.get('public-port') ?? ''
   }
 
-  /** Learns it from the URL of an endpoint that is open. */
+  /** Reads the port from the URL of an open endpoint. */
   learnFrom(url: string): void {
     const { protocol, port } = new URL(url)
-    // A TCP address has a port of its own.
+    // Each TCP address has a separate port.
     if (protocol === 'tcp:' || port === this.#port) return
     this.#port = port
     try {
@@ -56,12 +59,12 @@ export interface OwnEndpointOptions {
   readonly serviceTime: SelfProbeOptions['serviceTime']
   readonly serviceDate: SelfProbeOptions['serviceDate']
   readonly certificateEnd: SelfProbeOptions['certificateEnd']
-  /** After each probe. */
+  /** Called after each probe. */
   readonly onProbe: (reach: Reach) => void
   readonly onRebuild: (problem: Problem) => void
 }
 
-/** The endpoint of the agent's own API: supervised like any other, and the way of the probe. */
+/** Endpoint of the agent's own API. It is supervised like other endpoints and used by the probe. */
 export class OwnEndpoint {
   readonly #options: OwnEndpointOptions
   readonly #supervisor: TunnelSupervisor
@@ -75,7 +78,8 @@ export class OwnEndpoint {
     this.#options = options
     this.#supervisor = new TunnelSupervisor({
       session,
-      // No policy: one that answers or denies would lock everybody out of the API, the probe too.
+      // No policy: a policy that answers or denies requests would lock all clients out of the API, including
+      // the probe.
       wanted: () =>
         Promise.resolve({
           domain,
@@ -137,7 +141,7 @@ export class OwnEndpoint {
     this.probe.start()
   }
 
-  /** Stops with the endpoint left to the service. */
+  /** Stops without closing the endpoint at the service. */
   async leave(): Promise<void> {
     await this.probe.stop()
     await this.#supervisor.leave()

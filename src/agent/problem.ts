@@ -1,4 +1,4 @@
-/** Why something is not up. Each reason has one kind of remedy. */
+/** Cause of a problem. Each cause has one kind of remedy. */
 export type Reason =
   | 'network'
   | 'dns'
@@ -16,20 +16,20 @@ export type Reason =
   | 'storage'
   | 'internal'
 
-/** What keeps a link or a tunnel from being up, for people and programs. Holds no secret. */
+/** Problem of a link or tunnel, for people and programs. Contains no secret. */
 export interface Problem {
   readonly reason: Reason
-  /** What happened, one line. */
+  /** Description of the event, one line. */
   readonly detail: string
-  /** What to do about it, one sentence. */
+  /** Fix, one sentence. */
   readonly remedy: string
-  /** True when trying again soon cannot help: somebody has to change something. */
+  /** True if retrying does not help until a person changes something. */
   readonly permanent: boolean
-  /** The service's own code, such as `ERR_NGROK_334`. */
+  /** Error code of the service, for example `ERR_NGROK_334`. */
   readonly serviceCode?: string | undefined
 }
 
-/** A Problem, as people see it; empty when there is none. Times are milliseconds since the epoch. */
+/** A Problem for display. Empty without a problem. Times are milliseconds since the epoch. */
 export interface ShownProblem {
   readonly reason?: Reason
   readonly serviceCode?: string | undefined
@@ -38,7 +38,7 @@ export interface ShownProblem {
   readonly nextRetryAt?: number | undefined
 }
 
-/** A Problem on its way up. */
+/** Error that carries a Problem. */
 export class ProblemError extends Error {
   override readonly name = 'ProblemError'
   readonly problem: Problem
@@ -49,7 +49,7 @@ export class ProblemError extends Error {
   }
 }
 
-/** The problem that an error carries; any other error is a mistake of ours. */
+/** Returns the problem of an error. Other errors are bugs. */
 export function problemOf(error: unknown): Problem {
   if (error instanceof ProblemError) return error.problem
   return {
@@ -60,7 +60,7 @@ export function problemOf(error: unknown): Problem {
   }
 }
 
-/** The link works, and is full: the service has too many requests for this device under way. */
+/** The link works, but the service has too many requests in progress for this device. */
 export function saturatedProblem(detail: string, serviceCode: string): Problem {
   return {
     reason: 'saturated',
@@ -72,7 +72,7 @@ export function saturatedProblem(detail: string, serviceCode: string): Problem {
   }
 }
 
-/** The link works no longer, or never did: nothing that somebody decided. */
+/** The link failed or could not be established, without a decision by the service. */
 export function networkProblem(detail: string): Problem {
   return {
     reason: 'network',

@@ -1,18 +1,18 @@
 import { AppError, type ErrorCode } from '../base/app-error.ts'
 import { networkProblem, type Problem, type Reason } from './problem.ts'
 
-/** What one or more codes of the service mean to the device. */
+/** Effect of one or more codes of the service on the device. */
 interface Meaning {
   /** Numbers in `ERR_NGROK_<number>`. */
   readonly codes: readonly number[]
   readonly reason: Reason
   readonly permanent: boolean
-  /** The agent's own answer to the request that met this refusal. */
+  /** The agent's error code for a request that caused this refusal. */
   readonly answer: ErrorCode
   readonly remedy: string
 }
 
-/** Every code that an agent can meet in an auth or bind reply. */
+/** All codes that an agent can receive in an auth or bind reply. */
 const MEANINGS: readonly Meaning[] = [
   {
     codes: [105, 106, 107, 300, 4018],
@@ -65,7 +65,7 @@ const MEANINGS: readonly Meaning[] = [
     remedy: 'Set pooling_enabled on all tunnels of the domain or on none, or use another domain.',
   },
   {
-    // Of our gateway alone.
+    // Sent only by our gateway.
     codes: [830],
     reason: 'duplicate',
     permanent: true,
@@ -123,7 +123,7 @@ const MEANINGS: readonly Meaning[] = [
   },
 ]
 
-/** A refusal with a code that nobody told us about is still a refusal. */
+/** Used for unknown codes, which are refusals too. */
 const UNKNOWN: Omit<Meaning, 'codes'> = {
   reason: 'internal',
   permanent: true,
@@ -135,14 +135,14 @@ const BY_CODE = new Map(
   MEANINGS.flatMap((meaning) => meaning.codes.map((code) => [`ERR_NGROK_${code}`, meaning])),
 )
 
-/** What a refusal by the service means. `detail` must hold no secret. */
+/** Converts a refusal by the service to a Problem. `detail` must not contain a secret. */
 export function serviceProblem(detail: string, serviceCode: string | undefined): Problem {
   if (serviceCode === undefined) return networkProblem(detail)
   const { reason, permanent, remedy } = BY_CODE.get(serviceCode) ?? UNKNOWN
   return { reason, detail, remedy, permanent, serviceCode }
 }
 
-/** The agent's answer to a request that the service refused. */
+/** Returns the agent's error for a request that the service refused. */
 export function refusalAnswer({ detail, remedy, serviceCode }: Problem): AppError {
   const { answer } = BY_CODE.get(serviceCode ?? '') ?? UNKNOWN
   return new AppError(answer, `${withFullStop(detail)} ${remedy}`, { serviceCode })

@@ -10,21 +10,21 @@ import type { Upstream } from './upstreams/upstream-check.ts'
 import type { UpstreamSettings } from './upstreams/upstream-options.ts'
 import { type UpstreamLoad, upstreamProblem } from './upstreams/upstream-state.ts'
 
-/** What tunnels show of the link. */
+/** Part of the link's status that tunnels show. */
 type LinkOfTunnels = Pick<LinkStatus, 'state' | 'since'> & {
   readonly [Name in keyof ShownProblem]?: ShownProblem[Name] | undefined
 }
 
-/** What all tunnels of a device have in common. */
+/** State shared by all tunnels of a device. */
 export interface Surroundings {
   readonly link: LinkOfTunnels
-  /** What the device's own probe has shown. */
+  /** Result of the device's own probe. */
   readonly reachable: Reachable
-  /** What the device's clock was moved by, see `SteadyClock`. */
+  /** Change of the device's clock, see `SteadyClock`. */
   readonly movedMs: number
 }
 
-/** Gives the same object until something of it has changed. */
+/** Returns a function that returns the same object until its content has changed. */
 export function surroundings(
   look: () => Omit<Surroundings, 'link'> & { readonly link: LinkStatus },
 ): () => Surroundings {
@@ -40,8 +40,8 @@ export function surroundings(
 }
 
 /**
- * What people see of a tunnel. The link's trouble is the trouble of every tunnel: a tunnel that
- * waits for it has its reason, and on a link that carries nothing no tunnel is online.
+ * Returns the status of a tunnel for display. A problem of the link is a problem of every tunnel: a waiting
+ * tunnel shows its reason. While the link carries no traffic, no tunnel is online.
  */
 export function shownStatus(
   own: SupervisedStatus,
@@ -69,7 +69,7 @@ export function shownStatus(
   }
 }
 
-/** A tunnel that is online has no trouble of its own: what its visitors suffer from is said. */
+/** Adds a problem of the upstream to the status of an online tunnel without another problem. */
 export function withUpstreamTrouble<T extends Pick<TunnelStatus, 'state' | 'reason' | 'upstream'>>(
   status: T,
   service: string,

@@ -21,20 +21,20 @@ import type { Upstream, VisitorReport } from './upstreams/upstream-state.ts'
 export interface SupervisedTunnelOptions
   extends Pick<TunnelSupervisorOptions, 'session' | 'conflicts' | 'random' | 'log'> {
   readonly upstreams: TunnelUpstreams
-  /** May lead it by way of somebody who looks on. */
+  /** May route the tunnel through an inspection proxy. */
   readonly inspections: Pick<Inspections, 'through'>
   readonly surroundings: () => Surroundings
   readonly defaultPolicy: () => JsonObject
-  /** Public URL of a domain that has not been online yet. */
+  /** Returns the public URL of a domain that has not been online yet. */
   readonly urlOf: (domain: string) => string
   readonly timings: Pick<AgentTimings, 'tunnel' | 'settleMs'>
-  /** For the instants of a status. */
+  /** For the times in the status. */
   readonly steady: SteadyClock
-  /** Called after its status changed; with its URL when it came online. */
+  /** Called after a change of its status, with its URL when it came online. */
   readonly onChange: (tunnel: SupervisedTunnel, url: string | undefined) => void
 }
 
-/** All that a view is made of. */
+/** Input of a view. */
 interface ViewFacts {
   readonly stored: StoredTunnel
   readonly own: SupervisedStatus
@@ -45,24 +45,23 @@ interface ViewFacts {
 }
 
 /**
- * One tunnel that is wanted: its row, its supervisor, the watch on its upstream, and what visitors
- * got of it.
+ * A wanted tunnel: its row, its supervisor, the check of its upstream, and the report about its visitors.
  *
  * INVARIANTS
- * - Id, lock and domain never change, but for the address that the service gives to a TCP tunnel that
- *   has none. The lock and the row would belong to another tunnel otherwise.
- * - It has one watch on its upstream, which `close()` ends.
+ * - Id, lock and domain never change. The only exception: a TCP tunnel without address gets one from the
+ *   service. Otherwise lock and row would belong to another tunnel.
+ * - The tunnel has one watch on its upstream, which `close()` ends.
  */
 export class SupervisedTunnel {
-  /** Whose changes wait for each other: its domain, or its id where it had none when it came. */
+  /** Lock key for changes of this tunnel: its domain, or its id if it was created without a domain. */
   readonly lockKey: string
   readonly #options: SupervisedTunnelOptions
   readonly #supervisor: TunnelSupervisor
   #stored: StoredTunnel
   #unwatch: () => void
-  /** Of the present session. */
+  /** Report of the current session. */
   #visitors: VisitorReport | undefined
-  /** The latest, with what it was made of. */
+  /** The latest view and its input. */
   #view: { readonly facts: ViewFacts; readonly tunnel: Tunnel } | undefined
 
   constructor(stored: StoredTunnel, options: SupervisedTunnelOptions) {
@@ -95,17 +94,17 @@ export class SupervisedTunnel {
     return this.#supervisor.status.state === 'online'
   }
 
-  /** Online as it is wanted now, and not as it was before. */
+  /** Whether it is online in its latest version. */
   get isInForce(): boolean {
     return this.isOnline && this.#supervisor.status.problem === undefined
   }
 
-  /** The public URL that the service gave, once it was open. */
+  /** Public URL from the service, once the tunnel was open. */
   get url(): string | undefined {
     return this.#supervisor.url
   }
 
-  /** What the SDK dials for the endpoint that is open. */
+  /** URL that the SDK dials for the open endpoint. */
   get dialUrl(): string | undefined {
     return this.#supervisor.dialUrl
   }
@@ -119,32 +118,33 @@ export class SupervisedTunnel {
     this.#supervisor.start()
   }
 
-  /** Its row says something else of what is open: nothing is opened again. */
+  /** Replaces the row without reopening the endpoint. */
   keepAs(stored: StoredTunnel): void {
     this.#stored = stored
   }
 
-  /** Opens something else in the place of what is open. */
+  /** Replaces the row and the open endpoint. */
   become(stored: StoredTunnel): void {
     this.#stored = stored
-    // What is open dials the same relay until the other one is: it must not close in between.
+    // The open endpoint uses the same relay until the new one is open, so the relay must not close in
+    // between.
     const unwatchBefore = this.#unwatch
     this.#unwatch = this.#options.upstreams.watch(stored.spec)
     unwatchBefore()
     this.reopen()
   }
 
-  /** Opens it anew, at once, beside what is open. */
+  /** Opens the endpoint again at once. The open one stays until then. */
   reopen(): void {
     this.#supervisor.reopen()
   }
 
-  /** The same is asked for again: what waits, or was refused, is tried at once. */
+  /** Handles another request for the same tunnel: retries at once if it waits or was refused. */
   insist(): void {
     if (!this.isInForce) this.reopen()
   }
 
-  /** `isAnother`: what visitors got by one session is no news of the next. */
+  /** `isAnother`: the session is a new one, so the report about visitors is outdated. */
   linkChanged(isAnother: boolean): void {
     if (isAnother) this.#visitors = undefined
     this.#supervisor.linkChanged()
@@ -155,27 +155,30 @@ export class SupervisedTunnel {
     this.#visitors = report
   }
 
-  /** Waits until the outcome is known; the problem when the service said no. */
+  /** Waits for the outcome. Returns the problem if the service refused the tunnel. */
   async settle(): Promise<Problem | undefined> {
-    // Still opening at the deadline is an outcome, too: the tunnel is pending.
+    // Still opening at the time limit is also an outcome: the tunnel is pending.
     const { settleMs } = this.#options.timings
     await withDeadline(this.#supervisor.settled(), settleMs, 'opening').catch(() => {})
     const { problem } = this.#supervisor.status
     return problem?.permanent || problem?.reason === 'conflict' ? problem : undefined
   }
 
-  /** Closes the endpoint at the service, and looks after its upstream no more. */
+  /** Closes the endpoint at the service and stops checking the upstream. */
   close(): Promise<void> {
     this.#unwatch()
     return this.#supervisor.stop()
   }
 
-  /** Opens nothing any more, with the endpoint left to the service. */
+  /** Stops opening endpoints. The open endpoint stays at the service. */
   leave(): Promise<void> {
     return this.#supervisor.leave()
   }
 
-  /** The same object while nothing of it has changed: there may be a thousand, and many who look. */
+  /**
+   * Returns the same object until its content changes, because there may be a thousand tunnels and many
+   * readers.
+   */
   view(around = this.#options.surroundings()): Tunnel {
     const { urlOf, upstreams } = this.#options
     const { spec } = this.#stored
@@ -197,7 +200,7 @@ export class SupervisedTunnel {
     const { upstreams, inspections, defaultPolicy } = this.#options
     const { id, spec } = this.#stored
     const endpoint = await upstreams.endpointOf(spec)
-    // Who looks on speaks HTTP/1.1 alone, without a PROXY header before it.
+    // The inspection proxy supports only HTTP/1.1 without a PROXY header.
     const isPlain = !endpoint.http2 && !spec.upstream?.proxy_protocol
     return {
       protocol: spec.protocol,
@@ -233,7 +236,10 @@ function isSame(before: ViewFacts, now: ViewFacts): boolean {
   )
 }
 
-/** The one HTTP tunnel whose domain begins with a label. Throws AppError `tunnel-not-found` or `ambiguous-tunnel`. */
+/**
+ * Returns the only HTTP tunnel whose domain begins with a label. Throws AppError `tunnel-not-found` or
+ * `ambiguous-tunnel`.
+ */
 export function findByLabel(tunnels: readonly SupervisedTunnel[], label: string): SupervisedTunnel {
   const wanted = label.toLowerCase()
   const named = tunnels.filter(

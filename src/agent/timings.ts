@@ -1,40 +1,40 @@
-/** Every duration of the agent in milliseconds; tests scale them. */
+/** All durations of the agent in milliseconds. Tests scale them. */
 export interface AgentTimings {
   readonly link: LinkTimings
   readonly preflight: PreflightTimings
   readonly tunnel: TunnelTimings
   readonly probe: ProbeTimings
   readonly upstream: UpstreamTimings
-  /** How often watched files are looked at. */
+  /** Interval of checks of watched files. */
   readonly fileWatchMs: number
-  /** How long a create or replace waits for the service before it answers "pending". */
+  /** Time that a create or replace waits for the service before it answers "pending". */
   readonly settleMs: number
-  /** How long what is under way may take to end when the agent stops; our gateway alone knows. */
+  /** Time for requests in progress to end when the agent stops. Only with our gateway. */
   readonly drainMs: number
-  /** How long a stop may take beside that. */
+  /** Additional time for a stop. */
   readonly stopMs: number
 }
 
 export interface LinkTimings {
   readonly backoffBaseMs: number
   readonly backoffCapMs: number
-  /** A link that stayed up this long starts again from the shortest pause. */
+  /** After this uptime, the link starts from the shortest delay again. */
   readonly stableMs: number
-  /** A link that was up for `quickAfterMs` is tried again within this, by chance. */
+  /** A link that was up for `quickAfterMs` is retried within this time, at random. */
   readonly quickMs: number
   readonly quickAfterMs: number
   readonly refusal: RefusalTimings
-  /** Pause of a device that is another one's duplicate; up to half longer by chance. */
+  /** Delay of a device that is a duplicate. Jitter adds up to half of it. */
   readonly duplicateRetryMs: number
-  /** How long the other one is told of a duplicate after it was seen. */
+  /** Time for which the other device shows a duplicate after it was seen. */
   readonly duplicateShownMs: number
-  /** A session whose place another one has taken is closed after this, if the service does not. */
+  /** A replaced session is closed after this time, unless the service closes it. */
   readonly retireMs: number
 }
 
 /**
- * Pauses after a refusal, each twice the one before. A service that is wrong for a moment, as one
- * whose database is being restored, refuses like one that somebody has to change.
+ * Delays after a refusal, doubled each time. A service with a temporary fault, such as a database restore,
+ * refuses in the same way as one that a person has to fix.
  */
 export interface RefusalTimings {
   readonly baseMs: number
@@ -52,35 +52,35 @@ export interface TunnelTimings {
   readonly backoffCapMs: number
   readonly stableMs: number
   readonly refusal: RefusalTimings
-  /** How long a domain that is online elsewhere may be our own earlier session. */
+  /** Time in which a domain that is online elsewhere may belong to our own earlier session. */
   readonly ghostMs: number
   readonly ghostRetryMs: number
-  /** Pause between tries once another device has the domain; up to half longer by chance. */
+  /** Delay between attempts when another device has the domain. Jitter adds up to half of it. */
   readonly conflictRetryMs: number
 }
 
 export interface ProbeTimings {
-  /** Infinity: only when the endpoint has come online, and after a failure. */
+  /** Infinity: probes only when the endpoint comes online, and after a failure. */
   readonly intervalMs: number
-  /** After a failure the next probe comes sooner: the second one decides. */
+  /** Shorter interval after a failure, because the second failure decides. */
   readonly retryMs: number
   readonly deadlineMs: number
-  /** From the begin of a probe: the pause between two heartbeats, and a slow way there and back. */
+  /** From the start of a probe: the interval between two heartbeats plus a slow round trip. */
   readonly echoMs: number
 }
 
 export interface UpstreamTimings {
   readonly intervalMs: number
-  /** Between two checks of a service that has been up for long. */
+  /** Interval of checks of a service that has been up for long. */
   readonly maxIntervalMs: number
-  /** How long a service may take to connect, or to answer when it is asked. */
+  /** Time for a service to accept a connection, or to answer a check. */
   readonly connectMs: number
 }
 
 const REFUSAL: RefusalTimings = { baseMs: 2_000, capMs: 60_000 }
 
 export const DEFAULT_TIMINGS: AgentTimings = {
-  // With a pause of up to 4 s the middle of the wait after a long outage is 1.2 s.
+  // With a delay of up to 4 s, the median wait after a long outage is 1.2 s.
   link: {
     backoffBaseMs: 500,
     backoffCapMs: 4_000,
@@ -88,10 +88,10 @@ export const DEFAULT_TIMINGS: AgentTimings = {
     quickMs: 30,
     quickAfterMs: 1_000,
     refusal: REFUSAL,
-    // The original may end at any time: this one serves within 10 s.
+    // The original device may disconnect at any time. This one then serves within 10 s.
     duplicateRetryMs: 5_000,
     duplicateShownMs: 1_200_000,
-    // Our gateway ends it itself, within 10 s. Downloads from another service get a minute.
+    // Our gateway ends it within 10 s. With another service, downloads get a minute.
     retireMs: 60_000,
   },
   preflight: { dnsMs: 5_000, connectMs: 5_000, tlsMs: 5_000 },
@@ -100,10 +100,10 @@ export const DEFAULT_TIMINGS: AgentTimings = {
     backoffCapMs: 30_000,
     stableMs: 30_000,
     refusal: REFUSAL,
-    // The service gives up a silent session after 25 to 40 s.
+    // The service drops a silent session after 25 to 40 s.
     ghostMs: 45_000,
     ghostRetryMs: 3_000,
-    // Of the hosted service; a gateway of ours is asked more often.
+    // For the hosted service. With our gateway, attempts are more frequent.
     conflictRetryMs: 20_000,
   },
   probe: { intervalMs: 30_000, retryMs: 5_000, deadlineMs: 10_000, echoMs: 13_000 },

@@ -4,52 +4,52 @@ import { Semaphore } from '../base/semaphore.ts'
 import { newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'
 import type { StoredTunnel } from './tunnel-store.ts'
 
-/** What becomes of one tunnel when a whole set takes the place of what there is. */
+/** Change of one tunnel when a set replaces all tunnels. */
 export interface SetStep {
   readonly action: 'create' | 'replace' | 'keep' | 'delete'
-  /** Its place in the list that was asked for; undefined for what is deleted. */
+  /** Index in the requested list. Undefined for a deleted tunnel. */
   readonly at: number | undefined
-  /** Undefined for what is created. */
+  /** Undefined for a created tunnel. */
   readonly before: StoredTunnel | undefined
-  /** Undefined for what is deleted; the same as before for what is kept. */
+  /** Undefined for a deleted tunnel. Same as `before` for a kept tunnel. */
   readonly after: StoredTunnel | undefined
 }
 
-/** What became, or would become, of one tunnel of a whole set. */
+/** Result for one tunnel of a set. For a dry run, the planned change. */
 export interface SetOutcome {
   readonly step: SetStep
-  /** As it is now; undefined where there is none: deleted, or not created yet. */
+  /** Current tunnel. Undefined if it was deleted, or is not created yet. */
   readonly tunnel: Tunnel | undefined
-  /** Online as it is wanted now. */
+  /** Whether it is online in its latest version. */
   readonly isInForce: boolean
 }
 
 export interface SetRequest {
-  /** Only says what would be done. */
+  /** Only plans the changes. */
   readonly isDryRun?: boolean
   readonly when?: Precondition<readonly StoredTunnel[]> | undefined
-  /** Told what is going to be written, right before it is. */
+  /** Called with the planned changes right before they are written. */
   readonly onPlan?: (steps: readonly SetStep[]) => void
 }
 
 /**
- * Asked right before a change, with what there is then: throws where that is not what the caller has
- * seen. Of a tunnel that is not there it gets undefined.
+ * Called right before a change, with the current state. Throws if it is not the state that the caller has
+ * seen. Undefined: the tunnel does not exist.
  */
 export type Precondition<Present> = (present: Present) => void
 
 export interface SetLimits {
-  /** The agent's own domain, which no tunnel can have. */
+  /** The agent's own domain, which tunnels cannot use. */
   readonly ownDomain: string | undefined
   readonly maxTunnels: number
 }
 
-/** More than a person reads. */
+/** Enough for a reader. */
 const MAX_ERRORS = 50
-/** Names to resolve and policies to check. */
+/** Maximum number of concurrent checks, which resolve names and check policies. */
 const CHECKS_AT_ONCE = 8
 
-/** Throws AppError for a list that no device can have, whatever tunnels there are. */
+/** Throws an AppError for a list that is invalid for any device state. */
 export function requireSet(wanted: readonly TunnelSpec[], limits: SetLimits): void {
   const { ownDomain, maxTunnels } = limits
   if (wanted.length > maxTunnels) {
@@ -75,9 +75,9 @@ export function requireSet(wanted: readonly TunnelSpec[], limits: SetLimits): vo
 }
 
 /**
- * In the order of the list, then what is to go, oldest first. A tunnel is known by its domain. One of
- * the list that has no address takes that of a TCP tunnel that the list does not name: of one that is
- * as it is asked for, else of one to the same service.
+ * Plans the changes in the order of the list, then the deletions, oldest first. Tunnels are matched by
+ * domain. An item without an address takes over a TCP tunnel whose domain is not in the list: an identical
+ * tunnel, or else one to the same service.
  */
 export function planSet(
   wanted: readonly TunnelSpec[],
@@ -134,8 +134,8 @@ function stepOf(
 }
 
 /**
- * Asks of everything that would be new whether the device allows it, once for what is the same.
- * Throws an AppError with the code of the first refusal and the places of all.
+ * Checks whether the device allows all new versions. Equal tunnels are checked once. Throws an AppError with
+ * the code of the first refusal and the positions of all.
  */
 export async function requireSteps(
   steps: readonly SetStep[],

@@ -1,13 +1,13 @@
-/** Actual state of a tunnel, as people see it; whether it is wanted at all is in its row. */
+/** Actual state of a tunnel for display. Its row tells whether it is wanted. */
 export type TunnelState = 'opening' | 'online' | 'waiting' | 'refused' | 'closing'
 
-/** `replacing`: online as it was wanted before, while what is wanted now is being opened. */
+/** `replacing`: the previous version is online while the new one is being opened. */
 export type SupervisedState = TunnelState | 'replacing'
 
-/** `kept`: what was wanted now cannot be opened, and what is open stays. */
+/** `kept`: the new version cannot be opened, and the previous one stays open. */
 export type TunnelEvent = 'open' | 'replace' | 'opened' | 'kept' | 'failed' | 'refused' | 'close'
 
-/** The ways out of being online. */
+/** Transitions from the online states. */
 const DOWN = { failed: 'waiting', refused: 'refused', close: 'closing' } as const
 
 const NEXT: Record<SupervisedState, Partial<Record<TunnelEvent, SupervisedState>>> = {
@@ -19,12 +19,12 @@ const NEXT: Record<SupervisedState, Partial<Record<TunnelEvent, SupervisedState>
   closing: {},
 }
 
-/** The state after an event; an event that means nothing in a state changes nothing. */
+/** Returns the state after an event. Events that do not apply to a state are ignored. */
 export function nextTunnelState(state: SupervisedState, event: TunnelEvent): SupervisedState {
   return NEXT[state][event] ?? state
 }
 
-/** Visitors of a tunnel that is being replaced are served. */
+/** A tunnel that is being replaced still serves visitors, so it is shown as online. */
 export function shownTunnelState(state: SupervisedState): TunnelState {
   return state === 'replacing' ? 'online' : state
 }

@@ -5,7 +5,7 @@ import type { Database, Statement } from '../store/database.ts'
 import { KEPT_VALUES_MIGRATION } from './kept-values.ts'
 import { isJsonObject, type TunnelSpec, TunnelSpecSchema } from './tunnel.ts'
 
-/** The schema of everything that the agent stores. */
+/** Schema of all data that the agent stores. */
 export const TUNNEL_MIGRATIONS = [
   {
     id: 'tunnels-1',
@@ -34,7 +34,7 @@ export const TUNNEL_MIGRATIONS = [
   { id: 'tunnels-3', sql: 'ALTER TABLE tunnels ADD COLUMN pooled INTEGER' },
 ] as const
 
-/** A tunnel that somebody wants. Times are milliseconds since the epoch. */
+/** A wanted tunnel. Times are milliseconds since the epoch. */
 export interface StoredTunnel {
   readonly id: string
   readonly spec: TunnelSpec
@@ -42,10 +42,10 @@ export interface StoredTunnel {
   readonly updatedAt: number
 }
 
-/** How the rows of a whole set differ from those that there are. */
+/** Difference between the current rows and a new set. */
 export interface SetChange {
   readonly created: readonly StoredTunnel[]
-  /** As they are to be; ids are those of before. */
+  /** New versions, with their previous ids. */
   readonly replaced: readonly StoredTunnel[]
   /** Ids. */
   readonly removed: readonly string[]
@@ -54,7 +54,7 @@ export interface SetChange {
 export interface LoadedTunnels {
   /** Oldest first. */
   readonly tunnels: readonly StoredTunnel[]
-  /** Rows that cannot be trusted: left as they are for somebody to look at. */
+  /** Damaged rows, which stay unchanged for inspection. */
   readonly damaged: readonly DamagedRow[]
 }
 
@@ -64,10 +64,10 @@ export interface DamagedRow {
   readonly problem: string
 }
 
-/** What the write of a whole set concludes, in the place of an id. */
+/** Used instead of an id to conclude the write of a whole set. */
 const WHOLE_SET = 'tunnels'
 
-/** The columns that the checksum covers, in its order. */
+/** Columns that the checksum covers, in this order. */
 const RowSchema = z.strictObject({
   id: z.string().min(1),
   protocol: z.string(),
@@ -84,7 +84,7 @@ type CheckedRow = Row & { readonly checksum: string }
 
 const COLUMNS = Object.keys(RowSchema.shape).join(', ')
 
-/** The rows of `tunnels`. Whether a tunnel is open is nobody's business here. */
+/** The rows of `tunnels`. Does not know whether a tunnel is open. */
 export class TunnelStore {
   readonly #database: Database
   readonly #select: Statement<[], CheckedRow>
@@ -103,7 +103,7 @@ export class TunnelStore {
     this.#select = database.prepare(
       `SELECT ${COLUMNS}, checksum FROM tunnels WHERE removed_at IS NULL ORDER BY seq`,
     )
-    // The agent knows which domains are taken: what is replaced here is a damaged row.
+    // The agent checks which domains are in use, so only a damaged row can be replaced here.
     this.#insert = database.prepare(
       `INSERT OR REPLACE INTO tunnels (${COLUMNS}, checksum, removed_at)
        VALUES (@id, @protocol, @forwards_to, @domain, @policy, @created_at, @updated_at, @upstream,
@@ -123,7 +123,7 @@ export class TunnelStore {
     this.#deleteRemoved = database.prepare('DELETE FROM tunnels WHERE removed_at IS NOT NULL')
   }
 
-  /** Reads each row on its own: one that is damaged never hides the others. */
+  /** Reads each row separately, so that a damaged one does not hide the others. */
   load(): LoadedTunnels {
     const tunnels: StoredTunnel[] = []
     const damaged: DamagedRow[] = []
@@ -136,18 +136,18 @@ export class TunnelStore {
     return { tunnels, damaged }
   }
 
-  /** The row of a tunnel that is unwanted until `keep`, so that a refused one needs no delete. */
+  /** Inserts the row as unwanted until `keep`, so that a refused tunnel needs no delete. */
   insert(tunnel: StoredTunnel): void {
     this.#database.write(() => this.#insert.run(toRow(tunnel)))
   }
 
-  /** The last write of a create. */
+  /** Final write of a create. */
   keep(id: string): void {
     this.#database.write(() => this.#keep.run(id), { concludes: id })
   }
 
   /**
-   * Everything but id, domain and creation may have changed. What was before is what `load` gives until
+   * Replaces a row, except id, domain and creation time. `load` returns the previous version until
    * `keepReplacement`.
    */
   replace(before: StoredTunnel, after: StoredTunnel): void {
@@ -161,7 +161,7 @@ export class TunnelStore {
     this.#database.write(() => this.#forget.run(id), { mayUseReserve: true, concludes: id })
   }
 
-  /** Undoes `replace`. */
+  /** Reverts `replace`. */
   putBack(before: StoredTunnel): void {
     const undo = () => {
       this.#update.run(toRow(before))
@@ -170,12 +170,12 @@ export class TunnelStore {
     this.#database.write(undo, { mayUseReserve: true })
   }
 
-  /** Everything but id and creation may have changed; it holds at once. */
+  /** Replaces a row, except id and creation time. Takes effect at once. */
   update(tunnel: StoredTunnel): void {
     this.#database.write(() => this.#update.run(toRow(tunnel)))
   }
 
-  /** Makes the rows those of a whole set, in one write: from here on all of it is wanted. */
+  /** Replaces all rows in one write, after which the whole set is wanted. */
   changeSet({ created, replaced, removed }: SetChange): void {
     const change = () => {
       for (const id of removed) {
@@ -195,12 +195,12 @@ export class TunnelStore {
     this.#database.write(change, { mayUseReserve: onlyFrees, concludes: WHOLE_SET })
   }
 
-  /** From here on the tunnel is unwanted, whatever happens before its row is deleted. */
+  /** Marks the tunnel as unwanted, even if the process ends before its row is deleted. */
   markRemoved(id: string, now: number): void {
     this.#database.write(() => this.#markRemoved.run(now, id), { mayUseReserve: true })
   }
 
-  /** `isRemoval`: it is the last write of a removal, and not what a refused tunnel leaves. */
+  /** `isRemoval`: final write of a removal, and not the cleanup of a refused tunnel. */
   delete(id: string, { isRemoval = false } = {}): void {
     const concluding = isRemoval ? { concludes: id } : {}
     const remove = () => {
@@ -210,7 +210,7 @@ export class TunnelStore {
     this.#database.write(remove, { mayUseReserve: true, ...concluding })
   }
 
-  /** Deletes what was marked: the sessions of an earlier process ended with it. */
+  /** Deletes rows marked as removed by an earlier process, whose sessions have ended. */
   deleteRemoved(log: Logger): void {
     try {
       this.#database.write(() => this.#deleteRemoved.run(), { mayUseReserve: true })
@@ -219,7 +219,7 @@ export class TunnelStore {
     }
   }
 
-  /** What tunnels were before a change that nobody kept. */
+  /** Returns the previous versions of tunnels whose change was not kept. */
   #replaced(): Map<string, CheckedRow> {
     const rows = new Map<string, CheckedRow>()
     for (const { id, tunnel } of this.#selectReplaced.iterate()) {
@@ -230,7 +230,7 @@ export class TunnelStore {
   }
 }
 
-/** Undefined when it is no object; the rest is found out as for any row. */
+/** Returns undefined if it is not an object. Further checks are the same as for other rows. */
 function parsed(text: string): CheckedRow | undefined {
   try {
     const value = JSON.parse(text)
@@ -245,7 +245,7 @@ function toRow({ id, spec, createdAt, updatedAt }: StoredTunnel): CheckedRow {
     id,
     protocol: spec.protocol,
     forwards_to: spec.forwardsTo,
-    // No two rows have the same; the id stands for an address that is still to come.
+    // Unique: the id replaces an address that is not known yet.
     domain: spec.domain || id,
     policy: spec.policy && JSON.stringify(spec.policy),
     created_at: createdAt,
@@ -277,8 +277,8 @@ function readRow({ checksum, ...row }: CheckedRow): StoredTunnel | DamagedRow {
 }
 
 /**
- * One flipped bit in a port would open another service to the world; the database cannot tell. Rows
- * without a value for one of the later columns have the checksum of the time before there was one.
+ * A flipped bit in a port would expose another service to the public, and the database cannot detect it. Rows
+ * without a value in a later column have the same checksum as before that column existed.
  */
 function checksumOf({ upstream, pooled, ...first }: Row): string {
   const columns = Object.keys(RowSchema.shape).filter((column) => column in first)

@@ -16,16 +16,16 @@ import {
   type TunnelState,
 } from './tunnel-state.ts'
 
-/** What is to be open; `onDropped` is the supervisor's own. */
+/** Endpoint to open. The supervisor adds `onDropped`. */
 export type WantedEndpoint = Omit<EndpointRequest, 'onDropped'>
 
 export interface TunnelSupervisorOptions {
-  /** The session to open on; `linkChanged()` says that it is another one or gone. */
+  /** The session to open on. `linkChanged()` reports that it has changed or ended. */
   readonly session: () => Session | undefined
-  /** Asked before each opening. Throws a ProblemError when it must not be opened. */
+  /** Called before each opening. Throws a ProblemError if it must not be opened. */
   readonly wanted: () => Promise<WantedEndpoint>
   readonly timings: TunnelTimings
-  /** Of all tunnels of the agent. */
+  /** Shared by all tunnels of the agent. */
   readonly conflicts: Conflicts
   readonly random?: () => number
   readonly clock: Clock
@@ -35,18 +35,18 @@ export interface TunnelSupervisorOptions {
 }
 
 /**
- * Own view of one tunnel. Without a problem it waits for the link. With one it may be online, too:
- * as it was wanted before.
+ * Status of one tunnel, without the link. Without a problem, it waits for the link. With a problem it may
+ * also be online, in its previous version.
  */
 export interface SupervisedStatus {
   readonly state: TunnelState
-  /** When it came online or ceased to be; tries in between do not count. */
+  /** Time at which it came online or went offline. Attempts in between do not change it. */
   readonly since: number
   readonly problem: Problem | undefined
   readonly nextRetryAt: number | undefined
 }
 
-/** One opening of the endpoint; the service may close it before the SDK has said that it is open. */
+/** One attempt to open the endpoint. The service may close it before the SDK reports it as open. */
 interface Opening {
   readonly session: Session
   readonly wanted: WantedEndpoint
@@ -58,21 +58,21 @@ interface OpenEndpoint extends Opening {
 }
 
 /**
- * The whole life of one tunnel: a loop that compares what is wanted with what is open and closes
- * the gap, until it is stopped. Everything that happens outside only wakes it.
+ * Manages one tunnel: a loop that compares the wanted endpoint with the open one, and opens or closes it,
+ * until it is stopped. Outside events only wake the loop.
  *
  * INVARIANTS
- * - `#run` alone opens and closes, one thing after the other. The public methods set a field and
- *   wake it; none but `stop()` waits for the service.
- * - What is open stays until what is wanted now is open, on the same session or on the next one. Only
- *   a service that lets nobody take over a name of his own gets it closed first.
- * - Each turn of the loop decides anew, by `session()` and the fields, so it does not matter how
- *   often, or for what, it was woken.
- * - `#open` belongs to the session that it was opened on. It is closed on the session that is still
- *   the link's, never on an earlier one: it goes with that.
- * - The state changes in `#move` alone, by the table of tunnel-state.ts. In every state but `opening`
- *   and `replacing` `#settled` is resolved, so nobody waits for a supervisor that pauses or has stopped.
- * - `#isOutdated` is cleared before `wanted()` is asked: what changes later makes another turn.
+ * - Only `#run` opens and closes, one step at a time. Public methods set a field and wake it. Only `stop()`
+ *   waits for the service.
+ * - The open endpoint stays until the wanted one is open, on the same session or on the next one. Exception:
+ *   a service without takeover of names gets it closed first.
+ * - Each turn of the loop decides only by `session()` and the fields, so the number and reasons of wake-ups
+ *   do not matter.
+ * - `#open` belongs to the session it was opened on. It is closed only on the current session of the link. On
+ *   an earlier session it ends with that session.
+ * - Only `#move` changes the state, by the table in tunnel-state.ts. In all states except `opening` and
+ *   `replacing`, `#settled` is resolved, so callers never wait for a paused or stopped supervisor.
+ * - `#isOutdated` is cleared before `wanted()` is called. Later changes cause another turn.
  */
 export class TunnelSupervisor {
   readonly #options: TunnelSupervisorOptions
@@ -81,20 +81,20 @@ export class TunnelSupervisor {
   readonly #wakeUp = new AutoResetEvent()
   #running: Promise<void> | undefined
   #isStopping = false
-  /** What is open stays open when this stops. */
+  /** Whether the open endpoint stays open when this stops. */
   #isLeaving = false
-  /** What is open is not what is wanted any more. */
+  /** Whether the open endpoint differs from the wanted one. */
   #isOutdated = false
   #open: OpenEndpoint | undefined
-  /** Where it is known for good what becomes of it: it is open there, or refused. */
+  /** Session with a final result: the endpoint is open there, or was refused. */
   #concludedOn: Session | undefined
-  /** Why the service closed the endpoint. */
+  /** Reason why the service closed the endpoint. */
   #dropped: Problem | undefined
   #settled: Deferred<void> = createDeferred()
   #url: string | undefined
-  /** Monotonic; an endpoint that stayed open for long starts again from the shortest pause. */
+  /** Monotonic. After a long time open, delays start from the shortest one again. */
   #openedAt = 0
-  /** Since when, monotonic, the service says that the domain is online elsewhere. */
+  /** Monotonic time since which the service reports that the domain is online elsewhere. */
   #ghostSince: number | undefined
   #state: SupervisedState = 'opening'
   #status: SupervisedStatus
@@ -117,12 +117,12 @@ export class TunnelSupervisor {
     return this.#status
   }
 
-  /** The public URL that the service gave, once it was open. */
+  /** Public URL from the service, once the tunnel was open. */
   get url(): string | undefined {
     return this.#url
   }
 
-  /** What the SDK dials for the endpoint that is open. */
+  /** URL that the SDK dials for the open endpoint. */
   get dialUrl(): string | undefined {
     return this.#open?.wanted.dialUrl
   }
@@ -131,7 +131,7 @@ export class TunnelSupervisor {
     this.#running ??= this.#run()
   }
 
-  /** Closes the endpoint at the service; further calls wait for the first. */
+  /** Closes the endpoint at the service. Further calls wait for the first. */
   async stop(): Promise<void> {
     this.#isStopping = true
     this.#move('close')
@@ -139,7 +139,7 @@ export class TunnelSupervisor {
     await this.#running
   }
 
-  /** Stops like `stop()`, with the endpoint left to the service: it is only away for a moment. */
+  /** Stops like `stop()`, but leaves the endpoint at the service for a short absence. */
   leave(): Promise<void> {
     this.#isLeaving = true
     return this.stop()
@@ -150,19 +150,19 @@ export class TunnelSupervisor {
     return this.#concludedOn === session
   }
 
-  /** Resolves when the outcome of the present try is known: online, refused or waiting. */
+  /** Resolves when the current attempt has an outcome: online, refused or waiting. */
   settled(): Promise<void> {
     return this.#settled.promise
   }
 
-  /** Something else is wanted now: opened at once, in the place of what is open. */
+  /** Opens a new version at once, which replaces the open endpoint. */
   reopen(): void {
     const earlier = this.#settled
     this.#isOutdated = true
     this.#settled = createDeferred()
-    // Whoever waits already gets to know what comes of this.
+    // Earlier waiters get the result of this attempt.
     void this.#settled.promise.then(earlier.resolve)
-    // What was said of something else is not true of this.
+    // Problems of the previous version do not apply to the new one.
     this.#status = { ...this.#status, problem: undefined }
     this.#ghostSince = undefined
     this.#resetPauses()
@@ -170,7 +170,7 @@ export class TunnelSupervisor {
     this.#wakeUp.set()
   }
 
-  /** The session is another one, or one that was has ended. */
+  /** Reports that the session has changed, or that an earlier one has ended. */
   linkChanged(): void {
     this.#wakeUp.set()
   }
@@ -191,7 +191,10 @@ export class TunnelSupervisor {
     return this.#open?.session === session && !this.#isOutdated
   }
 
-  /** The endpoints of a session go away with it. One that lives on serves until the next has it. */
+  /**
+   * Endpoints end with their session. A session that is still alive serves until the next one has the
+   * endpoint.
+   */
   #leaveLost(): void {
     const session = this.#options.session()
     if (!this.#open || this.#open.session === session) return
@@ -211,7 +214,7 @@ export class TunnelSupervisor {
       this.#concludedOn = session
       this.#move('opened')
     } catch (error) {
-      // Once the session is gone, that is the reason and not what the SDK makes of it.
+      // If the session is gone, that is the reason, and not the error from the SDK.
       const isNews = session === this.#options.session() && !this.#isOutdated
       if (!isNews) return
       const problem = problemOf(error)
@@ -220,7 +223,7 @@ export class TunnelSupervisor {
     }
   }
 
-  /** Opens what is wanted, and then closes what was open. */
+  /** Opens the wanted endpoint, then closes the previous one. */
   async #replace(opening: Opening): Promise<void> {
     const listener = await this.#openBeside(opening)
     const before = this.#open
@@ -244,7 +247,7 @@ export class TunnelSupervisor {
     } catch (error) {
       const before = this.#open
       if (!before || problemOf(error).reason !== 'conflict') throw error
-      // The hosted service lets nobody take over: the name has to be free first.
+      // The hosted service does not support takeover, so the name has to be released first.
       this.#leave()
       this.#move('open')
       await before.listener.close()
@@ -259,7 +262,7 @@ export class TunnelSupervisor {
 
   #drop(opening: Opening, problem: Problem): void {
     opening.dropped ??= problem
-    // During an opening the loop comes by itself; a ring would be kept and cut the pause short.
+    // During an opening, the loop continues by itself. `set()` would stay pending and shorten the next pause.
     if (this.#open !== opening) return
     this.#leave()
     this.#dropped = problem
@@ -281,7 +284,7 @@ export class TunnelSupervisor {
     const { clock, conflicts } = this.#options
     const { event, delayMs } = this.#judge(problem)
     this.#dropped = undefined
-    // What was wanted before is still open: after the pause it is tried again to replace it.
+    // The previous version is still open. After the pause, the replacement is tried again.
     if (this.#open) this.#isOutdated = true
     this.#move(this.#open ? 'kept' : event, problem, Math.ceil(clock.now() + delayMs))
     const isConflict = event === 'refused' && !problem.permanent
@@ -293,7 +296,7 @@ export class TunnelSupervisor {
     const { clock, conflicts, random = Math.random, timings } = this.#options
     if (problem.permanent) return { event: 'refused', delayMs: this.#refusals.next() }
     if (problem.reason !== 'conflict') return { event: 'failed', delayMs: this.#backoff.next() }
-    // The service may still count an earlier session of ours; only later it is somebody else.
+    // At first, the service may still count our own earlier session. Later, another device has the name.
     this.#ghostSince ??= clock.monotonic()
     const isGhost = clock.monotonic() - this.#ghostSince < timings.ghostMs
     return isGhost
@@ -318,7 +321,7 @@ export class TunnelSupervisor {
     onChange()
   }
 
-  /** Says what is new, once: a device that is offline for a week must not fill its disk. */
+  /** Logs each change once, because a device that is offline for a week must not fill its disk. */
   #report(event: TunnelEvent, before: SupervisedStatus): void {
     const { log } = this.#options
     const { state, problem } = this.#status
@@ -332,7 +335,7 @@ export class TunnelSupervisor {
   }
 }
 
-/** What `since` counts: the tries while a tunnel is not online are one and the same outage. */
+/** Group of states for `since`: all attempts while a tunnel is offline belong to one outage. */
 function kindOf(state: TunnelState): string {
   return state === 'online' || state === 'closing' ? state : 'down'
 }

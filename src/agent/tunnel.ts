@@ -19,14 +19,14 @@ import {
 import type { Upstream, VisitorReport } from './upstreams/upstream-state.ts'
 
 /**
- * What the text of a policy says, JSON or YAML: the form in which a list shows it, or in which people
- * write it. Rejects with an Error that is a sentence.
+ * Parses the text of a policy, JSON or YAML: as shown in a list, or as people write it. Rejects with an Error
+ * whose message is a sentence.
  */
 async function readPolicyText(text: string): Promise<unknown> {
   try {
     return JSON.parse(text)
   } catch {
-    // Loaded late: most policies come as JSON, and the library is a tenth of what an agent loads.
+    // Loaded on demand: most policies are JSON, and the library is a tenth of the agent's code.
     const { readYamlDocument } = await import('./yaml-document.ts')
     return readYamlDocument(text)
   }
@@ -34,7 +34,7 @@ async function readPolicyText(text: string): Promise<unknown> {
 
 export type JsonObject = Readonly<Record<string, unknown>>
 
-/** More than any policy needs, and what the API takes. */
+/** More than any policy needs. Same limit as in the API. */
 const MAX_DEPTH = 32
 const HOST_DOMAIN = 'must be a domain name such as device123.site.example.com, without scheme'
 const TCP_DOMAIN = 'must be host:port for a tcp tunnel, such as gateway.example.com:20017'
@@ -63,12 +63,12 @@ const Domain = z
     'must be a domain name such as device123.site.example.com, without scheme, or for tcp host:port',
   )
 
-/** A traffic policy as far as a tunnel looks into it: the service reads the rest. */
+/** A traffic policy, as far as a tunnel checks it. The service checks the rest. */
 export const PolicyObject = z
   .custom<JsonObject>(isJsonObject, 'must be a JSON object')
   .meta({ type: 'object' })
 
-/** Text, too, as a list shows it: what was read can be sent back. */
+/** Also accepts text, as shown in a list, so that a policy can be sent back as it was read. */
 const PolicyInput = z.preprocess(
   (input, context) => (typeof input === 'string' ? policyOf(input, context) : input),
   PolicyObject,
@@ -85,7 +85,7 @@ async function policyOf(text: string, context: z.RefinementCtx): Promise<unknown
   return z.NEVER
 }
 
-/** The body of a create or replace request, in its wire form. */
+/** Body of a create or replace request, as sent by clients. */
 export const TunnelBody = z.strictObject({
   protocol: Protocol,
   forwards_to: ForwardsTo,
@@ -100,7 +100,7 @@ export const TunnelBody = z.strictObject({
     .describe('share the address with other devices of the account that also enable pooling'),
 })
 
-/** A body to a TunnelSpec; asynchronous where a policy is text. */
+/** Converts a body to a TunnelSpec. Asynchronous if a policy is text. */
 export const TunnelSpecSchema = z
   .preprocess(withoutAddress, TunnelBody)
   .transform((body, context): TunnelSpec => {
@@ -136,30 +136,30 @@ export const TunnelSpecSchema = z
     }
   })
 
-/** What somebody asked for. */
+/** A tunnel as requested. */
 export interface TunnelSpec {
   readonly protocol: TunnelProtocol
   /** Normal form, see `formatForwardTarget`. */
   readonly forwardsTo: string
-  /** Lower case; may start with `*.`. Of `tcp` `host:port`; empty while the service has given none. */
+  /** Lower case, may start with `*.`. For `tcp`: `host:port`, empty until the service assigns an address. */
   readonly domain: string
-  /** As it was sent; null takes the device's default policy. */
+  /** As requested. Null: the device's default policy. */
   readonly policy: JsonObject | null
-  /** Only where something is not as the settings say. */
+  /** Only options that differ from the settings. */
   readonly upstream?: UpstreamOptions
-  /** Other devices may serve its address, too; only where that is asked for. */
+  /** Set if other devices may serve its address too. */
   readonly isPooled?: true
 }
 
-/** What is true of a tunnel now. Times are milliseconds since the epoch. */
+/** Current state of a tunnel. Times are milliseconds since the epoch. */
 export interface TunnelStatus {
   readonly state: TunnelState
   readonly since: number
-  /** Whether the device reaches its own public domain; nobody tries each tunnel's. */
+  /** Whether the device can reach its own public domain. The domains of tunnels are not probed. */
   readonly reachable: Reachable
   readonly upstream: Upstream
   readonly upstreamSettings: UpstreamSettings
-  /** What visitors got, where the service tells it. */
+  /** Report about visitors, if the service sends it. */
   readonly visitors?: VisitorReport | undefined
   readonly reason?: Reason
   readonly serviceCode?: string | undefined
@@ -171,19 +171,19 @@ export interface TunnelStatus {
 export interface Tunnel {
   readonly id: string
   readonly spec: TunnelSpec
-  /** Public URL, also while the tunnel is not online. */
+  /** Public URL, also while the tunnel is offline. */
   readonly url: string
   readonly createdAt: number
   readonly updatedAt: number
   readonly status: TunnelStatus
 }
 
-/** The address of a TCP tunnel may be left out. */
+/** A TCP tunnel may be created without an address. */
 function withoutAddress(body: unknown): unknown {
   return isJsonObject(body) && body.protocol === 'tcp' ? { domain: '', ...body } : body
 }
 
-/** `host:port` of the URL of a TCP tunnel. */
+/** Returns `host:port` from the URL of a TCP tunnel. */
 export function addressIn(url: string | undefined): string | undefined {
   return /^tcp:\/\/(.+)$/.exec(url ?? '')?.[1]
 }
@@ -206,7 +206,7 @@ function isDomain(text: string): boolean {
   )
 }
 
-/** True for what JSON calls an object. */
+/** Whether the value is an object in the sense of JSON. */
 export function isJsonObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
@@ -215,7 +215,7 @@ export function newTunnelId(): string {
   return `tun_${randomBytes(10).toString('hex')}`
 }
 
-/** The URL of a tunnel before it has been online; empty while nobody can know. */
+/** Returns the URL of a tunnel before it has been online, empty if it is not known yet. */
 export function expectedUrl(
   { protocol, domain }: TunnelSpec,
   urlOf: (domain: string) => string,

@@ -27,33 +27,34 @@ export interface TunnelsOptions
   readonly inspections: Inspections
   readonly store: TunnelStore
   readonly checkPolicy: PolicyCheck
-  /** The agent's own domain, which no tunnel can have. */
+  /** The agent's own domain, which tunnels cannot use. */
   readonly ownDomain: string | undefined
   readonly maxTunnels: number
   readonly clock: Clock
-  /** Called after a tunnel changed; with its URL when it came online. */
+  /** Called after a change of a tunnel, with its URL when it came online. */
   readonly onChange: (url?: string) => void
 }
 
-/** The answer to a create or replace; `pending`: stored, and opened as soon as that is possible. */
+/** Result of a create or replace. `pending`: stored, and opened as soon as possible. */
 export interface AcceptedTunnel {
   readonly tunnel: Tunnel
   readonly pending: boolean
 }
 
 /**
- * What is wanted (rows) and what is true (supervisors) of all tunnels, and the verbs on them.
+ * All tunnels: desired state (rows), actual state (supervisors) and operations.
  *
  * INVARIANTS
- * - A change is on disk before the service hears of it: a row is inserted or updated before its
- *   endpoint is opened, a removal is marked before it is closed. A new row is unwanted until its
- *   tunnel is acknowledged, and a changed one beside what it was before.
- * - The verbs hold the lock of their domain, so whatever is looked up before it is looked up again
- *   behind it. Between `#requireFree` and `#add` nothing waits: the count holds across domains, too.
+ * - A change is on disk before the service gets it. A row is inserted or updated before its endpoint is
+ *   opened. A removal is marked before the endpoint is closed. A new row is unwanted until its tunnel is
+ *   acknowledged. A changed row is stored together with its previous version until then.
+ * - Operations hold the lock of their domain. Lookups made before the lock are repeated after it. No await is
+ *   between `#requireFree` and `#add`, so the count is also correct across domains.
  * - `replace` is called with the domain of its spec.
- * - Each tunnel that is wanted has one entry, and whoever takes the entry away closes it.
- * - Before `restore()` nothing is found or changed: a row that is not read yet would be overwritten.
- * - After `stop()` and `leave()` no endpoint is opened: creates are refused, what has closed stays closed.
+ * - Each wanted tunnel has one entry. Code that removes the entry also closes it.
+ * - Before `restore()`, no tunnel can be found or changed, because a row that is not loaded yet would be
+ *   overwritten.
+ * - After `stop()` and `leave()`, no endpoint is opened: creates are refused, and closed tunnels stay closed.
  */
 export class Tunnels {
   readonly #options: TunnelsOptions
@@ -62,11 +63,11 @@ export class Tunnels {
   readonly #entries = new Map<string, SupervisedTunnel>()
   /** One change at a time per domain. */
   readonly #lock = new KeyedLock()
-  /** Told in the status until a tunnel is created on the same domain, whose row takes the place. */
+  /** Shown in the status until a new tunnel with the same domain replaces the row. */
   #damaged: readonly DamagedRow[] = []
   #isRestored = false
   #isStopping = false
-  /** The session that the reports of the entries came by. */
+  /** Session from which the reports of the entries came. */
   #toldBy: Session | undefined
 
   constructor(options: TunnelsOptions) {
@@ -78,13 +79,13 @@ export class Tunnels {
     return this.#damaged
   }
 
-  /** Throws AppError `starting` until `restore()` has read what is stored. */
+  /** Throws AppError `starting` until `restore()` has loaded the stored tunnels. */
   requireRestored(): void {
     const detail = 'The agent is still loading its tunnels. Try again in a second.'
     if (!this.#isRestored) throw new AppError('starting', detail, { retryAfterS: 1 })
   }
 
-  /** Starts to open every stored tunnel, each on its own. */
+  /** Starts to open all stored tunnels, independently of each other. */
   restore(): void {
     const { store, log } = this.#options
     const { tunnels, damaged } = store.load()
@@ -95,17 +96,17 @@ export class Tunnels {
     log.info({ tunnels: tunnels.length, damaged: damaged.length }, 'tunnels restored')
   }
 
-  /** Deletes the rows that an earlier process marked as removed; before any is marked by this one. */
+  /** Deletes the rows that an earlier process marked as removed. Call it before this process marks any. */
   deleteRemoved(): void {
     this.#options.store.deleteRemoved(this.#options.log)
   }
 
-  /** Closes every endpoint; rows stay. */
+  /** Closes all endpoints. Rows stay. */
   async stop(): Promise<void> {
     await Promise.all(this.#end().map((entry) => entry.close()))
   }
 
-  /** Opens nothing any more, with every endpoint left to the service; `stop()` ends the rest. */
+  /** Stops opening endpoints. Open ones stay at the service. `stop()` ends the rest. */
   async leave(): Promise<void> {
     await Promise.all(this.#end().map((entry) => entry.leave()))
   }
@@ -124,7 +125,7 @@ export class Tunnels {
     return this.#findEntry(urlPart).view()
   }
 
-  /** The life of one tunnel, for who leads it elsewhere. */
+  /** Returns the supervised tunnel, for inspections that change its route. */
   supervised(id: string): SupervisedTunnel | undefined {
     return this.#entries.get(id)
   }
@@ -144,7 +145,7 @@ export class Tunnels {
     for (;;) {
       const key = this.#lockKeyOf(domain)
       const done = await this.#lock.run(key, async () => {
-        // A TCP tunnel has got this address meanwhile, or has gone: its changes wait for each other elsewhere.
+        // A TCP tunnel got this address in the meantime, or was deleted: its changes use another lock.
         if (this.#lockKeyOf(domain) !== key) return undefined
         const entry = this.#byDomain(domain)
         const check = () => when?.(entry?.stored)
@@ -166,9 +167,11 @@ export class Tunnels {
   }
 
   /**
-   * Makes these all the tunnels that there are: one write, then endpoints are opened and closed. What
-   * the device itself would refuse of one refuses all, and nothing is changed. What the service refuses
-   * stays, as it is wanted: it is shown, and tried again. Answers when the outcome of each is known.
+   * Replaces all tunnels in one write, then opens and closes endpoints. Resolves when the outcome of each
+   * tunnel is known.
+   *
+   * If the device refuses one tunnel, nothing is changed. A tunnel that the service refuses stays wanted: its
+   * problem is shown, and it is retried.
    */
   async replaceAll(wanted: readonly TunnelSpec[], request: SetRequest = {}): Promise<SetOutcome[]> {
     const { isDryRun = false, when, onPlan } = request
@@ -179,7 +182,7 @@ export class Tunnels {
       await requireSteps(plan(), (spec) => this.#requireAllowed(spec))
       this.#requireRunning()
       when?.(this.#rows())
-      // Anew: an address that the service gave may have come meanwhile.
+      // Plans again, because the service may have assigned an address in the meantime.
       const steps = plan()
       if (!isDryRun) {
         onPlan?.(steps)
@@ -196,13 +199,13 @@ export class Tunnels {
     for (const entry of this.#entries.values()) entry.linkChanged(isAnother)
   }
 
-  /** Whether each is open on a session, or was refused there. */
+  /** Whether each tunnel is open on a session, or was refused there. */
   areConcludedOn(session: Session): boolean {
     for (const entry of this.#entries.values()) if (!entry.isConcludedOn(session)) return false
     return true
   }
 
-  /** What visitors of some tunnels got, as the service tells it. */
+  /** Updates tunnels from the service's reports about visitors. */
   visitorsGot(reports: ReadonlyMap<string, VisitorReport>): void {
     for (const entry of this.#entries.values()) {
       const report = reports.get(entry.spec.domain)
@@ -210,7 +213,7 @@ export class Tunnels {
     }
   }
 
-  /** Opens the tunnels without a policy of their own again, with the one that is in force now. */
+  /** Reopens the tunnels without their own policy, with the new default policy. */
   defaultPolicyChanged(): void {
     for (const entry of this.#entries.values()) {
       if (entry.spec.policy === null) entry.reopen()
@@ -290,7 +293,7 @@ export class Tunnels {
     return accepted(entry)
   }
 
-  /** What was before holds again, whatever becomes of its row: the next start puts that back, too. */
+  /** Restores the previous version, even if its row cannot be written: the next start restores it then. */
   async #putBack(entry: SupervisedTunnel, before: StoredTunnel): Promise<void> {
     entry.become(before)
     try {
@@ -316,7 +319,9 @@ export class Tunnels {
     return entry
   }
 
-  /** What the service has chosen for a TCP tunnel is its own from now on, over restarts too. */
+  /**
+   * Stores the address that the service assigned to a TCP tunnel, so that it stays the same after restarts.
+   */
   #keepAddress(entry: SupervisedTunnel): void {
     const { stored, spec } = entry
     const address = addressIn(entry.url)
@@ -338,7 +343,10 @@ export class Tunnels {
     }
   }
 
-  /** Closes at the service, then forgets. The row is unwanted already, so it may go late. */
+  /**
+   * Closes the endpoint at the service, then deletes the tunnel. The row is already unwanted, so it may be
+   * deleted later.
+   */
   async #forget(entry: SupervisedTunnel, options?: { readonly isRemoval: boolean }): Promise<void> {
     const { store, log } = this.#options
     const { id } = entry.stored
@@ -351,7 +359,7 @@ export class Tunnels {
     }
   }
 
-  /** It is closed at the service, and not in the list any more. */
+  /** Removes the closed tunnel from the list. */
   #drop(id: string): void {
     this.#options.inspections.forget(id)
     this.#entries.delete(id)

@@ -2,14 +2,17 @@ import { readFileSync, statSync } from 'node:fs'
 import type { Clock } from '../base/clock.ts'
 
 export interface WatchedFileOptions {
-  /** The first one that is there counts. */
+  /** The first existing file is used. */
   readonly paths: readonly string[]
   readonly maxBytes: number
   readonly everyMs: number
   readonly clock: Clock
 }
 
-/** What was found: `text` is undefined when no file is there, `problem` says why one cannot be read. */
+/**
+ * Content of the file. `text` is undefined if no file exists. `problem` is the reason why a file cannot be
+ * read.
+ */
 export interface FileReading {
   readonly path: string | undefined
   readonly text: string | undefined
@@ -17,8 +20,8 @@ export interface FileReading {
 }
 
 /**
- * A small file that people replace while the agent runs. It is looked at, not listened to:
- * file events do not follow renames, links and mounts.
+ * A small file that may be replaced while the agent runs. It is polled, because file events do not follow
+ * renames, links and mounts.
  */
 export class WatchedFile {
   readonly #options: WatchedFileOptions
@@ -46,7 +49,7 @@ export class WatchedFile {
     return { path: undefined, text: undefined }
   }
 
-  /** Calls `onReading` with a fresh reading after each change, one at a time, until `stop()`. */
+  /** Calls `onReading` with the new content after each change, one call at a time, until `stop()`. */
   start(onReading: (reading: FileReading) => void | Promise<void>): void {
     void this.#watch(onReading)
   }
@@ -69,13 +72,13 @@ export class WatchedFile {
   }
 }
 
-/** Changes with the content, the owner and the mode of a file, and when it is replaced. */
+/** Changes with the content, owner and mode of a file, and when it is replaced. */
 function markOf(path: string): string {
   try {
     const { dev, ino, size, mtimeMs, ctimeMs } = statSync(path)
     return `${dev}:${ino}:${size}:${mtimeMs}:${ctimeMs}`
   } catch (error) {
-    // Not there, or in a folder that this user may not look into: both may change.
+    // The file is missing, or its folder is not readable for this user. Both may change.
     return codeOf(error)
   }
 }

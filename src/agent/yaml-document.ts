@@ -1,12 +1,12 @@
 import { parseDocument } from 'yaml'
 
-// A file of its own, which is loaded late: of a CommonJS library that the bundle has, only a static
-// import gives the names.
+// A separate module that is loaded on demand. The bundle contains a CommonJS library, whose names need a
+// static import.
 
-/** References to anchors that a text may have: enough for reuse, too few for a bomb. */
+/** Maximum number of alias references: enough for reuse, too few for an expansion attack. */
 const MAX_ALIASES = 100
 
-/** Reads YAML to plain values. Throws Error with a sentence. */
+/** Parses YAML to plain values. Throws an Error with a sentence. */
 export function readYamlDocument(text: string): unknown {
   const document = parseDocument(text)
   const [error] = document.errors

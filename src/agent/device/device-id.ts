@@ -5,13 +5,13 @@ import { writeFileDurably } from '../../base/file.ts'
 import type { Logger } from '../../base/logger.ts'
 
 interface IdentityOptions {
-  /** Told to our gateway, which then sends no heartbeats of its own; unset: it sends them. */
+  /** Sent to our gateway, which then sends no heartbeats. Default: the gateway sends heartbeats. */
   readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number } | undefined
 }
 
-/** Which device this is to the service, and which process of it. */
+/** Identity of this device and process at the service. */
 export class Identity {
-  /** With it our gateway tells another session of this process from another device. */
+  /** Lets our gateway distinguish another session of this process from another device. */
   readonly #instance = randomUUID()
   readonly #heartbeat: IdentityOptions['heartbeat']
   #deviceId = ''
@@ -20,7 +20,7 @@ export class Identity {
     this.#heartbeat = heartbeat
   }
 
-  /** Empty until it was loaded. */
+  /** Empty until it is loaded. */
   get deviceId(): string {
     return this.#deviceId
   }
@@ -29,7 +29,7 @@ export class Identity {
     this.#deviceId = loadDeviceId(dataDir, log)
   }
 
-  /** What each session says of itself, JSON text. */
+  /** Metadata of each session, JSON text. */
   get metadata(): string {
     const heartbeat = this.#heartbeat
     return JSON.stringify({
@@ -46,8 +46,8 @@ export class Identity {
 const FORM = /^dev_[0-9a-f]{24}$/
 
 /**
- * Who this device is to the service: made once and kept in the data folder. With it the service
- * tells a device that comes back from a second one, and ends the session before.
+ * Returns the device's identity at the service. It is created once and stored in the data directory. The
+ * service uses it to distinguish a returning device from a second one, and to end its previous session.
  */
 export function loadDeviceId(dataDir: string, log: Logger): string {
   const path = join(dataDir, 'device-id')
@@ -63,7 +63,7 @@ export function loadDeviceId(dataDir: string, log: Logger): string {
   return id
 }
 
-/** Makes this device another one to the service, from the next start of the agent on. */
+/** Gives this device a new identity at the service, from the next start of the agent on. */
 export function resetDeviceId(dataDir: string): {
   readonly before: string | undefined
   readonly after: string

@@ -9,16 +9,16 @@ export interface DeviceWatchOptions {
   readonly steady: SteadyClock
   readonly everyMs: number
   readonly serviceTime: ServiceTime
-  /** Asks the service for the time; undefined when nobody answers. */
+  /** Returns the time of the service, undefined without an answer. */
   readonly serviceDate: () => Promise<number | undefined>
-  /** The device's clock was set, and what the service says of it is known. */
+  /** Called when the device's clock was set and the service was asked for its time. */
   readonly onClockSet: () => void
   readonly onChange: () => void
   readonly signal: AbortSignal
   readonly log: Logger
 }
 
-/** The device's clock, memory and descriptors: looks at them, and tells what has changed. */
+/** Watches the device's clock, memory and file descriptors. Reports changes. */
 export class DeviceWatch {
   readonly #options: DeviceWatchOptions
   readonly #resources: ResourceWatch
@@ -32,12 +32,12 @@ export class DeviceWatch {
     return this.#resources.current
   }
 
-  /** A connection could not be made for want of a descriptor. */
+  /** Reports that a connection failed for lack of a file descriptor. */
   exhausted(): void {
     this.#resourcesChanged(this.#resources.exhausted())
   }
 
-  /** Looks until the signal fires. */
+  /** Watches until the signal is aborted. */
   async run(): Promise<void> {
     const { steady, everyMs, signal } = this.#options
     while (!signal.aborted) {
@@ -53,7 +53,7 @@ export class DeviceWatch {
     const { log, serviceTime, serviceDate, onClockSet, onChange } = this.#options
     log.warn({ jumpMs: Math.round(jumpMs) }, 'the device clock was changed')
     onChange()
-    // A machine that slept jumps, too, and is right: what the service said before is not any more.
+    // After sleep the clock jumps too, but is right. The earlier comparison with the service is outdated.
     const date = await serviceDate().catch(() => undefined)
     if (date !== undefined) serviceTime.note(date)
     onClockSet()

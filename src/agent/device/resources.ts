@@ -2,10 +2,10 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { getHeapStatistics } from 'node:v8'
 import type { Problem } from '../problem.ts'
 
-/** What the process has too little of to serve visitors. */
+/** Resource that is too scarce to serve visitors. */
 export type Shortage = 'descriptors' | 'memory'
 
-/** `enough`, or what there is none left of. */
+/** `enough`, or the exhausted resource. */
 export type Resources =
   | { readonly name: 'enough' }
   | { readonly name: Shortage; readonly problem: Problem }
@@ -16,26 +16,26 @@ const REMEDIES: Record<Shortage, string> = {
   memory: 'Free memory on the device, or raise MemoryMax= of the unit. Then restart the agent.',
 }
 
-/** What one look at the process has shown. */
+/** Result of one check of the process. */
 export interface Usage {
-  /** Undefined: there was none left to look with. */
+  /** Undefined: no descriptor was left for the check. */
   readonly descriptors: number | undefined
   readonly maxDescriptors: number
-  /** Bytes that the process may still take. */
+  /** Bytes that the process may still allocate. */
   readonly freeMemory: number
   readonly heapUsed: number
   readonly maxHeap: number
 }
 
-/** A visitor takes two descriptors, one on each side. */
+/** A visitor needs two descriptors, one per side. */
 const FREE_DESCRIPTORS = 8
 const FREE_MEMORY = 16 * 1_048_576
 const FULL_HEAP = 0.95
 
-/** One short moment without is told for as long: it fails whoever comes meanwhile. */
+/** A short shortage is reported for this time, because it affects visitors in the meantime. */
 const HELD_MS = 15_000
 
-/** Draws the conclusion from one look. */
+/** Evaluates the result of one check. */
 export function judgeUsage(usage: Usage): Resources {
   const { descriptors, maxDescriptors, freeMemory, heapUsed, maxHeap } = usage
   if (descriptors === undefined || descriptors > maxDescriptors - FREE_DESCRIPTORS) {
@@ -55,7 +55,7 @@ function shortOf(name: Shortage, detail: string): Resources {
   return { name, problem: { reason: 'resources', detail, remedy, permanent: false } }
 }
 
-/** Looks at this process. */
+/** Checks this process. */
 export function readUsage(): Usage {
   const { used_heap_size: heapUsed, heap_size_limit: maxHeap } = getHeapStatistics()
   const freeMemory = process.availableMemory?.() ?? Number.POSITIVE_INFINITY
@@ -73,7 +73,7 @@ function readDescriptors(): Pick<Usage, 'descriptors' | 'maxDescriptors'> {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     const isOut = code === 'EMFILE' || code === 'ENFILE'
-    // Elsewhere than on Linux there is nothing to count.
+    // Only Linux has this information.
     return { descriptors: isOut ? undefined : 0, maxDescriptors: lastMax }
   }
 }
@@ -82,11 +82,11 @@ let lastMax = Number.POSITIVE_INFINITY
 
 export interface ResourceWatchOptions {
   readonly read?: () => Usage
-  /** Monotonic, ms. */
+  /** Monotonic time, in milliseconds. */
   readonly now: () => number
 }
 
-/** What the process is short of, or was a moment ago. */
+/** Current or recent shortage of the process. */
 export class ResourceWatch {
   readonly #options: ResourceWatchOptions
   #current: Resources = { name: 'enough' }
@@ -100,7 +100,7 @@ export class ResourceWatch {
     return this.#current
   }
 
-  /** Looks; true when it is another state than before. */
+  /** Checks the process. Returns true if the state has changed. */
   look(): boolean {
     const { read = readUsage, now } = this.#options
     return this.#note(judgeUsage(read()), now())

@@ -1,16 +1,19 @@
 import type { Clock } from '../../base/clock.ts'
 
-/** What the wall clock is moved by at once is a jump; less is how time servers correct it. */
+/** Larger changes of the wall clock are jumps. Time servers correct it in smaller steps. */
 const JUMP_MS = 1_000
 
 /**
- * A clock whose wall time does not jump when the device's clock is set. Instants that are taken from it
- * stay comparable; what people read is made when they read it, by `shown`.
+ * A clock whose wall time does not jump when the device's clock is set. Its times stay comparable. `shown`
+ * converts them for display.
  */
 export class SteadyClock implements Clock {
   readonly #clock: Clock
   readonly #origin: number
-  /** What the device's clock was moved by since; to the second, so that what is shown stands still. */
+  /**
+   * Sum of the changes of the device's clock. Changes of up to a second are ignored, so that displayed times
+   * stay stable.
+   */
   #movedMs = 0
   #lookedMs = 0
 
@@ -31,12 +34,12 @@ export class SteadyClock implements Clock {
     return this.#clock.sleep(ms, signal)
   }
 
-  /** An instant of this clock as the device's clock counts now. */
+  /** Converts a time of this clock to the device's current clock. */
   shown(at: number): number {
     return at + this.#moved()
   }
 
-  /** What the device's clock was moved by since the last look; 0 when it was not. */
+  /** Returns the change of the device's clock since the last call, 0 if it was not set. */
   look(): number {
     const before = this.#lookedMs
     this.#lookedMs = this.#moved()
@@ -50,7 +53,7 @@ export class SteadyClock implements Clock {
   }
 }
 
-/** The fields of a status that hold instants. */
+/** Names of status fields that contain times. */
 const INSTANTS: ReadonlySet<string> = new Set([
   'since',
   'nextRetryAt',
@@ -59,14 +62,14 @@ const INSTANTS: ReadonlySet<string> = new Set([
   'seenAt',
 ])
 
-/** The same status, and what lies in it, with its instants as the device's clock counts now. */
+/** Returns a copy of the status, including nested values, with times of the device's current clock. */
 export function withShownTimes<T extends object>(status: T, clock: SteadyClock): T {
   return withMovedTimes(status, clock.shown(0))
 }
 
-/** The same for what the device's clock was moved by. */
+/** Like `withShownTimes`, for a given change of the clock. */
 export function withMovedTimes<T extends object>(status: T, movedMs: number): T {
-  // Nobody has set the clock: with a thousand tunnels the copies would be most of a status.
+  // The clock was not set. With a thousand tunnels, copying would be most of the work for a status.
   return movedMs === 0 ? status : moved(status, movedMs)
 }
 

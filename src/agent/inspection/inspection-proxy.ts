@@ -10,28 +10,28 @@ const LOOPBACK = '127.0.0.1'
 /** More than the streams of a session. */
 const MAX_CONNECTIONS = 512
 const MAX_HEAD_BYTES = 64 * 1024
-/** The head of the answer to an upgrade, as far as it is looked at. */
+/** Bytes to search for the response headers of an upgrade. */
 const MAX_SEEN_BYTES = 16 * 1024
 
 export interface InspectionProxyOptions {
-  /** What the SDK would dial without it: `http://host:port`. */
+  /** Target that the SDK dials without the proxy: `http://host:port`. */
   readonly upstream: URL
-  /** Undefined while nothing is recorded. */
+  /** Undefined while the proxy is not recording. */
   readonly exchanges: () => ExchangeLog | undefined
   readonly clock: Clock
 }
 
 /**
- * Stands between the SDK and the service of a tunnel while somebody looks on. Bodies pass as they come,
- * in both directions; what is kept of them is a copy of their beginning.
+ * Proxy between the SDK and a tunnel's service during an inspection. Bodies pass through unchanged in both
+ * directions. Only a copy of their beginning is kept.
  */
 export class InspectionProxy {
   readonly #options: InspectionProxyOptions
   readonly #server = createServer({
-    // It passes on what the service takes: what is odd is not for it to refuse.
+    // Passes on everything the service accepts. It must not reject unusual requests.
     insecureHTTPParser: true,
     maxHeaderSize: MAX_HEAD_BYTES,
-    // Deadlines are the gateway's.
+    // The gateway enforces time limits.
     requestTimeout: 0,
     headersTimeout: 0,
     keepAliveTimeout: 0,
@@ -44,19 +44,19 @@ export class InspectionProxy {
     this.#server.on('checkContinue', (request, response) => this.#forward(request, response))
     this.#server.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head))
     this.#server.on('clientError', (_error, socket) => socket.destroy())
-    // What is under way does not keep a process that has stopped.
+    // Open connections do not keep the process running.
     this.#server.on('connection', (socket) => socket.unref())
     this.#server.unref()
   }
 
-  /** Where the SDK is to dial. */
+  /** Starts the proxy and returns the URL for the SDK to dial. */
   async start(): Promise<string> {
     this.#server.listen(0, LOOPBACK)
     await once(this.#server, 'listening')
     return `http://${LOOPBACK}:${(this.#server.address() as AddressInfo).port}`
   }
 
-  /** Takes no more connections; those that there are go on. */
+  /** Stops accepting connections. Existing connections continue. */
   close(): void {
     this.#server.close()
   }
@@ -113,7 +113,7 @@ export class InspectionProxy {
       port,
       method: request.method ?? 'GET',
       path: request.url ?? '/',
-      // As they came: order, letters and repetitions.
+      // Unchanged: order, upper and lower case, repetitions.
       headers: rawOf(request) as unknown as OutgoingHttpHeaders,
       setHost: false,
       agent: false,
@@ -122,7 +122,7 @@ export class InspectionProxy {
     })
   }
 
-  /** Bytes as they are from here on, in both directions; of the answer the head is looked at. */
+  /** Passes bytes through unchanged in both directions. Only reads the response headers. */
   #upgrade(request: IncomingMessage, client: Duplex, head: Buffer): void {
     const recording = this.#record(request)
     const { hostname, port } = this.#options.upstream
@@ -158,11 +158,11 @@ export class InspectionProxy {
   }
 }
 
-/** Writes one exchange down as it goes by. */
+/** Records one exchange. */
 class Recording {
   readonly #exchanges: ExchangeLog
   readonly #clock: Clock
-  /** Alone: what has made room is nowhere any more, however long it goes on. */
+  /** Only the number, so that a dropped exchange can be freed however long it lasts. */
   readonly #number: number
   readonly #startedAt: number
 
@@ -224,7 +224,7 @@ class Recording {
   }
 }
 
-/** As the SDK says it, so that visitors learn the same. */
+/** The same text as the SDK, so that visitors see no difference. */
 function refuse(response: ServerResponse, upstream: URL): void {
   const body = refusalText(upstream)
   response.writeHead(502, { connection: 'close', 'content-length': body.length })

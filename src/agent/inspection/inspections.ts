@@ -5,29 +5,29 @@ import { InspectionProxy } from './inspection-proxy.ts'
 import { ExchangeLog, type RecordedExchange } from './recorded-exchange.ts'
 import { replay } from './replay.ts'
 
-/** Tunnels that somebody looks into, or has: each has memory of its own (`MAX_BYTES`). */
+/** Maximum number of inspections, including ended ones. Each has its own memory (`MAX_BYTES`). */
 const MAX_INSPECTIONS = 4
-/** How long what was seen can be read after an inspection has ended. */
+/** Recorded exchanges stay readable for this time after an inspection. */
 const KEPT_MS = 10 * 60_000
 
 export interface InspectionsOptions {
   readonly clock: Clock
   readonly log: Logger
-  /** Opens the endpoint of a tunnel again: where it leads has changed. Resolves when that is done. */
+  /** Reopens the endpoint of a tunnel, whose target has changed. Resolves when it is done. */
   readonly repoint: (tunnelId: string) => Promise<void>
-  /** What the SDK dials for a tunnel now. */
+  /** Returns the URL that the SDK dials for a tunnel now. */
   readonly dialled: (tunnelId: string) => string | undefined
 }
 
-/** The tunnel that is looked into. */
+/** The inspected tunnel. */
 export interface Inspected {
   readonly id: string
   readonly spec: { readonly protocol: string }
 }
 
-/** What a person sees of an inspection. */
+/** State of an inspection for display. */
 export interface InspectionStatus {
-  /** `starting` and `ending`: the tunnel is on its way to the local hop, or back. */
+  /** `starting` and `ending`: the tunnel is being moved to the local proxy or back. */
   readonly state: 'off' | 'starting' | 'on' | 'ending'
   /** Milliseconds since the epoch. */
   readonly endsAt: number | undefined
@@ -41,34 +41,34 @@ interface Hop {
 
 interface Inspection {
   readonly exchanges: ExchangeLog
-  /** Fires when it ends. */
+  /** Aborted when the inspection ends. */
   ending: AbortController
   endsAt: number
   isOn: boolean
-  /** Where the tunnel leads through, once it has been asked for. */
+  /** Proxy through which the tunnel is dialled, once it is needed. */
   hop: Hop | undefined
 }
 
 /**
- * Who looks into which tunnel, until when.
+ * Inspections by tunnel.
  *
  * INVARIANTS
- * - A tunnel leads through a hop only while its inspection is on; all of it is in memory, so a new
- *   process begins with none.
- * - A hop is closed when no tunnel is open that leads there: until the endpoint has been opened again,
- *   visitors still come through the old one.
+ * - A tunnel uses a proxy only while its inspection is on. All state is in memory, so a new process starts
+ *   without inspections.
+ * - A proxy is closed when no open tunnel uses it. Until the endpoint is reopened, visitors still come
+ *   through the old one.
  */
 export class Inspections {
   readonly #options: InspectionsOptions
   readonly #inspections = new Map<string, Inspection>()
-  /** Hops that nothing is to lead through any more, until nothing does. */
+  /** Proxies to close as soon as no tunnel uses them. */
   #leaving: { readonly tunnelId: string; readonly hop: Hop }[] = []
 
   constructor(options: InspectionsOptions) {
     this.#options = options
   }
 
-  /** What the SDK is to dial for a tunnel whose service it would find at `dialUrl`. */
+  /** Returns the URL that the SDK has to dial, for a tunnel with its service at `dialUrl`. */
   async through(tunnelId: string, dialUrl: string): Promise<string> {
     const inspection = this.#inspections.get(tunnelId)
     if (!inspection?.isOn || !dialUrl.startsWith('http://')) return dialUrl
@@ -84,8 +84,8 @@ export class Inspections {
   }
 
   /**
-   * Looks into a tunnel for so long; one that is looked into already, from now on. Throws AppError
-   * `not-inspectable` or `too-many-inspections`.
+   * Starts an inspection, or restarts the time of a running one. Throws AppError `not-inspectable` or
+   * `too-many-inspections`.
    */
   async start({ id: tunnelId, spec }: Inspected, forMs: number): Promise<void> {
     if (spec.protocol !== 'http') throw notInspectable('Only http tunnels support inspection.')
@@ -120,7 +120,7 @@ export class Inspections {
     )
   }
 
-  /** Ends an inspection and forgets what was seen. */
+  /** Ends an inspection and deletes its exchanges. */
   async stop(tunnelId: string): Promise<void> {
     const inspection = this.#inspections.get(tunnelId)
     if (!inspection) return
@@ -129,7 +129,7 @@ export class Inspections {
     await this.#end(tunnelId, inspection)
   }
 
-  /** What the SDK dials for a tunnel may be something else now. */
+  /** Reports that the dialled URL of a tunnel may have changed. */
   tunnelsChanged(): void {
     if (this.#leaving.length === 0) return
     const { dialled } = this.#options
@@ -139,7 +139,7 @@ export class Inspections {
     this.#leaving = this.#leaving.filter((it) => !isOver(it))
   }
 
-  /** The tunnel is gone, and nobody comes through it any more. */
+  /** Reports that the tunnel was deleted, so that its proxies can be closed. */
   forget(tunnelId: string): void {
     const inspection = this.#inspections.get(tunnelId)
     this.#inspections.delete(tunnelId)
@@ -176,8 +176,8 @@ export class Inspections {
   }
 
   /**
-   * Sends a request once more to the service of the tunnel, past the service that visitors come by.
-   * Resolves with the exchange that this makes. Throws AppError `exchange-not-found` or `not-replayable`.
+   * Sends a request again, directly to the tunnel's service and not through the public address. Resolves with
+   * the new exchange. Throws AppError `exchange-not-found` or `not-replayable`.
    */
   async replay(tunnelId: string, number: number): Promise<RecordedExchange> {
     const seen = this.find(tunnelId, number)
@@ -190,13 +190,13 @@ export class Inspections {
     return replay({ seen, exchanges, upstream: new URL(hop.upstream), clock })
   }
 
-  /** Ends all: the process stops. */
+  /** Ends all inspections when the process stops. */
   close(): void {
     const ids = [...this.#inspections.keys(), ...this.#leaving.map(({ tunnelId }) => tunnelId)]
     for (const id of ids) this.forget(id)
   }
 
-  /** What was seen of others that are over goes first: each may hold some megabytes. */
+  /** Deletes ended inspections of other tunnels first, because each may hold some megabytes. */
   #makeRoom(tunnelId: string): void {
     const others = [...this.#inspections].filter(([id]) => id !== tunnelId)
     const over = others.filter(([, { isOn }]) => !isOn)
@@ -228,14 +228,14 @@ export class Inspections {
     }
   }
 
-  /** The hop of an inspection closes as soon as the tunnel does not lead there any more. */
+  /** Closes the proxy as soon as the tunnel no longer uses it. */
   #leave(tunnelId: string, inspection: Inspection): void {
     const { hop } = inspection
     inspection.hop = undefined
     if (hop) this.#leaving.push({ tunnelId, hop })
   }
 
-  /** Leads the tunnel straight to its service again; then the hops go. */
+  /** Connects the tunnel directly to its service again, then closes the proxies. */
   async #end(tunnelId: string, inspection: Inspection): Promise<void> {
     if (!inspection.isOn) return
     inspection.isOn = false

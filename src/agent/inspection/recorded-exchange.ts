@@ -1,23 +1,26 @@
-/** Of each body this much is kept; the rest is counted. */
+/** Bytes kept of each body. The rest is only counted. */
 export const MAX_BODY_BYTES = 64 * 1024
-/** Of one tunnel; the oldest make room. */
+/** Maximum number and size of the exchanges of a tunnel. The oldest are dropped. */
 export const MAX_EXCHANGES = 200
 export const MAX_BYTES = 4 * 1024 * 1024
-/** What an exchange costs beside heads and bodies, and a field beside its letters. */
+/** Memory of an exchange without headers and bodies, and of a header without its text. */
 const OVERHEAD_BYTES = 1024
 const FIELD_BYTES = 64
 
 export type Fields = readonly (readonly [name: string, value: string])[]
 
-/** The beginning of a body, and how long it was. */
+/** The beginning of a body, and its total length. */
 export class RecordedBody {
-  /** Doubles as it fills: a body may come byte by byte, and a buffer for each would cost a hundred times that. */
+  /**
+   * Doubles when full. A body may arrive byte by byte, and one buffer for each would cost a hundred times as
+   * much.
+   */
   #memory = Buffer.alloc(0)
   #kept = 0
   #total = 0
   readonly #onMemory: (bytes: number) => void
 
-  /** `onMemory` is called with what it takes up more. */
+  /** `onMemory` is called with the number of additional bytes. */
   constructor(onMemory: (bytes: number) => void) {
     this.#onMemory = onMemory
   }
@@ -26,7 +29,7 @@ export class RecordedBody {
     return this.#total
   }
 
-  /** False when there was more than is kept. */
+  /** False if the body is longer than the kept part. */
   get isWhole(): boolean {
     return this.#kept === this.#total
   }
@@ -46,18 +49,18 @@ export class RecordedBody {
   #grow(atLeast: number): void {
     const before = this.#memory
     const size = Math.min(Math.max(atLeast, 2 * before.length), MAX_BODY_BYTES)
-    // Not from the pool of small buffers, of which a part keeps the whole.
+    // Not from the pool of small buffers, where each slice keeps the whole pool in memory.
     this.#memory = Buffer.alloc(size)
     before.copy(this.#memory)
     this.#onMemory(size - before.length)
   }
 }
 
-/** What becomes of an exchange; `switched` is a WebSocket or its like, which is passed through. */
+/** State of an exchange. `switched`: upgraded, for example to WebSocket, and passed through. */
 export type ExchangeState = 'open' | 'answered' | 'switched' | 'failed'
 
 export interface RecordedHead {
-  /** Names as they came. */
+  /** Names are unchanged. */
   readonly fields: Fields
   readonly httpVersion: string
 }
@@ -74,25 +77,25 @@ export interface RecordedResponse extends RecordedHead {
   readonly body: RecordedBody
 }
 
-/** One request and what was answered. In memory alone, with all that was sent, secrets too. */
+/** A request and its answer. Kept only in memory, with all data including secrets. */
 export interface RecordedExchange {
-  /** Counts up, from 1 at the start of the inspection. */
+  /** Starts at 1 for each inspection and increases by one. */
   readonly number: number
   /** Milliseconds since the epoch. */
   readonly startedAt: number
   readonly request: RecordedRequest
-  /** The number of the one that this repeats. */
+  /** Number of the repeated exchange. */
   readonly replayOf: number | undefined
   readonly state: ExchangeState
   readonly response: RecordedResponse | undefined
-  /** Until the answer was whole; undefined while it is not. */
+  /** Time until the answer was complete, undefined before that. */
   readonly durationMs: number | undefined
   readonly error: string | undefined
 }
 
 type Change = Partial<Pick<RecordedExchange, 'state' | 'response' | 'durationMs' | 'error'>>
 
-/** The newest exchanges of one tunnel, bounded in number and in bytes. */
+/** The newest exchanges of a tunnel, limited in number and bytes. */
 export class ExchangeLog {
   /** Oldest first. */
   readonly #exchanges = new Map<number, RecordedExchange>()
@@ -135,12 +138,12 @@ export class ExchangeLog {
     return begun
   }
 
-  /** A body whose bytes count for this exchange. */
+  /** Creates a body whose bytes are counted for this exchange. */
   bodyOf(number: number): RecordedBody {
     return new RecordedBody((bytes) => this.#count(number, bytes))
   }
 
-  /** Nothing happens to one that has made room by now. */
+  /** Does nothing for an exchange that was dropped. */
   change(number: number, change: Change): void {
     const exchange = this.#exchanges.get(number)
     if (!exchange) return

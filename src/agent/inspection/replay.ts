@@ -5,7 +5,7 @@ import { request as send } from '../../base/net/node-http.ts'
 import type { ExchangeLog, Fields, RecordedExchange } from './recorded-exchange.ts'
 
 const WITHIN_MS = 30_000
-/** Of the hop that the request came by, RFC 9110 section 7.6.1; the body has its length now. */
+/** Hop-by-hop fields (RFC 9110 section 7.6.1), and `content-length`, which is set again. */
 const OF_THE_HOP = new Set([
   'connection',
   'keep-alive',
@@ -25,7 +25,7 @@ export interface ReplayOptions {
   readonly clock: Clock
 }
 
-/** Sends a request again as it was, and writes down what comes of it. */
+/** Sends a request again unchanged, and records the exchange. */
 export async function replay(options: ReplayOptions): Promise<RecordedExchange> {
   const { seen, exchanges, clock } = options
   const { request } = seen
@@ -58,7 +58,7 @@ export async function replay(options: ReplayOptions): Promise<RecordedExchange> 
   return made
 }
 
-/** Resolves with what went wrong. */
+/** Resolves with the error, or undefined on success. */
 function exchange(
   { seen, exchanges, upstream }: ReplayOptions,
   number: number,

@@ -10,7 +10,7 @@ import type { PolicyCheck } from './policy-check.ts'
 import { shippedPolicy } from './shipped-policy.ts'
 
 const MAX_BYTES = 65_536
-/** More than any policy needs, and what the API takes. */
+/** More than any policy needs. Same limit as in the API. */
 const MAX_DEPTH = 32
 
 export interface DefaultPolicyOptions {
@@ -24,7 +24,7 @@ export interface DefaultPolicyOptions {
 
 type Parsed = { readonly document: JsonObject } | { readonly problem: string }
 
-/** The policy of tunnels that were created without one, and its last good copy. */
+/** Policy of tunnels without their own policy, and its last valid copy. */
 export class DefaultPolicy {
   readonly #options: DefaultPolicyOptions
   readonly #file: WatchedFile
@@ -47,8 +47,8 @@ export class DefaultPolicy {
   }
 
   /**
-   * Loads the file, or the last good copy when the file is bad. With neither it throws a
-   * StartError: no tunnel may be opened unprotected. `onChange`: another policy is in force.
+   * Loads the file, or the last valid copy if the file is invalid. Without either, throws a StartError,
+   * because no tunnel may be opened unprotected. `onChange` is called when another policy comes into force.
    */
   async start(onChange: () => void): Promise<void> {
     const parsed = await this.#parse(this.#file.read())
@@ -69,7 +69,7 @@ export class DefaultPolicy {
     }
   }
 
-  /** Answers whether another policy is in force now. */
+  /** Returns whether another policy is in force now. */
   #reload(parsed: Parsed): boolean {
     const { log } = this.#options
     if ('problem' in parsed) {
@@ -106,7 +106,7 @@ export class DefaultPolicy {
     this.#status = { source: 'kept', loadedAt: clock.now(), problem }
   }
 
-  /** The document, or one sentence that names the file and the place in it. */
+  /** Returns the document, or one sentence that names the file and the position of the error. */
   async #parse({ text, problem }: FileReading): Promise<Parsed> {
     const { path, check, kept } = this.#options
     if (problem) return { problem: `Cannot read the default policy ${path}: ${problem}.` }
@@ -124,7 +124,8 @@ export class DefaultPolicy {
     if (isDeeper(document, MAX_DEPTH)) {
       return { problem: `The default policy ${path} has more than ${MAX_DEPTH} levels of nesting.` }
     }
-    // What was checked before, or came with this package, needs no check that a start waits for.
+    // A policy that was checked before, or was installed with this package, needs no check that delays the
+    // start.
     const good = [kept.get('default-policy'), shippedPolicy()]
     if (good.includes(JSON.stringify(document))) return { document }
     const checked = await check(document).catch(unchecked)
@@ -139,7 +140,7 @@ export class DefaultPolicy {
   }
 }
 
-/** A start on a busy device goes on with the last good copy. */
+/** On a busy device, the start continues with the last valid copy. */
 function unchecked(error: unknown): { readonly detail: string } {
   if (error instanceof AppError && error.code === 'policy-not-checked') {
     return { detail: error.message }

@@ -5,18 +5,20 @@ import type { PlacedProblem, PolicyCheckOptions } from '../../policy/check.ts'
 import type { JsonObject, TunnelSpec } from '../tunnel.ts'
 import { PolicyProcess, UncheckableError } from './policy-process.ts'
 
-/** By their names of today and of before. */
+/** Current and former names. */
 const REQUEST_PHASES = new Set(['on_http_request', 'on_http_response', 'inbound', 'outbound'])
 const NO_REQUESTS =
   'A tcp or tls tunnel has no HTTP requests. Use the phase on_tcp_connect for these rules.'
 
-/** The policy of a tunnel: its own, or what the default one has for what comes in there. */
+/**
+ * Returns the policy of a tunnel: its own, or the phases of the default policy that apply to its protocol.
+ */
 export function policyOf({ policy, protocol }: TunnelSpec, fallback: JsonObject): JsonObject {
   if (policy || protocol === 'http') return policy ?? fallback
   return Object.fromEntries(Object.entries(fallback).filter(([key]) => !REQUEST_PHASES.has(key)))
 }
 
-/** Throws AppError `policy-invalid` for a policy of its own that is of no use to the tunnel. */
+/** Throws AppError `policy-invalid` if the tunnel's own policy is invalid or has rules that cannot apply. */
 export async function requirePolicy(spec: TunnelSpec, check: PolicyCheck): Promise<void> {
   const { policy, protocol } = spec
   if (!policy) return
@@ -52,10 +54,10 @@ export interface PolicyCheckerOptions extends PolicyCheckOptions {
   readonly process?: PolicyProcess | undefined
 }
 
-/** Everything that keeps a document from being used as a policy; empty when nothing does. */
+/** Returns all errors of a policy document. Empty if it can be used. */
 export type PolicyCheck = (document: JsonObject) => Promise<FieldError[]>
 
-/** Checks policies with the code that the gateway runs them with, in a process of its own. */
+/** Checks policies in a separate process, with the same code as the gateway. */
 export class PolicyChecker {
   readonly #options: PolicyCheckerOptions
   readonly #process: PolicyProcess
@@ -65,13 +67,13 @@ export class PolicyChecker {
     this.#process = options.process ?? new PolicyProcess()
   }
 
-  /** Throws AppError `policy-not-checked` when it takes too long, `shutting-down` after `stop()`. */
+  /** Throws AppError `policy-not-checked` if it takes too long, and `shutting-down` after `stop()`. */
   readonly check: PolicyCheck = async (document) => {
     try {
       return this.#errorsOf(await this.#problems(JSON.stringify(document)))
     } catch (error) {
       if (!(error instanceof UncheckableError)) throw error
-      // What is slow on a busy device says nothing against the policy.
+      // A slow check on a busy device does not mean that the policy is invalid.
       if (error.cause instanceof DeadlineError) throw tooSlow(error.cause)
       return [TOO_MUCH]
     }
@@ -98,9 +100,9 @@ export class PolicyChecker {
     try {
       return await this.#process.check(text, { service })
     } catch (error) {
-      // What is too much for a process of its own must not be tried in this one.
+      // A policy that is too large for the separate process must not be checked in this one.
       if (error instanceof UncheckableError || error instanceof AppError) throw error
-      // A device too short of memory for one more process still has to take a change.
+      // Changes must be possible even if the device has no memory for another process.
       log.warn({ err: error }, 'checking the policy in the main process')
       const { checkPolicy } = await import('../../policy/check.ts')
       return checkPolicy(text, { service })

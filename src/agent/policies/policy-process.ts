@@ -8,9 +8,9 @@ import { Semaphore } from '../../base/semaphore.ts'
 import type { PlacedProblem, PolicyCheckOptions } from '../../policy/check.ts'
 
 const START_MS = 10_000
-/** For each document. */
+/** Per document. */
 const ANSWER_MS = 10_000
-/** Whoever changes one policy often changes the next one soon. */
+/** A change of a policy is often followed by another one. */
 const IDLE_MS = 10_000
 const MAX_HEAP_MB = 64
 
@@ -25,30 +25,29 @@ export interface PolicyProcessOptions {
   readonly idleMs?: number
 }
 
-/** The process had begun with a document and did not come to its end. */
+/** The check began but was not completed. */
 export class UncheckableError extends Error {
   override readonly name = 'UncheckableError'
 }
 
 interface Worker {
   readonly child: ChildProcess
-  /** Resolves when it takes documents. */
+  /** Resolves when the process accepts documents. */
   readonly ready: Promise<unknown>
-  /** Aborted when the process ended, or never came to be. */
+  /** Aborted when the process ended or could not be started. */
   readonly gone: AbortSignal
 }
 
 /**
- * A child process that checks policies, started when there is one to check and ended when there was
- * none for a while. The engine is a seventh of the memory of an agent that needs it for moments, and
- * a document that is slow to check holds up nothing there.
+ * Child process that checks policies. It is started on demand and ended when idle. The policy engine needs a
+ * seventh of the agent's memory, but only rarely. A document that is slow to check blocks only this process.
  */
 export class PolicyProcess {
   readonly #program: string
   readonly #startMs: number
   readonly #answerMs: number
   readonly #idleMs: number
-  /** One document at a time, so that none pays for those before it. */
+  /** One document at a time, so that earlier documents do not use up the time limit. */
   readonly #lock = new Semaphore(1)
   #worker: Worker | undefined
   #idle: NodeJS.Timeout | undefined
@@ -67,8 +66,8 @@ export class PolicyProcess {
   }
 
   /**
-   * Throws an UncheckableError when the document takes too much time or memory, AppError
-   * `shutting-down` after `stop()`, and another error when there is no process to be had.
+   * Throws an UncheckableError if the document takes too much time or memory. Throws AppError `shutting-down`
+   * after `stop()`, and another error if the process cannot be started.
    */
   check(text: string, { service }: PolicyCheckOptions): Promise<PlacedProblem[]> {
     return this.#lock.run(() => this.#check({ text, service }))
@@ -114,7 +113,7 @@ export class PolicyProcess {
 
   #start(): Worker {
     const child = fork(this.#program, {
-      // It needs none of our settings, and must not learn our secrets.
+      // The process needs no settings and must not have access to secrets.
       env: {},
       execArgv: [`--max-old-space-size=${MAX_HEAP_MB}`],
       stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
@@ -126,14 +125,14 @@ export class PolicyProcess {
       if (this.#worker === worker) this.#worker = undefined
     }
     child.on('exit', onEnd).on('error', onEnd)
-    // It never keeps an agent alive that has ended.
+    // The child process must not keep the agent running.
     child.unref()
     child.channel?.unref()
     return worker
   }
 }
 
-/** The next message; it may be given up before anybody looks. */
+/** Returns the next message. The rejection is handled, because the promise may be abandoned. */
 function messageFrom(child: ChildProcess): Promise<unknown[]> {
   const message = once(child, 'message')
   message.catch(() => {})

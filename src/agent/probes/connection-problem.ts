@@ -9,7 +9,7 @@ const DNS_CODES = new Set([
   'ESERVFAIL',
 ])
 const UNKNOWN_CA_CODES = new Set([
-  // A CA of the same name, but not the same: a gateway that was set up anew.
+  // Another CA with the same name, for example after a gateway was installed again.
   'CERT_SIGNATURE_FAILURE',
   'DEPTH_ZERO_SELF_SIGNED_CERT',
   'SELF_SIGNED_CERT_IN_CHAIN',
@@ -28,20 +28,20 @@ const REMEDIES = {
 export const CLOCK_REMEDY =
   'Set the clock that is wrong, of this device or of the gateway, or give it access to a time server.'
 
-/** A clock that is off makes these, too. */
+/** A wrong clock causes these too. */
 const DATE_CODES: ReadonlySet<string> = new Set(['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID'])
 
-/** Whether the end of a certificate is what it was refused for. */
+/** Whether the certificate was rejected because it has expired. */
 export function isExpiry(error: unknown): boolean {
   return codeOf(error) === 'CERT_HAS_EXPIRED'
 }
 
-/** Whether the dates of a certificate are what it was refused for. */
+/** Whether the certificate was rejected because of its dates. */
 export function isDateError(error: unknown): boolean {
   return DATE_CODES.has(codeOf(error))
 }
 
-/** `where` shows a certificate that is good at the time it is for the service. */
+/** The certificate of `where` is valid at the time of the service, but not at the time of this device. */
 export function clockProblem(where: string, ours: number, theirs: number): Problem {
   const [device, service] = [ours, theirs].map((ms) => new Date(ms).toISOString())
   return {
@@ -52,7 +52,7 @@ export function clockProblem(where: string, ours: number, theirs: number): Probl
   }
 }
 
-/** Visitors are shown a certificate that has ended; `isSure`: our clock agrees with that of the service. */
+/** Visitors get an expired certificate. `isSure`: the clock of this device agrees with the service. */
 export function expiredProblem(
   where: string,
   endedAt: number | undefined,
@@ -79,7 +79,7 @@ const SENTENCES: Readonly<Record<string, string>> = {
   EPROTO: 'does not speak TLS',
 }
 
-/** Why `where` could not be reached, from the error of a lookup, a socket or a handshake. */
+/** Explains why `where` could not be reached, from the error of a lookup, a socket or a handshake. */
 export function connectionProblem(where: string, error: unknown): Problem {
   const code = codeOf(error)
   const reason = reasonOf(code)
@@ -91,13 +91,13 @@ export function connectionProblem(where: string, error: unknown): Problem {
   }
 }
 
-/** `where` took the connection and then said nothing, as captive portals do. */
+/** `where` accepted the connection but did not answer, as captive portals do. */
 export function silenceProblem(where: string, ms: number): Problem {
   const detail = `${where} did not answer within ${Math.ceil(ms / 1_000)} s`
   return { reason: 'network', detail, remedy: REMEDIES.network, permanent: false }
 }
 
-/** The service shook hands with Node; the SDK alone knows that it trusts another CA. */
+/** The TLS handshake succeeded in Node, but the SDK trusts another CA. */
 export function untrustedProblem(cause: string): Problem {
   const detail = `the SDK does not trust the certificate of the service (${cause})`
   return { reason: 'tls', detail, remedy: REMEDIES.tls, permanent: false }
@@ -115,7 +115,7 @@ function sentenceOf(reason: Reason, code: string): string {
   return SENTENCES[code] ?? `failed (${code})`
 }
 
-/** Connecting to several addresses fails with one error per address; the last tells the most. */
+/** Connecting to several addresses fails with one error per address. The last one is the most useful. */
 function codeOf(error: unknown): string {
   if (error instanceof AggregateError && error.errors.length > 0) return codeOf(error.errors.at(-1))
   if (!(error instanceof Error)) return 'unknown error'

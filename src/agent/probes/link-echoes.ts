@@ -2,24 +2,24 @@ import type { Clock } from '../../base/clock.ts'
 import { AutoResetEvent } from '../../base/deferred.ts'
 import type { Connector, ConnectRequest, Session } from '../connector.ts'
 
-/** What comes back on one session. */
+/** Heartbeat answers of one session. */
 interface Echo {
-  /** When the latest heartbeat was sent that was answered, monotonic. */
+  /** Monotonic time at which the latest answered heartbeat was sent. */
   sentAt: number
-  /** Four round trips, as far as is known. */
+  /** Four round trips, as far as known. */
   slackMs: number
   readonly heard: AutoResetEvent
 }
 
-/** Latencies are told in whole milliseconds. */
+/** Latencies are reported in whole milliseconds. */
 const ROUNDING_MS = 1
 
 /**
- * Whether heartbeats come back on a link from a moment on: what goes one way only proves nothing, and
- * neither does an echo of what was sent before. Resolves false at the deadline and when aborted.
+ * Checks whether heartbeats are answered from a given moment on. Data in one direction is no proof, and
+ * neither is an answer to an earlier heartbeat. Resolves with false at the time limit and when aborted.
  */
 export interface LinkWatch {
-  /** What a slow link may take in addition, in ms: some round trips. */
+  /** Additional time for a slow link, in milliseconds: some round trips. */
   readonly slackMs?: number
   answers(signal: AbortSignal): Promise<boolean>
 }
@@ -27,13 +27,13 @@ export interface LinkWatch {
 export interface LinkEchoesOptions {
   readonly connector: Connector
   readonly clock: Clock
-  /** How long an echo may take: the pause between two heartbeats and a slow way there and back. */
+  /** Time limit for an answer: the interval between two heartbeats plus a slow round trip. */
   readonly withinMs: number
-  /** What the service tells on any of the sessions beside commands. */
+  /** Called with messages of the service that are not commands, from any session. */
   readonly onNotice?: (text: string) => void
 }
 
-/** A connector that remembers of each of its sessions when it answered. */
+/** A connector that records when each of its sessions answered. */
 export class LinkEchoes implements Connector {
   readonly #options: LinkEchoesOptions
   readonly #echoes = new WeakMap<Session, Echo>()
@@ -66,7 +66,7 @@ export class LinkEchoes implements Connector {
     return session
   }
 
-  /** Watches from now on. One watch at a time may wait for an answer. */
+  /** Starts watching. Only one watch at a time may wait for an answer. */
   watch(session: Session | undefined): LinkWatch {
     const { clock, withinMs } = this.#options
     const beganAt = clock.monotonic()

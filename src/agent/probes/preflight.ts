@@ -15,13 +15,15 @@ import { CLOCK_TOLERANCE_MS, HOSTED_SERVICE } from './service-time.ts'
 const MOST_CERTIFICATES = 8
 const MOST_CHARACTERS = 64
 
-/** The certificates that a server shows, by name, its own first: `gateway.lan ← site CA`. Untrusted text. */
+/**
+ * Returns the names in a server's certificate chain, its own first: `gateway.lan ← site CA`. Untrusted text.
+ */
 export function shownChain(socket: TLSSocket): string {
   const names: string[] = []
   const seen = new Set<string>()
   let certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true)
   let issuer: string | undefined
-  // The last one of a chain is its own issuer.
+  // The last certificate of a chain is its own issuer.
   while (certificate?.fingerprint256 && !seen.has(certificate.fingerprint256)) {
     if (names.length === MOST_CERTIFICATES) return [...names, '…'].join(' ← ')
     seen.add(certificate.fingerprint256)
@@ -39,25 +41,28 @@ function nameOf(name: Partial<Record<string, string | string[]>> | undefined): s
   return (text ?? 'unnamed certificate').slice(0, MOST_CHARACTERS)
 }
 
-/** After a silence the next try waits twice as long, up to so many times the usual: the link may be slow. */
+/** After a timeout, the next attempt waits twice as long, up to this factor: the link may be slow. */
 const MAX_PATIENCE = 4
-/** Node gives up an address after 250 ms, which a mobile network does not always make. */
+/** Node's default is 250 ms per address, which is too short for mobile networks. */
 const ADDRESS_ATTEMPT_MS = 1_500
 
 export interface PreflightOptions {
-  /** `host:port`; undefined is the hosted service. */
+  /** `host:port`. Undefined: the hosted service. */
   readonly serverAddr: string | undefined
-  /** PEM text. Without it only the dates are checked: the SDK brings a CA of its own. */
+  /** PEM text. Without it only the dates are checked, because the SDK has its own CA. */
   readonly caCert: string | undefined
-  /** What time the service says it is (HTTP `Date`), if it can be asked. */
+  /** Returns the time of the service (HTTP `Date`), if it answers. */
   readonly serviceDate: () => Promise<number | undefined>
-  /** Called with the certificates that the service shows, before they are judged. */
+  /** Called with the certificates of the service before they are checked. */
   readonly onChain?: (chain: string) => void
   readonly timings: PreflightTimings
   readonly clock: Clock
 }
 
-/** Those of all addresses of the service, each with one of its own; none is the hosted service. */
+/**
+ * Returns a function that runs the preflight of an address. Each address has its own Preflight. Without
+ * addresses, the hosted service is checked.
+ */
 export function preflightsTo(
   serverAddrs: readonly string[],
   options: Omit<PreflightOptions, 'serverAddr'>,
@@ -70,8 +75,8 @@ export function preflightsTo(
 }
 
 /**
- * Does what the SDK is about to do, from Node: resolve, connect, shake hands. The SDK would hang
- * on a server that says nothing, and calls every failure by the same name.
+ * Makes the steps of the SDK's connect in Node: resolve, connect, handshake. The SDK would hang on a silent
+ * server, and reports all failures with the same message.
  */
 export class Preflight {
   readonly #options: PreflightOptions
@@ -88,7 +93,7 @@ export class Preflight {
     this.#server = server
   }
 
-  /** Throws a ProblemError: `dns`, `network`, `tls` or `clock`. */
+  /** Throws a ProblemError with the reason `dns`, `network`, `tls` or `clock`. */
   async run(signal: AbortSignal): Promise<void> {
     const addresses = await abortable(this.#resolve(), signal)
     const { host, port } = this.#server
@@ -105,7 +110,7 @@ export class Preflight {
         socket,
         host,
         servername: isIP(host) ? '' : host,
-        // Judged afterwards, where a wrong clock can be told from a wrong certificate.
+        // Checked later, where a wrong clock and a wrong certificate can be distinguished.
         rejectUnauthorized: false,
         ...(caCert !== undefined && { ca: caCert }),
       })
@@ -119,7 +124,7 @@ export class Preflight {
   async #resolve(): Promise<LookupAddress[]> {
     const { host } = this.#server
     const { dnsMs } = this.#options.timings
-    // A lookup that hangs keeps one of the process's few resolver threads: never start a second.
+    // A hanging lookup uses one of the few resolver threads of the process, so a second one is never started.
     this.#lookup ??= lookup(host, { all: true }).finally(() => {
       this.#lookup = undefined
     })
@@ -135,7 +140,7 @@ export class Preflight {
 
   async #until(event: string, socket: Socket, usualMs: number, signal: AbortSignal): Promise<void> {
     const ms = usualMs * this.#patience
-    // Errors after the event are nobody's business.
+    // Ignores errors after the event.
     socket.on('error', () => {})
     const isOver = new AbortController()
     const happened = once(socket, event, { signal: isOver.signal })
@@ -153,14 +158,15 @@ export class Preflight {
     }
   }
 
-  /** Throws unless the service has shown the right certificate for this day. */
+  /** Throws unless the certificate of the service is trusted and valid now. */
   async #judge(socket: TLSSocket): Promise<void> {
     const { clock, caCert, onChain } = this.#options
     onChain?.(shownChain(socket))
     const certificate = socket.getPeerX509Certificate()
     const now = clock.now()
     if (certificate && now < Date.parse(certificate.validFrom)) {
-      // Nobody makes certificates for the future: unless the service says so, our clock is slow.
+      // Certificates are not issued for the future. Unless the service says so, the clock of this device is
+      // slow.
       await this.#blame(`is not valid before ${certificate.validFrom}`, 'clock')
     }
     if (certificate && now > Date.parse(certificate.validTo)) {

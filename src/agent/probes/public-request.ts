@@ -5,16 +5,16 @@ import { abortable, withDeadline } from '../../base/deadline.ts'
 import type { ListenAddress } from '../../base/listen-address.ts'
 import { exchange, request as requestHttp } from '../../base/net/node-http.ts'
 
-/** More than an answer to the probe has. */
+/** More than the answer to a probe needs. */
 const MAX_BODY_BYTES = 4_096
 
 export interface PublicRequest {
   readonly method: 'GET' | 'HEAD'
-  /** Whom to trust, see `trustBeside`; unset: the public CAs. */
+  /** Trusted CAs, see `trustBeside`. Default: the public CAs. */
   readonly trust?: SecureContext | undefined
-  /** False reads what anybody says: only for things that prove themselves or do no harm. */
+  /** False accepts any certificate: only for harmless data, or data with its own proof. */
   readonly verify: boolean
-  /** Where to connect instead of to what the name resolves to. */
+  /** Address to connect to. Default: the address from DNS. */
   readonly connectTo?: ListenAddress | undefined
   readonly deadlineMs: number
   readonly signal: AbortSignal
@@ -25,20 +25,22 @@ export interface PublicAnswer {
   readonly body: string
   /** The `Date` header, milliseconds since the epoch. */
   readonly date: number | undefined
-  /** Until when the certificate is good, milliseconds since the epoch; undefined without TLS. */
+  /** End of the certificate's validity, milliseconds since the epoch. Undefined without TLS. */
   readonly validTo?: number | undefined
-  /** The service's own code when the answer is its own, such as `ERR_NGROK_3200`. */
+  /** Error code of the service if the service itself answered, for example `ERR_NGROK_3200`. */
   readonly serviceCode: string | undefined
 }
 
-/** Trusts a CA (PEM text) beside the public ones. Reading those takes 20 ms: do it once. */
+/**
+ * Trusts a CA (PEM text) in addition to the public CAs. Reading the public CAs takes 20 ms, so call it once.
+ */
 export function trustBeside(caCert: string): SecureContext {
   return createSecureContext({ ca: [...rootCertificates, caCert] })
 }
 
 /**
- * Asks a public URL as a stranger would: new connection, no credentials, no redirects.
- * Throws the socket's error, a DeadlineError, or the signal's reason.
+ * Requests a public URL like an unknown client: new connection, no credentials, no redirects. Throws the
+ * socket's error, a DeadlineError, or the signal's reason.
  */
 export async function requestPublic(url: URL, options: PublicRequest): Promise<PublicAnswer> {
   const isOver = new AbortController()
@@ -85,7 +87,7 @@ async function send(url: URL, options: PublicRequest, signal: AbortSignal): Prom
   }
 }
 
-/** Names below `.localhost` are this machine (RFC 6761 section 6.3); not every resolver knows. */
+/** Names below `.localhost` are this machine (RFC 6761 section 6.3), but not every resolver supports this. */
 function isLocalhostName(host: string): boolean {
   return host === 'localhost' || host.endsWith('.localhost')
 }

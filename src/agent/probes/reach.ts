@@ -1,10 +1,14 @@
 import type { Problem } from '../problem.ts'
 
 /**
- * What the last end-to-end probe has shown. `busy`: the service has no stream of this device left.
- * `unverified`: this device cannot reach its own address while its link answers, as behind a router
- * without hairpin NAT; visitors may well get through. `misdated`: its clock is wrong, so that no
- * certificate can be judged. `expired`: the certificate has ended, for visitors, too. `unreachable`: nor does anybody else.
+ * Result of the last end-to-end probe.
+ *
+ * - `busy`: the service has no free stream for this device.
+ * - `unverified`: this device cannot reach its own address, but its link answers, as behind a router without
+ *   hairpin NAT. Visitors may well get through.
+ * - `misdated`: the clock of this device is wrong, so certificates cannot be checked.
+ * - `expired`: the certificate has expired, also for visitors.
+ * - `unreachable`: visitors cannot reach the address either.
  */
 export type Reach =
   | { readonly name: 'unknown' | 'reached' }
@@ -13,12 +17,12 @@ export type Reach =
       readonly problem: Problem
     }
 
-/** The same for people: whether the device reaches its own public address. */
+/** Result for display: whether the device can reach its own public address. */
 export type Reachable = 'yes' | 'no' | 'unverified' | 'unknown'
 
 interface Meaning {
   readonly shown: Reachable
-  /** Nothing that was seen is the link's fault: what is open on it stays online. */
+  /** The link is not the cause, so open endpoints stay online. */
   readonly isLinkFine: boolean
 }
 

@@ -18,15 +18,21 @@ import type { PublicAnswer, PublicRequest } from './public-request.ts'
 import { meaningOf, type Reach, type Reachable, reachProblem } from './reach.ts'
 import { CLOCK_TOLERANCE_MS, type ServiceTime } from './service-time.ts'
 
-/** Where the agent's API answers the probe that comes back through the public domain. */
+/** Path at which the agent API answers the probe that arrives through the public domain. */
 export const PROBE_PATH = '/.well-known/device-agent-probe'
 
-/** What a gateway answers that has no stream of the device left, or of the link to its gateway; within 10 s. */
+/**
+ * Codes of a gateway without a free stream on the link of the device, or on the link to its gateway. Answered
+ * within 10 s.
+ */
 const SATURATED: ReadonlySet<string> = new Set(['ERR_GATEWAY_SATURATED', 'ERR_GATEWAY_LINK_FULL'])
 
-/** Failures in a row after which a new link is tried. A link that is silent, too, counts for as many. */
+/**
+ * Consecutive failures before a new link is tried. If the link is silent too, one failure counts as this
+ * many.
+ */
 const FAILURES_TO_REBUILD = 2
-/** When a new link did not help, the next try waits for twice as many failures, up to this many. */
+/** If a new link did not help, the next one needs twice as many failures, up to this number. */
 const MAX_FAILURES_TO_REBUILD = 64
 
 const UNVERIFIED_REMEDY =
@@ -35,29 +41,32 @@ const UNVERIFIED_REMEDY =
 type Within = Pick<PublicRequest, 'deadlineMs' | 'signal'>
 
 export interface SelfProbeOptions {
-  /** The agent's public URL while its own endpoint is online. */
+  /** Returns the agent's public URL while its own endpoint is online. */
   readonly url: () => string | undefined
-  /** Asks a public URL as a stranger would. */
+  /** Requests a public URL like an unknown client. */
   readonly request: (url: URL, within: Within) => Promise<PublicAnswer>
   readonly timings: ProbeTimings
   readonly random?: () => number
   readonly clock: Clock
   readonly log: Logger
-  /** Watches the link that is up now. */
+  /** Watches the current link. */
   readonly watchLink: () => LinkWatch
-  /** Learns from each answer. */
+  /** Updated from each answer. */
   readonly serviceTime: ServiceTime
-  /** Asks the service for its date where no certificate can be believed. */
+  /** Requests the time of the service when no certificate can be trusted. */
   readonly serviceDate: () => Promise<number | undefined>
-  /** Until when the certificate of an URL is good, whoever signed it; undefined when it cannot be seen. */
+  /**
+   * Returns the end of the validity of a URL's certificate, whichever CA signed it. Undefined if it is not
+   * available.
+   */
   readonly certificateEnd: (url: URL) => Promise<number | undefined>
-  /** After each probe. */
+  /** Called after each probe. */
   readonly onResult: (reach: Reach) => void
-  /** A new link may help. */
+  /** Called if a new link may help. */
   readonly onRebuild: (problem: Problem) => void
 }
 
-/** What one probe met. `answered`: the service itself says that the endpoint is not there. */
+/** Result of one probe. `answered`: the service itself reports that the endpoint is not there. */
 type Outcome =
   | { readonly name: 'reached' }
   | {
@@ -69,9 +78,9 @@ const REACHED: Reach = { name: 'reached' }
 const UNKNOWN: Reach = { name: 'unknown' }
 
 /**
- * Fetches a nonce through the agent's own public domain, again and again: a link that is up and an
- * endpoint that is bound do not prove that traffic arrives. Where no answer comes at all, the way
- * from here may be at fault alone: the link is asked, too.
+ * Regularly fetches a nonce through the agent's own public domain. A link that is up and a bound endpoint do
+ * not prove that traffic arrives. Without any answer, the route from this device may be the only problem, so
+ * the link is checked too.
  */
 export class SelfProbe {
   readonly #options: SelfProbeOptions
@@ -82,7 +91,7 @@ export class SelfProbe {
   #failures = 0
   #failuresToRebuild = FAILURES_TO_REBUILD
   #reach: Reach = UNKNOWN
-  /** Ends the wait for what the link says: it is another one now. */
+  /** Aborted when the link changes, to end the wait for its answer. */
   #doubting = new AbortController()
   #lastProbeAt: number | undefined
 
@@ -113,17 +122,17 @@ export class SelfProbe {
     await this.#running
   }
 
-  /** Probes now: the endpoint came online. */
+  /** Probes now, because the endpoint came online. */
   kick(): void {
     this.#wakeUp.set()
   }
 
-  /** What the one before says is of no use any more. */
+  /** Reports a new link, which makes answers of the previous one useless. */
   linkChanged(): void {
     this.#doubting.abort('another link')
   }
 
-  /** Nothing is known any more: there is no endpoint that could be reached. */
+  /** Resets the result, because there is no endpoint to reach. */
   forget(): void {
     if (this.#lastProbeAt === undefined) return
     this.#lastProbeAt = undefined
@@ -131,7 +140,7 @@ export class SelfProbe {
     this.#options.onResult(UNKNOWN)
   }
 
-  /** The answer to a nonce that this process has just sent; only that. */
+  /** Returns the answer to the nonce sent last by this process, otherwise undefined. */
   answer(nonce: string): string | undefined {
     return this.#expected?.nonce === nonce ? this.#expected.answer : undefined
   }
@@ -146,7 +155,7 @@ export class SelfProbe {
       }
       await this.#probe(url)
       const pauseMs = reachProblem(this.#reach) ? timings.retryMs : timings.intervalMs
-      // Jitter, so that the probes of a fleet do not fall into step.
+      // Jitter, so that probes of a fleet do not synchronize.
       const jitteredMs = pauseMs * (0.75 + random() / 2)
       await this.#wakeUp.wait(clock, Number.isFinite(jitteredMs) ? jitteredMs : undefined)
     }
@@ -157,12 +166,12 @@ export class SelfProbe {
     this.#doubting = new AbortController()
     const doubting = this.#doubting.signal
     const link = watchLink()
-    // The way there and the way from the service to this device are both on the link.
+    // A probe crosses the link twice: to the service and back to this device.
     const deadlineMs = this.#options.timings.deadlineMs + 2 * (link.slackMs ?? 0)
     const outcome = await this.#fetchNonce(url, deadlineMs)
     const isLinkFine = outcome.name === 'unanswered' && (await link.answers(doubting))
     if (this.#stopping.signal.aborted || this.#options.url() !== url) return
-    // Nobody knows which of the two links it was about: the next probe follows at once.
+    // The result may belong to either of the two links, so the next probe starts at once.
     if (doubting.aborted && outcome.name !== 'reached') return this.kick()
     this.#lastProbeAt = clock.now()
     this.#conclude(reachOf(outcome, isLinkFine))
@@ -182,7 +191,7 @@ export class SelfProbe {
 
   #judgeLink(outcome: Outcome, isLinkFine: boolean): void {
     const { onRebuild } = this.#options
-    // Who is told that the device is busy has reached a service with a link to it.
+    // A device that is reported as busy has a link to the service.
     const reach = reachOf(outcome, isLinkFine)
     if (meaningOf(reach).isLinkFine || !('problem' in outcome)) {
       this.#failures = 0
@@ -229,7 +238,7 @@ export class SelfProbe {
     return expiredProblem(url, endedAt, serviceTime.now !== undefined)
   }
 
-  /** A certificate for another time than it is here may be good at the service's. */
+  /** A certificate that is invalid at this device's time may be valid at the service's time. */
   async #clockToBlame(url: string): Promise<Problem | undefined> {
     const { serviceTime, serviceDate } = this.#options
     const date = await serviceDate().catch(() => undefined)

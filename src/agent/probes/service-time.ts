@@ -2,10 +2,10 @@ import type { Clock } from '../../base/clock.ts'
 import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
 import { requestPublic } from './public-request.ts'
 
-/** Where the SDK connects by default. */
+/** Default address of the SDK. */
 export const HOSTED_SERVICE = 'connect.ngrok-agent.com:443'
 
-/** Who may be asked for the time, most certain first: the agent's own URL, and the service. */
+/** Sources for the time, most reliable first: the agent's own URL, then the service. */
 export function timeSources(
   url: string | undefined,
   connectTo: ListenAddress | undefined,
@@ -20,13 +20,13 @@ export function timeSources(
 
 const DEADLINE_MS = 3_000
 
-/** Who may know the time, and where to connect when not to what the name resolves to. */
+/** A source for the time. `connectTo`: address to use instead of DNS. */
 export interface TimeSource {
   readonly url: string
   readonly connectTo?: ListenAddress | undefined
 }
 
-/** Until when the certificate of a URL is good. Throws as `requestPublic` does. */
+/** Returns the end of the validity of a URL's certificate. Throws like `requestPublic`. */
 export async function readCertificateEnd(
   url: URL,
   connectTo: ListenAddress | undefined,
@@ -37,8 +37,8 @@ export async function readCertificateEnd(
 }
 
 /**
- * What time the service says it is, by the `Date` of the first that answers. Certificates are
- * not looked at: the answer explains an error, it never sets a clock.
+ * Returns the time of the service from the first `Date` header received. Certificates are not checked,
+ * because the result only explains errors and never sets a clock.
  */
 export async function readServiceDate(
   sources: readonly TimeSource[],
@@ -61,20 +61,20 @@ export async function readServiceDate(
   return undefined
 }
 
-/** Clocks that agree this well are not to blame for a certificate. */
+/** With a smaller difference, clocks are not the reason for a rejected certificate. */
 export const CLOCK_TOLERANCE_MS = 60_000
 
-/** What time it is for the service, by its last answer and the clock that never jumps. */
+/** Time of the service, from its last answer and the monotonic clock. */
 export class ServiceTime {
   readonly #clock: Clock
-  /** The service's date minus our monotonic clock. */
+  /** Date of the service minus our monotonic clock. */
   #offsetMs: number | undefined
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
-  /** The `Date` of an answer that has just come, milliseconds since the epoch. */
+  /** Takes the `Date` of an answer just received, in milliseconds since the epoch. */
   note(date: number): void {
     this.#offsetMs = date - this.#clock.monotonic()
   }
@@ -83,11 +83,14 @@ export class ServiceTime {
     return this.#offsetMs === undefined ? undefined : this.#offsetMs + this.#clock.monotonic()
   }
 
-  /** Our wall clock minus the service's, to the second; right also just after ours was set. */
+  /**
+   * Wall clock of this device minus that of the service, in whole seconds. Also correct just after the clock
+   * was set.
+   */
   get skewMs(): number | undefined {
     const { now } = this
     if (now === undefined) return undefined
-    // A date has whole seconds: it was up to one more there.
+    // A `Date` has whole seconds, so the real time was up to one second later.
     return Math.floor((this.#clock.now() - now) / 1_000) * 1_000
   }
 }

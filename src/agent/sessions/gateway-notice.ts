@@ -1,14 +1,14 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 
-/** Where another process with this device's identity is. */
+/** Another process with this device's identity, and its address. */
 interface SeenDuplicate {
   readonly ip: string
   /** Milliseconds since the epoch. */
   readonly seenAt: number
 }
 
-/** That somebody else has this device's identity, for as long as it is news. */
+/** Remembers for some time that another process has this device's identity. */
 export class DuplicateNotice {
   readonly #shownMs: number
   readonly #clock: Clock
@@ -19,14 +19,14 @@ export class DuplicateNotice {
     this.#clock = clock
   }
 
-  /** Our gateway tells of it every ten minutes: when it does not, the other one has gone. */
+  /** Our gateway repeats the notice every ten minutes. Without it, the other process has disconnected. */
   get current(): SeenDuplicate | undefined {
     if (!this.#seen) return undefined
     const { ip, seenAt, at } = this.#seen
     return this.#clock.monotonic() - at < this.#shownMs ? { ip, seenAt } : undefined
   }
 
-  /** Answers whether that is news. */
+  /** Returns whether the notice is new. */
   note(ip: string): boolean {
     const isNews = this.current === undefined
     this.#seen = { ip, seenAt: this.#clock.now(), at: this.#clock.monotonic() }
@@ -34,13 +34,13 @@ export class DuplicateNotice {
   }
 }
 
-/** Names of binds that open nothing: they carry a message to our gateway. */
+/** Names for binds that open no endpoint but carry a notice to our gateway. */
 export const DRAIN_DOMAIN = 'drain.device-agent.internal'
 export const COMPLETE_DOMAIN = 'complete.device-agent.internal'
-/** The URL that answers it, with the number of exchanges that were still under way. */
+/** URL in the answer, with the number of exchanges still in progress. */
 export const DRAINED = /^drain:\d+$/
 
-/** Longer than any notice is. */
+/** Longer than any notice. */
 const MAX_LENGTH = 4_096
 
 const Notice = z.object({
@@ -50,20 +50,23 @@ const Notice = z.object({
   }),
 })
 
-/** Asks our gateway to hold the names of the session until others bind them. */
+/** Asks our gateway to hold the names of the session until another session binds them. */
 export function drainNotice(withinMs: number): string {
   return JSON.stringify({ 'device-agent': { drain: { within_ms: withinMs } } })
 }
 
-/** Tells our gateway that all names are bound that this device wants: nobody has the others that it had. */
+/** Tells our gateway that all wanted names are bound, so that it can release the device's other names. */
 export const COMPLETE_NOTICE = JSON.stringify({ 'device-agent': { complete: {} } })
 
-/** Who has the identity of this device, too, as our gateway says in the version of an update command. */
+/**
+ * Returns the address of another process with this device's identity. Our gateway sends it in the version of
+ * an update command.
+ */
 export function duplicateIn(version: string): string | undefined {
   return noticeIn(version)?.duplicate?.ip
 }
 
-/** The names that visitors wait for, the longest wait first, said in the same way. */
+/** Returns the names that visitors wait for, the longest wait first. Sent in the same way. */
 export function awaitedIn(version: string): readonly string[] {
   return noticeIn(version)?.awaited ?? []
 }

@@ -7,7 +7,7 @@ interface LinkPausesOptions {
   readonly random?: () => number
 }
 
-/** How long the link waits before it tries again, in milliseconds. */
+/** Delays between the link's attempts, in milliseconds. */
 export class LinkPauses {
   readonly #timings: LinkTimings
   readonly #random: () => number
@@ -22,7 +22,10 @@ export class LinkPauses {
     this.#refusals = refusalBackoff(timings.refusal, { random })
   }
 
-  /** After a session that was up for `upMs`: who served it may be back already. */
+  /**
+   * Returns the delay after losing a session that lasted `upMs`. It is short after a long session, because
+   * the service may already be back.
+   */
   afterLoss(problem: Problem, upMs: number): number {
     if (upMs >= this.#timings.stableMs) this.reset()
     if (upMs < this.#timings.quickAfterMs) return this.after(problem)
@@ -36,7 +39,7 @@ export class LinkPauses {
     return (problem.permanent ? this.#refusals : this.#failures).next()
   }
 
-  /** From the shortest ones again. */
+  /** Starts from the shortest delays again. */
   reset(): void {
     this.#failures.reset()
     this.#refusals.reset()
@@ -44,12 +47,12 @@ export class LinkPauses {
 }
 
 /**
- * With full jitter a row of short pauses could be followed by the longest one. With a quarter, what
- * was refused for 8 s is tried again before 15 s have passed, whatever chance says.
+ * With full jitter, several short delays could be followed by the longest one. With a quarter, a link that
+ * was refused for 8 s is always tried again before 15 s have passed.
  */
 const JITTER = 0.25
 
-/** The pauses after refusals: 2, 4, 8 … 60 s, a little less by chance. */
+/** Delays after refusals: 2, 4, 8 … 60 s, reduced by a small jitter. */
 export function refusalBackoff(
   timings: RefusalTimings,
   random: Pick<BackoffOptions, 'random'> | undefined,

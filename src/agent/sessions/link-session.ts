@@ -5,7 +5,7 @@ import type { Connector, ServiceCommand, Session } from '../connector.ts'
 import type { LinkEvent } from '../link-state.ts'
 import { type Problem, ProblemError } from '../problem.ts'
 
-/** Why a session that works is replaced by another one, or ended. */
+/** Reasons to replace or end a working session. */
 export const AUTHTOKEN_CHANGED: Problem = {
   reason: 'auth',
   detail: 'the authtoken changed',
@@ -20,7 +20,7 @@ export const RESTART_ASKED: Problem = {
   permanent: false,
 }
 
-/** `auth`: the account's owner says who may be connected, as with a credential that was revoked. */
+/** `auth`: the account's owner decides which devices may connect, for example by revoking a credential. */
 export const STOP_ASKED: Problem = {
   reason: 'auth',
   detail: 'the service told this device to stop',
@@ -28,7 +28,7 @@ export const STOP_ASKED: Problem = {
   permanent: true,
 }
 
-/** What a problem of the link is to its state. */
+/** Returns the state event for a problem of the link. */
 export function eventOf(problem: Problem): LinkEvent {
   if (problem === STOP_ASKED) return 'park'
   if (problem.reason === 'duplicate') return 'duplicate'
@@ -37,19 +37,21 @@ export function eventOf(problem: Problem): LinkEvent {
 
 export interface SessionOpenerOptions {
   readonly connector: Connector
-  /** Throws a ProblemError as long as a connect to the address could not succeed. */
+  /** Throws a ProblemError while a connect to the address cannot succeed. */
   readonly preflight: (serverAddr: string | undefined, signal: AbortSignal) => Promise<void>
-  /** The token to use now, or why there is none; the same object until it is another one. */
+  /**
+   * The current token, or the reason why it is missing. The object changes only with the token or the reason.
+   */
   readonly authtoken: () => Secret | Problem
-  /** `host:port` each, the first one first; none is the hosted service. */
+  /** `host:port` each, in order of preference. Empty: the hosted service. */
   readonly serverAddrs: readonly string[]
   readonly caCert: string | undefined
-  /** JSON text that says which device this is, and which process. */
+  /** JSON text that identifies this device and process. */
   readonly metadata: () => string
   readonly clock: Clock
 }
 
-/** Makes the sessions of the link, whatever they are for. */
+/** Opens the sessions of the link: serving ones and standbys. */
 export class SessionOpener {
   readonly #options: SessionOpenerOptions
 
@@ -57,7 +59,7 @@ export class SessionOpener {
     this.#options = options
   }
 
-  /** How many addresses there are; at least one. */
+  /** Number of addresses, at least one. */
   get places(): number {
     return Math.max(1, this.#options.serverAddrs.length)
   }
@@ -67,7 +69,7 @@ export class SessionOpener {
     return this.#options.serverAddrs[place]
   }
 
-  /** A gateway of ours, and not the hosted service. */
+  /** Whether the service is our gateway and not the hosted service. */
   get isOurs(): boolean {
     return this.#options.serverAddrs.length > 0
   }
@@ -76,19 +78,19 @@ export class SessionOpener {
     return this.#options.authtoken() instanceof Secret
   }
 
-  /** The token to use now. Throws a ProblemError that says why there is none. */
+  /** Returns the current token. Throws a ProblemError with the reason if it is missing. */
   requireAuthtoken(): Secret {
     const token = this.#options.authtoken()
     if (token instanceof Secret) return token
     throw new ProblemError(token)
   }
 
-  /** False once the session was opened with an earlier token than the present one. */
+  /** False if the session was opened with an earlier token. */
   isCurrent(session: LinkSession): boolean {
     return this.#options.authtoken() === session.authtoken
   }
 
-  /** Throws ProblemError or PoisonedError, and the signal's reason. */
+  /** Throws ProblemError, PoisonedError, or the signal's reason. */
   async open(place: number, events: SessionEvents, signal: AbortSignal): Promise<LinkSession> {
     const { connector, preflight, caCert, metadata, clock } = this.#options
     const serverAddr = this.addressOf(place)
@@ -112,32 +114,32 @@ export class SessionOpener {
     })
     try {
       session.sdk = await abortable(connecting, signal)
-      // Until a heartbeat says more: TCP, TLS and authentication are about four round trips.
+      // Estimate until the first heartbeat: TCP, TLS and authentication take about four round trips.
       session.latencyMs ??= Math.round((clock.monotonic() - connectingAt) / 4)
       return session
     } catch (error) {
-      // A connect cannot be taken back: when it still succeeds, its session is put away.
+      // A connect cannot be cancelled. If it succeeds later, its session is closed.
       if (signal.aborted) connecting.then((late) => late.close()).catch(() => {})
       throw error
     }
   }
 }
 
-/** More than a service that asks for new sessions again and again gets to keep. */
+/** More than needed, even if a service keeps asking for new sessions. */
 const MAX_RETIRED = 3
 
 interface RetiredSessionsOptions {
-  /** A session that the service has not ended by then is closed. */
+  /** A session that the service has not ended within this time is closed. */
   readonly retireMs: number
   readonly clock: Clock
-  /** One is of no use any more. */
+  /** Called when a session is closed. */
   readonly onClosed: () => void
 }
 
-/** Sessions that serve no longer: those that others have replaced, until they have ended, and lost ones. */
+/** Sessions that no longer serve: replaced ones until they end, and lost ones. */
 export class RetiredSessions {
   readonly #options: RetiredSessionsOptions
-  /** Each with what ends its time. */
+  /** Each with the controller of its timer. */
   readonly #sessions = new Map<LinkSession, AbortController>()
   readonly #closing = new Set<Promise<void>>()
 
@@ -145,7 +147,7 @@ export class RetiredSessions {
     this.#options = options
   }
 
-  /** Another session has its place. What is under way on it goes on until the service ends it. */
+  /** Retires a replaced session. Requests in progress continue until the service ends it. */
   retire(session: LinkSession): void {
     session.sdk.retire()
     const { clock, retireMs } = this.#options
@@ -159,7 +161,7 @@ export class RetiredSessions {
     )
   }
 
-  /** Closes a retired session; answers false when it is none. */
+  /** Closes a retired session. Returns false if the session is not retired. */
   finish(session: LinkSession): boolean {
     const ended = this.#sessions.get(session)
     if (!ended) return false
@@ -169,7 +171,7 @@ export class RetiredSessions {
     return true
   }
 
-  /** Closes a session beside whatever comes next: that can take seconds. */
+  /** Closes a session in the background, because this can take seconds. */
   close(session: LinkSession): void {
     const closing = session.sdk.close()
     this.#closing.add(closing)
@@ -179,33 +181,33 @@ export class RetiredSessions {
     })
   }
 
-  /** Resolves when all of them are closed. */
+  /** Closes all sessions. Resolves when they are closed. */
   async stop(): Promise<void> {
     for (const session of this.#sessions.keys()) this.finish(session)
     await Promise.all(this.#closing)
   }
 }
 
-/** What becomes of a session, told to whoever has it; also while it is still being connected. */
+/** Events of a session, also while it is being connected. */
 export interface SessionEvents {
-  /** It is of no use any more: `session.problem` says why. */
+  /** The session is lost. `session.problem` is the reason. */
   readonly onEnd: (session: LinkSession) => void
   readonly onCommand: (session: LinkSession, command: ServiceCommand) => void
-  /** Another process with the same identity wants to connect, from this address. */
+  /** Another process with the same identity tried to connect, from this address. */
   readonly onDuplicate: (ip: string) => void
 }
 
-/** One session of the link: where it leads, what it was opened with, and what was told of it. */
+/** A session of the link: its address, its token and its events. */
 export class LinkSession {
-  /** Which of the addresses of the service. */
+  /** Index of the address of the service. */
   readonly place: number
   /** Compared by identity: another object is another token. */
   readonly authtoken: Secret
   readonly #events: SessionEvents
   #sdk: Session | undefined
-  /** Why it broke; what it was told to do is not among it. */
+  /** Reason for its loss. Commands of the service are not included. */
   problem: Problem | undefined
-  /** The service wants another session instead of this one, or none. */
+  /** Command of the service: replace the session, or end it. */
   asked: ServiceCommand | undefined
   latencyMs: number | undefined
 
@@ -215,7 +217,7 @@ export class LinkSession {
     this.#events = events
   }
 
-  /** There once `SessionOpener.open` has handed it out. */
+  /** Available after `SessionOpener.open` has returned the session. */
   get sdk(): Session {
     if (!this.#sdk) throw new Error('the session is not connected yet')
     return this.#sdk
@@ -231,7 +233,7 @@ export class LinkSession {
     this.#events.onEnd(this)
   }
 
-  /** A stop counts whatever else was asked: the service was told that it is obeyed. */
+  /** A stop overrides other commands, because it was confirmed to the service. */
   obey(command: ServiceCommand): void {
     if (this.asked !== 'stop') this.asked = command
     this.#events.onCommand(this, command)

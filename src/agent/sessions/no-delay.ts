@@ -3,12 +3,12 @@ import { readdir, readFile, readlink } from 'node:fs/promises'
 import type { Logger } from '../../base/logger.ts'
 
 const ESTABLISHED = '01'
-/** Of descriptors for the child; those up to 2 would become blocking, for the SDK as well. */
+/** First descriptor for the child. Descriptors up to 2 would become blocking, for the SDK too. */
 const FIRST_FD = 3
 const CHILD_MS = 10_000
 /**
- * The child looks whose socket it got, because a number may have been given away meanwhile. It neither
- * reads nor shuts down, and its end closes its own descriptors alone.
+ * The child checks the remote port, because a descriptor number may belong to another socket by now. It
+ * neither reads nor shuts down. Its exit closes only its own descriptors.
  */
 const CHILD = `
 const { Socket } = require('node:net')
@@ -22,7 +22,9 @@ for (let fd = ${FIRST_FD}; fd < ${FIRST_FD} + count; fd += 1) {
 process.exit(0)
 `
 
-/** Descriptors of this process by socket: connections to that port of any machine. Linux alone. */
+/**
+ * Returns the descriptors of this process for connections to a port of any machine, by socket. Linux only.
+ */
 export async function connectionsTo(port: number): Promise<ReadonlyMap<string, number>> {
   const tables = await Promise.all(
     ['tcp', 'tcp6'].map((name) => readFile(`/proc/self/net/${name}`, 'latin1').catch(() => '')),
@@ -44,28 +46,30 @@ export async function connectionsTo(port: number): Promise<ReadonlyMap<string, n
 }
 
 /**
- * Turns Nagle's algorithm off on the sockets of the SDK, which has no option for it: each small answer
- * would wait for a round trip. A child process gets the descriptors and sets the option, which belongs
- * to the socket and not to the descriptor. So this process never has a second owner of a descriptor.
+ * Disables Nagle's algorithm on the sockets of the SDK, which has no option for it. Otherwise each small
+ * answer waits for a round trip.
+ *
+ * A child process inherits the descriptors and sets the option, which belongs to the socket and not to the
+ * descriptor. So this process never has a second owner of a descriptor.
  */
 export class NoDelay {
   readonly #port: number
   readonly #log: Logger
-  /** Sockets that have the option. */
+  /** Sockets with the option set. */
   #done: ReadonlySet<string> = new Set()
   #last: Promise<void> = Promise.resolve()
-  /** Begins after the present one. */
+  /** Starts after the current run. */
   #next: Promise<void> | undefined
 
-  /** `port` is that of the service. */
+  /** `port`: port of the service. */
   constructor(port: number, log: Logger) {
     this.#port = port
     this.#log = log
   }
 
   /**
-   * After a session has connected. Never throws; resolves when it is done, or cannot be. Sessions that
-   * connect one after the other share a child process: each one costs as much as many binds.
+   * Call it after a session has connected. Resolves when done or impossible. Never throws. Sessions that
+   * connect in close succession share a child process, because each child costs as much as many binds.
    */
   apply(): Promise<void> {
     this.#next ??= this.#last.then(() => {

@@ -1,40 +1,42 @@
 import type { Clock } from '../../base/clock.ts'
 
-/** Handed over to a lane: one on its way, and the next one, so that it never waits for our event loop. */
+/**
+ * Calls given to a lane: the running one and the next one, so that the lane never waits for our event loop.
+ */
 const AT_ONCE = 2
-/** So many connections at most, the first one included. */
+/** Maximum number of connections, including the first. */
 const MAX_LANES = 16
-/** A queue that is through sooner is not worth another connection. */
+/** A shorter queue does not justify another connection. */
 const WORTH_MS = 500
-/** Names that visitors wait for and no call has come for. */
+/** Maximum number of awaited names without a call. */
 const MAX_AWAITED = 4_096
 
-/** Bounds in milliseconds for an answer to one call. */
+/** Time limits for the answer to a call, in milliseconds. */
 export interface RpcBounds {
-  /** Nothing at all comes back. */
+  /** Limit while no data at all is received. */
   readonly silenceMs: number
-  /** Other things do come back. */
+  /** Limit while other data is received. */
   readonly longestMs: number
 }
 
 export interface RpcLanesOptions<Lane> {
   readonly first: Lane
-  /** How long the first one took to connect: a round trip is about a quarter of it. */
+  /** Duration of the first connect. A round trip is about a quarter of it. */
   readonly connectMs: number
-  /** Opens another one like the first; unset: there is one alone. */
+  /** Opens another connection like the first. Undefined: only one connection. */
   readonly openLane?: (() => Promise<Lane>) | undefined
   readonly bounds: RpcBounds
-  /** A lane gives no answers any more. */
+  /** Called if a lane no longer answers. */
   readonly onStalled: (detail: string) => void
   readonly clock: Clock
 }
 
 export interface RpcOptions<Lane> {
-  /** The only one that may do it. */
+  /** The only lane for this call. */
   readonly lane?: Lane
-  /** The public name that it is for. */
+  /** The public name that the call is for. */
   readonly name?: string
-  /** Added to the bounds. */
+  /** Added to the limits. */
   readonly longestMs?: number
 }
 
@@ -48,20 +50,20 @@ interface Call {
 interface LaneState<Lane> {
   readonly lane: Lane
   running: number
-  /** When the call that is answered next came to the head of the queue, monotonic. */
+  /** Monotonic time at which the next call to be answered reached the head of the queue. */
   headSince: number
 }
 
 /**
- * Calls to the service on connections that each do one after the other. As long as a queue takes much
- * longer than to connect, there are more connections, up to 16: recovery is limited by the link and not by
- * the queue.
+ * Calls to the service over several connections, each of which runs one call at a time. While the queue takes
+ * much longer than a connect, more connections are opened, up to 16. So recovery is limited by the link and
+ * not by the queue.
  *
  * INVARIANTS
- * - A call has its time from when those before it on its lane are answered. It gets more while the link
- *   shows signs of life: what is slow is not torn down.
- * - A call on a certain lane goes before those that any lane may do, and of these the names that visitors
- *   wait for go first.
+ * - The time limit of a call starts when earlier calls on its lane are answered. It is extended while the
+ *   link shows signs of life, so that a slow link is not closed.
+ * - Calls for a certain lane come before calls for any lane. Among the latter, names that visitors wait for
+ *   come first.
  */
 export class RpcLanes<Lane> {
   readonly #options: RpcLanesOptions<Lane>
@@ -69,7 +71,7 @@ export class RpcLanes<Lane> {
   readonly #queue: Call[] = []
   /** The longest wait first. */
   readonly #awaited = new Set<string>()
-  /** The latest answer of any kind, monotonic. */
+  /** Monotonic time of the latest answer of any kind. */
   #heardAt: number
   #roundTripMs: number
   #isOpening = false
@@ -89,18 +91,18 @@ export class RpcLanes<Lane> {
     return this.#lanes.map(({ lane }) => lane)
   }
 
-  /** A heartbeat was answered. */
+  /** Reports an answered heartbeat. */
   heard(): void {
     this.#heardAt = this.#options.clock.monotonic()
   }
 
-  /** No call begins, and no lane is opened from now on. */
+  /** Starts no more calls and opens no more lanes. */
   close(): void {
     this.#isClosed = true
     for (const { refuse } of this.#queue.splice(0)) refuse(closed())
   }
 
-  /** Visitors wait for these names: their calls go first, now and when they come. */
+  /** Visitors wait for these names: their calls come first, now and later. */
   prefer(names: readonly string[]): void {
     for (const name of names) if (this.#awaited.size < MAX_AWAITED) this.#awaited.add(name)
     this.#sort()
@@ -112,7 +114,7 @@ export class RpcLanes<Lane> {
     this.#queue.sort((one, other) => rankOf(one) - rankOf(other))
   }
 
-  /** On whichever lane is free, or on the one that is given. */
+  /** Runs a call on any free lane, or on the given one. */
   run<T>(
     work: (lane: Lane) => Promise<T>,
     what: string,
@@ -169,7 +171,7 @@ export class RpcLanes<Lane> {
     try {
       return await Promise.race([work(state.lane), late])
     } finally {
-      // A reason of our own: the default one costs a stack trace.
+      // An explicit reason, because the default one costs a stack trace.
       over.abort('answered')
       const now = clock.monotonic()
       this.#roundTripMs = Math.max(1, now - state.headSince)
@@ -180,7 +182,7 @@ export class RpcLanes<Lane> {
     }
   }
 
-  /** Rejects when the call has waited in vain. */
+  /** Rejects when the time limit of the call has passed. */
   async #awaitStall(
     state: LaneState<Lane>,
     what: string,
@@ -202,12 +204,12 @@ export class RpcLanes<Lane> {
         onStalled(error.message)
         throw error
       }
-      // Answered in time: nobody waits for this any more.
+      // After an answer in time, the rejection is not needed, so this never settles.
       await clock.sleep(leftMs, signal).catch(() => new Promise<never>(() => {}))
     }
   }
 
-  /** One after the other: the SDK connects no two at once. */
+  /** Opens one lane at a time, because the SDK makes one connect at a time. */
   async #openWhereWorthIt(): Promise<void> {
     const { openLane, clock } = this.#options
     if (!openLane || this.#isOpening) return
@@ -219,14 +221,14 @@ export class RpcLanes<Lane> {
         this.#next()
       }
     } catch {
-      // The service wants no more of them, or the link breaks: the others go on.
+      // The service accepts no more connections, or the link fails. The existing lanes continue.
       this.#mayOpen = false
     } finally {
       this.#isOpening = false
     }
   }
 
-  /** Whether the queue takes longer than another lane would take to connect. */
+  /** Whether the queue takes longer than the connect of another lane. */
   get #isWorthALane(): boolean {
     const queueMs = (this.#queue.length * this.#roundTripMs) / this.#lanes.length
     const isWorthIt = queueMs > this.#options.connectMs + WORTH_MS

@@ -9,12 +9,12 @@ import { refusalBackoff } from './link-pauses.ts'
 import type { LinkSession, SessionEvents, SessionOpener } from './link-session.ts'
 
 /**
- * The second session, which is authenticated and has no endpoints. `idle`: there is none, and none is
- * tried, because the link itself is down or no try would help.
+ * State of the second session, which is authenticated and has no endpoints. `idle`: no session and no
+ * attempts, because the link is down or an attempt cannot succeed.
  */
 export type StandbyState = 'idle' | 'connecting' | 'ready' | 'waiting' | 'refused' | 'stopped'
 
-/** `release`: it was taken for the link, or is not wanted now. */
+/** `release`: the session is used by the link now, or not wanted. */
 export type StandbyEvent = 'connect' | 'connected' | 'failed' | 'refused' | 'release' | 'stop'
 
 const AWAY = { release: 'idle', stop: 'stopped' } as const
@@ -29,12 +29,12 @@ const NEXT: Record<StandbyState, Partial<Record<StandbyEvent, StandbyState>>> = 
   stopped: {},
 }
 
-/** The state after an event; an event that means nothing in a state changes nothing. */
+/** Returns the state after an event. Events that do not apply to a state are ignored. */
 export function nextStandbyState(state: StandbyState, event: StandbyEvent): StandbyState {
   return NEXT[state][event] ?? state
 }
 
-/** The second session, which takes over when the link loses its own. */
+/** The second session, which takes over when the link loses its session. */
 export interface StandbyStatus extends ShownProblem {
   readonly state: StandbyState
   readonly serverAddr: string | undefined
@@ -43,24 +43,24 @@ export interface StandbyStatus extends ShownProblem {
 export interface StandbyOptions {
   readonly opener: SessionOpener
   readonly events: SessionEvents
-  /** Which place serves; undefined while the link is down: it comes first. */
+  /** Index of the serving address. Undefined while the link is down, because the link has priority. */
   readonly serving: () => number | undefined
   readonly timings: LinkTimings
   readonly random?: () => number
   readonly clock: Clock
   readonly log: Logger
   readonly onChange: () => void
-  /** No connect will work again in this process. */
+  /** Called if no later connect of this process can succeed. */
   readonly onPoisoned: () => void
 }
 
 /**
- * Keeps a second session ready at another address than the one that serves: authenticated, without
- * endpoints. When the link loses its session, this one takes the place at once.
+ * Keeps a second session ready at an address that does not serve: authenticated, without endpoints. When the
+ * link loses its session, this one takes over at once.
  *
  * INVARIANTS
- * - `#run` alone connects. A session that is ready has no endpoints, so closing it ends nothing.
- * - It never stands at the place that serves; with the same address twice, it is the same service.
+ * - Only `#run` connects. A ready session has no endpoints, so closing it interrupts nothing.
+ * - It is never at the serving address. If an address is listed twice, both are the same service.
  */
 export class Standby {
   readonly #options: StandbyOptions
@@ -75,9 +75,9 @@ export class Standby {
   /** Monotonic. */
   #readyAt = 0
   #problem: Problem | undefined
-  /** Wall clock, for people. */
+  /** Wall clock, for display. */
   #nextRetryAt: number | undefined
-  /** Monotonic: not before that; Infinity: not before something changes. */
+  /** Monotonic time of the next attempt. Infinity: no attempt until a change. */
   #tryAt = 0
 
   constructor(options: StandbyOptions) {
@@ -85,7 +85,7 @@ export class Standby {
     const random = options.random && { random: options.random }
     this.#options = options
     this.#place = 1 % options.opener.places
-    // Nobody waits for it: it tries as rarely as the link does at its rarest.
+    // No visitor waits for it, so delays grow to the longest delay of the link.
     const baseMs = timings.backoffBaseMs
     this.#backoff = new Backoff({ baseMs, capMs: timings.refusal.capMs, ...random })
     this.#refusals = refusalBackoff(timings.refusal, random)
@@ -112,7 +112,7 @@ export class Standby {
     this.#move('stop')
   }
 
-  /** The session that is ready, which is the link's from now on. */
+  /** Hands the ready session over to the link. */
   take(): LinkSession | undefined {
     const session = this.#ready
     this.#ready = undefined
@@ -121,17 +121,17 @@ export class Standby {
     return session
   }
 
-  /** Whether this is about its session, and not about one of the link. */
+  /** Whether the session is this standby, and not a session of the link. */
   has(session: LinkSession): boolean {
     return this.#ready === session
   }
 
-  /** The link has come up, or its session leads elsewhere. */
+  /** The link has come up, or its session has another address. */
   changed(): void {
     this.#wakeUp.set()
   }
 
-  /** The session that is ready has ended, or another one is wanted in its place. */
+  /** The ready session has ended, or has to be replaced. */
   renew(): void {
     const session = this.#ready
     this.#ready = undefined
@@ -187,7 +187,7 @@ export class Standby {
     }
   }
 
-  /** With three addresses and more, the others take turns. */
+  /** With three or more addresses, the other addresses take turns. */
   #nextPlace(): number {
     const { opener, serving } = this.#options
     const next = (this.#place + 1) % opener.places

@@ -17,12 +17,12 @@ import {
 type Address = ipaddr.IPv4 | ipaddr.IPv6
 type Range = [Address, number]
 
-/** An entry of the allow list: what it matches, and the one port it is for, if any. */
+/** An entry of the allow list: a host, a range or a path, and an optional port. */
 interface AllowRule {
   readonly host: string | undefined
   readonly range: Range | undefined
   readonly port: number | undefined
-  /** A Unix socket, or with a slash at its end all in a folder. */
+  /** A unix socket, or a folder if it ends with a slash. */
   readonly path?: string
 }
 
@@ -31,19 +31,19 @@ const DENIED_NAMES = new Set(['metadata', 'metadata.google.internal', 'instance-
 const LOOKUP_MS = 3_000
 
 export interface ForwardRulesOptions {
-  /** Hosts or CIDRs, each with an optional `:port`, and `unix:/path` of a socket or `unix:/folder/`. */
+  /** Hosts or CIDRs, each with an optional `:port`, `unix:/path` of a socket, or `unix:/folder/`. */
   readonly allow: readonly string[]
   /** The agent's own sockets, which need no token. */
   readonly ownSockets?: (() => readonly string[]) | undefined
-  /** The agent's own listeners, asked at each check: a port may not be known before. */
+  /** The agent's own listeners. Called at each check, because a port may not be known earlier. */
   readonly ownAddresses: () => readonly ListenAddress[]
-  /** All addresses of a name; none when it cannot be resolved. */
+  /** Returns all addresses of a name, empty if it cannot be resolved. */
   readonly resolve?: (name: string) => Promise<readonly string[]>
 }
 
 /**
- * Where tunnels may lead: this machine's loopback, and what the owner of the device lists.
- * Else the device would be a door into its network for everybody who holds an API token.
+ * Allowed targets of tunnels: loopback, and the list of the device's owner. Otherwise anyone with an API
+ * token could reach the device's network.
  */
 export class ForwardRules {
   readonly #allow: readonly AllowRule[]
@@ -60,9 +60,9 @@ export class ForwardRules {
   }
 
   /**
-   * The addresses of a target, all of which may be dialled. Throws AppError `forwards-to-not-allowed`,
-   * which names the rule. A name is resolved each time; one that cannot be resolved now leads nowhere.
-   * A socket has none.
+   * Returns the addresses of a target, all of which are allowed. Empty for a socket. Throws AppError
+   * `forwards-to-not-allowed` with the rule. A name is resolved at each call. If it cannot be resolved, the
+   * result is empty.
    */
   async check(target: ForwardTarget): Promise<readonly string[]> {
     if ('path' in target) {
@@ -83,7 +83,7 @@ export class ForwardRules {
         `${host} is not in AGENT_FORWARD_ALLOW, which must list host names literally`,
       )
     }
-    // The resolver may say anything about localhost; it is loopback for whoever dials it.
+    // DNS may return any address for localhost, but clients connect to loopback.
     const addresses = host === 'localhost' ? LOCALHOST_ADDRESSES : await this.#resolve(host)
     for (const address of addresses)
       this.#checkAddress(target, reachedAddress(ipaddr.parse(address)), true)
@@ -98,7 +98,7 @@ export class ForwardRules {
     if (!listed.some((it) => covers(it, path))) {
       throw refused({ path }, `unix:${path} is not in AGENT_FORWARD_ALLOW`)
     }
-    // A link may lead elsewhere, and the folders of what is listed may be known by other names.
+    // A link may lead to another path, and folders of listed paths may have other names.
     const real = realPath(path)
     if (![...listed, ...listed.map(realRule)].some((it) => covers(it, real))) {
       throw refused({ path }, `unix:${path} links to a path that is not in AGENT_FORWARD_ALLOW`)
@@ -142,7 +142,7 @@ function parseRule(text: string): AllowRule {
     )
   }
   const [, bracketed, bare, digits] = /^(?:\[(.+)\]|([^[\]]+?))(?::(\d{1,5}))?$/.exec(text) ?? []
-  // An IPv6 address without brackets ends in what looks like a port.
+  // An IPv6 address without brackets ends like a port.
   if (ipaddr.isValid(text) || ipaddr.isValidCIDR(text)) return ruleOf(text, text, undefined)
   const port = digits === undefined ? undefined : Number(digits)
   return ruleOf(text, bracketed ?? bare ?? '', port)
@@ -183,7 +183,7 @@ function isOfThisMachine(address: Address): boolean {
     const own = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? [])
     return own.some((entry) => entry.address === address.toString())
   } catch {
-    // A sandbox without netlink: whoever may not look is not told which addresses are ours.
+    // A sandbox without netlink does not show the addresses of this machine. Assume that it is one of them.
     return true
   }
 }
@@ -192,7 +192,7 @@ function covers(listed: string, path: string): boolean {
   return listed.endsWith('/') ? path.startsWith(listed) : path === listed
 }
 
-/** Nothing can be reached there when it has none. */
+/** Returns the path itself if it does not exist, because nothing can be reached there. */
 function realPath(path: string): string {
   try {
     return realpathSync(path)
@@ -201,7 +201,7 @@ function realPath(path: string): string {
   }
 }
 
-/** A socket that is listed is no link itself. */
+/** Only the folder is resolved: a listed socket must not be a link itself. */
 function realRule(path: string): string {
   return path.endsWith('/')
     ? join(realPath(path), '/')

@@ -1,33 +1,33 @@
 import { isIPv4, isIPv6 } from 'node:net'
 import { posix } from 'node:path'
 
-/** What visitors of a tunnel speak. */
+/** Protocol of a tunnel's visitors. */
 export type TunnelProtocol = 'http' | 'tcp' | 'tls'
 
-/** What the service behind it is sent: requests, or bytes as they come. */
+/** Data sent to the service: HTTP requests, or unchanged bytes. */
 export type Carrier = 'http' | 'tcp'
 
 export function carrierOf(protocol: TunnelProtocol): Carrier {
   return protocol === 'http' ? 'http' : 'tcp'
 }
 
-/** Where a tunnel leads on the device or its network. */
+/** Target of a tunnel on the device or in its network. */
 export type ForwardTarget = HostTarget | SocketTarget
 
-/** IPv6 addresses stand without brackets. */
+/** IPv6 addresses have no brackets. */
 export interface HostTarget {
   readonly host: string
   readonly port: number
-  /** What is there is spoken to by TLS. */
+  /** Whether the target uses TLS. */
   readonly isSecure?: true
 }
 
-/** A Unix socket, by its absolute path. */
+/** A unix socket with its absolute path. */
 export interface SocketTarget {
   readonly path: string
 }
 
-/** What fits into an address of the system, with an end. */
+/** Size of a unix socket address without the terminating zero. */
 const MAX_PATH_BYTES = 107
 const UNIX = /^unix:(?:\/\/)?(\/\P{Cc}+)$/u
 const HTTPS = /^https:\/\/(.+?)\/?$/i
@@ -35,12 +35,12 @@ const HTTPS_PORT = 443
 
 const FORM = /^(?:(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]*)):)?(\d{1,5})$/
 const LABEL = /^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$/
-/** Last labels that resolvers read as a number, which makes the name an address in disguise. */
+/** Last labels that resolvers parse as a number, so that the name is an address. */
 const NUMERIC = /^(\d+|0x[0-9a-f]*)$/
 
 /**
- * Reads `host:port`, `:port`, `port` or `[::1]:port`, where an empty host is localhost,
- * `https://host:port`, and `unix:/absolute/path`.
+ * Parses `host:port`, `:port`, `port`, `[::1]:port`, `https://host:port` and `unix:/absolute/path`. An empty
+ * host is localhost. Returns undefined for other text.
  */
 export function parseForwardTarget(text: string): ForwardTarget | undefined {
   const path = UNIX.exec(text)?.[1]
@@ -68,7 +68,7 @@ function parseHost(text: string): HostTarget | undefined {
   return isHostName(name) || isIPv4(name) ? { host: name, port } : undefined
 }
 
-/** The normal form: `localhost:8001`, `[::1]:8001`, `https://nas.lan:443`, `unix:/run/app.sock`. */
+/** Returns the normal form: `localhost:8001`, `[::1]:8001`, `https://nas.lan:443`, `unix:/run/app.sock`. */
 export function formatForwardTarget(target: ForwardTarget): string {
   if ('path' in target) return `unix:${target.path}`
   return target.isSecure ? `https://${formatHost(target)}` : formatHost(target)
@@ -82,7 +82,7 @@ export function isSecure(target: ForwardTarget): target is HostTarget {
   return 'host' in target && target.isSecure === true
 }
 
-/** What a request for a target names as its host. */
+/** Returns the host for requests to a target. */
 export function authorityOf(target: ForwardTarget): string | undefined {
   return 'path' in target ? undefined : formatHost(target)
 }

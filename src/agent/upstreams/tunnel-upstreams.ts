@@ -18,8 +18,8 @@ import type { UpstreamDialer, WayToUpstream } from './upstream-relay.ts'
 import { eventOf, type Upstream, type VisitorReport } from './upstream-state.ts'
 
 /**
- * What our gateway is asked for beside an endpoint: so long for the begin of an answer, so many
- * connections at once, and where bytes are passed on as they come the PROXY header. Undefined where it does that by itself.
+ * Returns the options that our gateway applies to an endpoint: time limit for the start of an answer, number
+ * of connections, and PROXY header for raw bytes. Undefined if all are defaults.
  */
 function upstreamNotice(
   protocol: TunnelProtocol,
@@ -38,12 +38,12 @@ export interface TunnelUpstreamsOptions {
   readonly rules: ForwardRules
   readonly upstreams: UpstreamCheck
   readonly dialer: UpstreamDialer
-  /** For tunnels that say nothing else. */
+  /** Defaults for options that a tunnel does not set. */
   readonly upstream: UpstreamDefaults
   readonly log: Logger
 }
 
-/** What a tunnel says of the service behind it. */
+/** Upstream settings of a tunnel. */
 export interface UpstreamOfTunnel {
   readonly protocol: TunnelProtocol
   /** Normal form, see `formatForwardTarget`. */
@@ -52,28 +52,28 @@ export interface UpstreamOfTunnel {
   readonly upstream?: UpstreamOptions | undefined
 }
 
-/** What an endpoint needs to know of it. */
+/** Upstream data for an endpoint. */
 export interface UpstreamOfEndpoint {
-  /** What the SDK is to dial. */
+  /** URL that the SDK has to dial. */
   readonly dialUrl: string
   readonly http2: boolean
-  /** For our gateway, beside the endpoint. */
+  /** Options for our gateway. */
   readonly metadata: string | undefined
 }
 
-/** What comes of what a tunnel says. */
+/** Parsed settings of a tunnel's upstream. */
 interface UpstreamRead {
   readonly target: ForwardTarget
   readonly settings: UpstreamSettings
   readonly way: WayToUpstream
-  /** Tunnels to one service that ask it in the same way ask it once. */
+  /** Tunnels with the same service and the same kind of check share one check. */
   readonly key: string
 }
 
-/** The services behind tunnels: whether they may be reached, how they are asked, how they do. */
+/** Services behind tunnels: whether they are allowed, how they are checked, and their state. */
 export class TunnelUpstreams {
   readonly #options: TunnelUpstreamsOptions
-  /** A tunnel never says anything else, and is asked at every look at its status. */
+  /** Cache: the settings of a tunnel never change, and each status needs them. */
   readonly #read = new WeakMap<UpstreamOfTunnel, UpstreamRead>()
 
   constructor(options: TunnelUpstreamsOptions) {
@@ -85,7 +85,7 @@ export class TunnelUpstreams {
     await this.#options.rules.check(this.#readOf(tunnel).target)
   }
 
-  /** Throws ProblemError `upstream` where it is not allowed any more. */
+  /** Throws a ProblemError with the reason `upstream` if the target is no longer allowed. */
   async endpointOf(tunnel: UpstreamOfTunnel): Promise<UpstreamOfEndpoint> {
     const { rules, dialer } = this.#options
     const { target, settings, way } = this.#readOf(tunnel)
@@ -102,7 +102,7 @@ export class TunnelUpstreams {
     return { dialUrl, http2: settings.http2, metadata }
   }
 
-  /** Looks after the service until the returned function is called. */
+  /** Checks the service regularly until the returned function is called. */
   watch(tunnel: UpstreamOfTunnel): () => void {
     const { upstreams, dialer } = this.#options
     const { target, settings, way, key } = this.#readOf(tunnel)
@@ -118,7 +118,10 @@ export class TunnelUpstreams {
     return this.#options.upstreams.stateOf(this.#readOf(tunnel).key)
   }
 
-  /** What visitors got of it; each change is logged once: one that fails for a week must not fill the disk. */
+  /**
+   * Handles a report about visitors. Logs only changes, because a service that fails for a week must not fill
+   * the disk.
+   */
   told(tunnel: UpstreamOfTunnel, report: VisitorReport, before: VisitorReport | undefined): void {
     const { upstreams, log } = this.#options
     upstreams.told(this.#readOf(tunnel).key, eventOf(report))
@@ -160,7 +163,7 @@ function settingsOf(
   const asksHttp = health.startsWith('/')
   return {
     timeout: upstream.timeout ?? defaults.timeout,
-    // What speaks no HTTP answers for no path.
+    // A service without HTTP cannot answer for a path.
     health: protocol !== 'http' && asksHttp ? 'tcp' : health,
     http2: upstream.http2 ?? false,
     ...(upstream.proxy_protocol && { proxy_protocol: upstream.proxy_protocol }),

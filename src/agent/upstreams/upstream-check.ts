@@ -11,31 +11,31 @@ import { DEFAULT_UPSTREAM, type TlsMinVersion, type UpstreamSettings } from './u
 import { type HttpQuestion, requestStatus } from './upstream-request.ts'
 import { nextUpstream, type Upstream, type UpstreamEvent } from './upstream-state.ts'
 
-/** How a service is asked: a bare connection, or a request for a path. */
+/** A check of a service: a plain connection, or a request for a path. */
 interface UpstreamQuestion {
   readonly target: ForwardTarget
-  /** Undefined: whether it takes a connection. */
+  /** Undefined: only checks whether it accepts a connection. */
   readonly http: HttpQuestion | undefined
-  /** Whether it speaks HTTP/2, asked for a path or not. */
+  /** Whether the service speaks HTTP/2, also for checks without a path. */
   readonly http2?: boolean | undefined
-  /** It wants to be told first whose connection it is. */
+  /** Set if the service expects a PROXY header. */
   readonly proxyProtocol?: ProxyProtocol | undefined
   readonly withinMs: number
-  /** Whether the certificate of a service that speaks TLS has to be trusted; it has to, unless given. */
+  /** Whether the certificate of a TLS service has to be trusted. Default: yes. */
   readonly verifyTls?: boolean | undefined
   readonly tlsMinVersion?: TlsMinVersion | undefined
   readonly lookup: LookupFunction | undefined
 }
 
-/** `exhausted`: it could not be asked, because this process has no descriptors or memory left. */
+/** `exhausted`: the check failed because this process has no file descriptors or memory left. */
 export type UpstreamAnswer = UpstreamEvent | 'exhausted'
 
 const EXHAUSTED: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOMEM', 'ENOBUFS'])
-/** A path that is asked for by the owner's wish has to answer below. */
+/** A health check path of the tunnel's owner has to return a lower status. */
 const FIRST_FAILING_STATUS = 500
 const NEVER = new AbortController().signal
 
-/** Asks once; never throws. */
+/** Checks a service once. Never throws. */
 export function askUpstream(question: UpstreamQuestion): Promise<UpstreamAnswer> {
   return abortedAfter(question.withinMs, NEVER, (signal) => ask(question, signal))
 }
@@ -44,7 +44,7 @@ async function ask(question: UpstreamQuestion, signal: AbortSignal): Promise<Ups
   const { target, http, verifyTls = true, tlsMinVersion, lookup } = question
   const { proxyProtocol: version } = question
   const http2 = http?.http2 ?? question.http2
-  // Nobody's connection: the service has to take it, and to count nobody for it.
+  // A header without addresses: the service has to accept it, and does not count a client for it.
   const preface = version && encodeProxyProtocol(version, undefined)
   try {
     const wish = { lookup, verifyTls, tlsMinVersion, http2, preface, signal }
@@ -59,7 +59,7 @@ async function ask(question: UpstreamQuestion, signal: AbortSignal): Promise<Ups
   }
 }
 
-/** Ends it behind what was written, if there is anything. */
+/** Closes the connection after the written data, if any. */
 function taken(socket: Socket): Promise<UpstreamAnswer> {
   return new Promise((resolve) => {
     const settle = () => resolve('connected')
@@ -86,36 +86,36 @@ function failureOf(
   }
   const { code = '' } = error
   if (EXHAUSTED.has(code)) return 'exhausted'
-  // A port without a listener refuses; only a connection that was taken is reset.
+  // A port without a listener refuses. Only an accepted connection is reset.
   if (code === 'ECONNRESET') return isHttp ? 'garbled' : 'connected'
   return 'failed'
 }
 
 export type { Upstream } from './upstream-state.ts'
 
-/** Failures in a row that make a service down; one success makes it up. */
+/** Consecutive failures until a service is down. One success makes it up. */
 const FAILURES_TO_DOWN = 2
 const CHECKS_AT_ONCE = 16
-/** The second failure, which decides, comes after a fifth of the pause. */
+/** The second failure decides, so it follows after a fifth of the interval. */
 const RETRY_PARTS = 5
-/** Services that are due within a tenth of the pause are tried together: one wake-up for all. */
+/** Services that are due within a tenth of the interval are checked together, with one wake-up. */
 const ROUND_PARTS = 10
-/** For as many pauses what visitors got is believed before the service is asked itself. */
+/** A report about visitors replaces the checks for this number of intervals. */
 const BELIEVED_PAUSES = 3
 
 export interface UpstreamCheckOptions {
   readonly timings: UpstreamTimings
   readonly clock: Clock
-  /** How names of a target are looked up; unset: as the system does it. */
+  /** Returns the lookup function for a target. Default: the system's. */
   readonly lookupFor?: (target: ForwardTarget) => LookupFunction | undefined
   readonly ask?: typeof askUpstream
   /** Called after the state of a service changed. */
   readonly onChange: () => void
-  /** This process has no descriptors or memory left to ask with. */
+  /** Called if this process has no file descriptors or memory left for checks. */
   readonly onExhausted?: () => void
 }
 
-/** In which way a service is asked. */
+/** Options for the check of a service. */
 type UpstreamQuestions = Pick<
   UpstreamSettings,
   'health' | 'http2' | 'proxy_protocol' | 'verify_tls' | 'tls_min_version'
@@ -127,7 +127,7 @@ interface Watched {
   watchers: number
   failures: number
   state: Upstream
-  /** Grows while it is up. */
+  /** Grows while the service is up. */
   pauseMs: number
   /** Monotonic. */
   dueAt: number
@@ -135,8 +135,8 @@ interface Watched {
 }
 
 /**
- * Tries the local services of all tunnels, each service once however many use it, and less and less
- * often while it is well. What visitors get counts for more than a connection that it takes.
+ * Checks the local services of all tunnels. A service used by several tunnels is checked once. While it is
+ * up, checks become less frequent. Reports about visitors have priority over accepted connections.
  */
 export class UpstreamCheck {
   readonly #options: UpstreamCheckOptions
@@ -161,8 +161,8 @@ export class UpstreamCheck {
   }
 
   /**
-   * Adds a target that is asked in this way and tries it at once; returns how to let go of it. The key
-   * stands for all of that.
+   * Adds a target with its check options, and checks it at once. The key identifies both. Returns a function
+   * that ends the watch.
    */
   watch(key: string, target: ForwardTarget, how: UpstreamQuestions = DEFAULT_UPSTREAM): () => void {
     const { clock, timings } = this.#options
@@ -191,7 +191,10 @@ export class UpstreamCheck {
     return this.#watched.get(key)?.state ?? 'unknown'
   }
 
-  /** What visitors got of a service; `failed`: it takes no connection, which is tried at once. */
+  /**
+   * Handles a report about visitors of a service. `failed`: the service refuses connections, so it is checked
+   * at once.
+   */
   told(key: string, event: UpstreamEvent): void {
     const { clock, timings } = this.#options
     const watched = this.#watched.get(key)
@@ -202,7 +205,7 @@ export class UpstreamCheck {
       watched.dueAt = now
     } else {
       watched.pauseMs = timings.intervalMs
-      // A busy service refuses our connection as well, and would be called down.
+      // A busy service refuses the check too, and would be reported as down.
       const pauses = event === 'crowded' ? 2 * BELIEVED_PAUSES : BELIEVED_PAUSES
       if (isAsked) watched.dueAt = now + timings.intervalMs * pauses
       this.#become(watched, event)
@@ -252,7 +255,7 @@ export class UpstreamCheck {
     this.#wakeUp.set()
   }
 
-  /** A service that visitors got nothing sensible from is asked as they do. */
+  /** If visitors did not get valid answers, the service is checked with a request like theirs. */
   #questionFor({ how: { health, http2 }, state }: Watched): UpstreamQuestion['http'] {
     if (health.startsWith('/')) return { method: 'GET', path: health, http2 }
     const isDoubted = state === 'slow' || state === 'garbage' || state === 'busy'

@@ -5,23 +5,23 @@ import { type ForwardTarget, type HostTarget, isSecure } from './forward-target.
 import type { TlsMinVersion } from './upstream-options.ts'
 
 export interface ConnectionWish {
-  /** How a name is looked up; unset: as the system does it. */
+  /** Lookup function for names. Default: the system's. */
   readonly lookup?: LookupFunction | undefined
-  /** Whether the certificate of a service that speaks TLS has to be trusted. */
+  /** Whether the certificate of a TLS service has to be trusted. */
   readonly verifyTls: boolean
-  /** The oldest TLS that will do; given at all, weak ciphers and short keys will do, too. */
+  /** Oldest TLS version allowed. If set, weak ciphers and short keys are allowed too. */
   readonly tlsMinVersion?: TlsMinVersion | undefined
-  /** Whether HTTP/2 will be spoken: a service that speaks TLS wants to know first. */
+  /** Whether HTTP/2 will be used, which a TLS service needs to know in the handshake. */
   readonly http2?: boolean | undefined
-  /** Sent before all else, TLS included, as servers want a PROXY header. */
+  /** Sent first, before TLS, as servers expect for a PROXY header. */
   readonly preface?: Buffer | undefined
-  /** Whether it may say something still when the service has said all. */
+  /** Whether the client may send data after the service has ended its side. */
   readonly allowHalfOpen?: boolean
-  /** Gives up with its reason. */
+  /** Aborts the connect with its reason. */
   readonly signal: AbortSignal
 }
 
-/** TLS failed on a connection that was taken. */
+/** The TLS handshake failed on an accepted connection. */
 export class HandshakeError extends Error {
   override readonly name = 'HandshakeError'
   readonly kind: 'untrusted' | 'old-tls' | 'other'
@@ -33,8 +33,8 @@ export class HandshakeError extends Error {
 }
 
 /**
- * A connection to a service that can be written to. Rejects as the system does where none was taken,
- * and with a HandshakeError where TLS failed on it.
+ * Connects to a service and resolves when data can be sent. Rejects with the system's error if the connection
+ * failed, and with a HandshakeError if TLS failed.
  */
 export async function connectUpstream(
   target: ForwardTarget,
@@ -66,7 +66,7 @@ function opened(
   return new Promise((resolve, reject) => {
     const giveUp = () => socket.destroy(signal.reason)
     const settle = () => signal.removeEventListener('abort', giveUp)
-    // Stays: what fails afterwards is told by its close to whoever does not listen for errors.
+    // This listener stays. Later errors are visible through `close` to callers without an error listener.
     socket.on('error', (error) => {
       settle()
       reject(error)
@@ -84,9 +84,9 @@ function opened(
   })
 }
 
-/** Node 24 refuses keys that Node 20 takes, such as 1,024 bits of Diffie-Hellman: level 1 takes them. */
+/** Node 24 refuses keys that Node 20 accepts, such as 1,024 bits of Diffie-Hellman. Level 1 allows them. */
 const USUAL_CIPHERS = `${DEFAULT_CIPHERS}:@SECLEVEL=1`
-/** Cameras and controllers of 2005 to 2015. */
+/** For cameras and controllers built from 2005 to 2015. */
 const OLD_CIPHERS = 'ALL:!aNULL:!eNULL:@SECLEVEL=0'
 
 function tlsOptions(
@@ -101,7 +101,7 @@ function tlsOptions(
           minVersion: VERSIONS[tlsMinVersion],
           secureOptions: constants.SSL_OP_LEGACY_SERVER_CONNECT,
         }),
-    // An address is no name that a server could be asked for; it is what the certificate has to be for.
+    // An IP address cannot be sent as server name, but the certificate has to be valid for it.
     ...(isIP(host) === 0 ? { servername: host } : { host, servername: '' }),
     rejectUnauthorized: verifyTls,
     ALPNProtocols: [http2 ? 'h2' : 'http/1.1'],
@@ -114,7 +114,7 @@ const VERSIONS: Readonly<Record<TlsMinVersion, SecureVersion>> = {
   '1.2': 'TLSv1.2',
 }
 
-/** Breaks it off, so that the other side sees that something is missing, where there is a way. */
+/** Closes the socket with a reset if possible, so that the peer notices missing data. */
 export function breakOff(socket: Socket): void {
   const isTcp = !(socket instanceof TLSSocket) && socket.remoteAddress !== undefined
   if (isTcp) socket.resetAndDestroy()
@@ -124,12 +124,12 @@ export function breakOff(socket: Socket): void {
 const UNTRUSTED =
   /CERT|ISSUER|SELF_SIGNED|LEAF_SIGNATURE|HOSTNAME_MISMATCH|INVALID_CA|INVALID_PURPOSE/
 
-/** What OpenSSL says of a peer whose versions, ciphers or keys are too old for it. */
+/** OpenSSL errors for a peer with versions, ciphers or keys that are too old. */
 const OLD_TLS =
   /^ERR_SSL_(?:UNSUPPORTED_PROTOCOL|.*ALERT_PROTOCOL_VERSION|.*ALERT_HANDSHAKE_FAILURE|DH_KEY_TOO_SMALL|(?:EE|CA)_KEY_TOO_SMALL|CA_MD_TOO_WEAK|UNSAFE_LEGACY_RENEGOTIATION_DISABLED|WRONG_SIGNATURE_TYPE|NO_CIPHERS?_.*|WRONG_CIPHER_RETURNED)$/
 
 function kindOf(code = ''): HandshakeError['kind'] {
   if (OLD_TLS.test(code)) return 'old-tls'
-  // What begins so is an alert: it is the service that does not trust us.
+  // This prefix marks a TLS alert: the service does not trust this client.
   return UNTRUSTED.test(code) && !code.startsWith('ERR_SSL_') ? 'untrusted' : 'other'
 }

@@ -1,30 +1,33 @@
 import * as z from 'zod'
 import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 
-/** `off`: never asked. `tcp`: whether they take a connection. A path: whether it answers below 500. */
+/** `off`: no check. `tcp`: the service accepts a connection. A path: it returns a status below 500. */
 export type UpstreamHealth = 'off' | 'tcp' | `/${string}`
 
-/** How a tunnel's service is asked and waited for; what is left out is as the settings say. */
+/** Options for checks and connections of a tunnel's service. Defaults come from the settings. */
 export interface UpstreamOptions {
-  /** Seconds until the begin of an answer. */
+  /** Seconds until the start of an answer. */
   readonly timeout?: number | undefined
   readonly health?: UpstreamHealth | undefined
-  /** It speaks HTTP/2: with TLS as its handshake says, else by prior knowledge (RFC 9113 3.3), as servers of gRPC do. */
+  /**
+   * Whether the service speaks HTTP/2: by TLS handshake, or without TLS by prior knowledge (RFC 9113 3.3),
+   * like gRPC servers.
+   */
   readonly http2?: boolean | undefined
-  /** Each connection begins with this version of the PROXY header. */
+  /** Version of the PROXY header at the start of each connection. */
   readonly proxy_protocol?: ProxyProtocol | undefined
-  /** False: a service that speaks TLS may show any certificate. */
+  /** False: any certificate of a TLS service is accepted. */
   readonly verify_tls?: boolean | undefined
-  /** The oldest TLS that a service may speak. Given at all, weak ciphers and short keys will do, too. */
+  /** Oldest TLS version that a service may use. If set, weak ciphers and short keys are allowed too. */
   readonly tls_min_version?: TlsMinVersion | undefined
-  /** How many connections it takes at once; without it, our gateway learns that. */
+  /** Maximum number of connections to the service. Default: our gateway finds it out. */
   readonly max_connections?: number | undefined
 }
 
 export const TLS_MIN_VERSIONS = ['1.0', '1.1', '1.2'] as const
 export type TlsMinVersion = (typeof TLS_MIN_VERSIONS)[number]
 
-/** What is in force for a tunnel. */
+/** Options in force for a tunnel. */
 export interface UpstreamSettings extends UpstreamOptions {
   readonly timeout: number
   readonly health: UpstreamHealth
@@ -32,10 +35,10 @@ export interface UpstreamSettings extends UpstreamOptions {
   readonly verify_tls: boolean
 }
 
-/** What holds for tunnels that say nothing else. */
+/** Defaults for options that a tunnel does not set. */
 export type UpstreamDefaults = Omit<UpstreamSettings, 'http2' | 'verify_tls'>
 
-/** What our gateway grants where nobody asks for another time. */
+/** Default of our gateway. */
 export const GRANTED_TIMEOUT_S = 60
 export const DEFAULT_UPSTREAM: UpstreamSettings = {
   timeout: GRANTED_TIMEOUT_S,
@@ -47,13 +50,13 @@ export const DEFAULT_UPSTREAM: UpstreamSettings = {
 export const TIMEOUT_RANGE = 'must be a whole number of seconds from 1 to 3600'
 export const HEALTH_FORM = 'must be off, tcp, or a path such as /healthz'
 export const TLS_MIN_VERSION_FORM = 'must be 1.0, 1.1 or 1.2, as text'
-/** As many as a device has streams. */
+/** Equal to the number of streams of a device. */
 const MAX_MAX_CONNECTIONS = 448
 export const MAX_CONNECTIONS_RANGE = `must be a whole number from 1 to ${MAX_MAX_CONNECTIONS}`
 export const PROXY_PROTOCOL_FORM = 'must be the number 1 or 2'
 const HEALTH = /^(off|tcp|\/[!-~]{0,255})$/
 
-/** A path goes into a request line as it is. */
+/** A path is used unchanged in a request line. */
 export function isUpstreamHealth(text: string): text is UpstreamHealth {
   return HEALTH.test(text)
 }

@@ -23,11 +23,11 @@ interface Held {
   holders: number
 }
 
-/** Sees to it that what is dialled is what the rules have allowed, for names and paths each time anew. */
+/** Ensures that only allowed targets are dialled. Names and paths are checked for each connection. */
 export class UpstreamDialer {
   readonly #rules: ForwardRules
   readonly #log: Logger
-  /** The SDK finds it by itself, which saves a hop. */
+  /** If the hosts file has localhost, the SDK can resolve it itself, which saves a relay. */
   readonly #systemHasLocalhost: boolean
   readonly #held = new Map<string, Held>()
 
@@ -37,7 +37,7 @@ export class UpstreamDialer {
     this.#systemHasLocalhost = systemHasLocalhost
   }
 
-  /** Keeps what a target needs until the returned function is called. */
+  /** Keeps the relay of a target, if it needs one, until the returned function is called. */
   hold(target: ForwardTarget, way = PLAIN_HTTP): () => void {
     const lookup = this.lookupFor(target)
     const isPath = 'path' in target
@@ -58,15 +58,15 @@ export class UpstreamDialer {
     }
   }
 
-  /** What the SDK is to dial for a target that is held. */
+  /** Returns the URL that the SDK has to dial for a held target. */
   async dialUrl(target: ForwardTarget, way = PLAIN_HTTP): Promise<string> {
     const relay = this.#held.get(keyOf(target, way))?.relay
     return (await relay?.dialUrl()) ?? urlOf(target, way.carrier)
   }
 
   /**
-   * For `connect`: the addresses of the target's name that may be dialled, an error when there is
-   * none. Undefined for what no name server is asked for: addresses, and localhost where a file has it.
+   * Returns a lookup function for `connect`, which returns the allowed addresses of the target's name, or an
+   * error. Undefined if no DNS lookup is needed: for addresses, and for localhost in the hosts file.
    */
   lookupFor(target: ForwardTarget): LookupFunction | undefined {
     if ('path' in target) return undefined
@@ -104,8 +104,8 @@ const LOOPBACK = '127.0.0.1'
 const LOOPBACK_HEX = '(?:0100007F|7F000001)'
 
 /**
- * Whether the other end of an accepted connection to 127.0.0.1 is a socket of this process, as the system
- * has it; false where that cannot be read. Only Linux tells: true elsewhere.
+ * Whether the other end of an accepted connection to 127.0.0.1 is a socket of this process, according to the
+ * system. False if that cannot be read. True on systems other than Linux, which do not show it.
  */
 export async function isOfThisProcess(client: Socket): Promise<boolean> {
   if (process.platform !== 'linux') return true
@@ -120,7 +120,7 @@ export async function isOfThisProcess(client: Socket): Promise<boolean> {
   }
 }
 
-/** A socket that nobody has any more has the inode 0. */
+/** A closed socket has the inode 0. */
 function inodeIn(connections: string, from: number, to: number): string | undefined {
   const [own, other] = [from, to].map((port) => port.toString(16).toUpperCase().padStart(4, '0'))
   // sl, local and remote address, state, queues, timer, retransmits, uid, timeout, inode
@@ -132,42 +132,45 @@ function isSocket(file: string, inode: string): boolean {
   try {
     return readlinkSync(`${FILES}/${file}`) === `socket:[${inode}]`
   } catch {
-    // Closed meanwhile.
+    // Closed in the meantime.
     return false
   }
 }
 
 /** More than the streams of a session. */
 const MAX_CONNECTIONS = 512
-/** A machine that is switched off would hold visitors up for minutes. */
+/** Without this limit, a machine that is switched off would block visitors for minutes. */
 const DIAL_MS = 10_000
 
-/** How a service is spoken to. */
+/** Protocol options for a service. */
 export interface WayToUpstream {
   readonly carrier: Carrier
-  /** Those of `ConnectionWish`, of interest where TLS is spoken. */
+  /** As in `ConnectionWish`. Used only with TLS. */
   readonly verifyTls: boolean
   readonly tlsMinVersion?: TlsMinVersion | undefined
   readonly http2: boolean
   readonly proxyProtocol?: ProxyProtocol | undefined
 }
 
-/** Of who sends no requests the refusal is without a word. */
+/** If `carrier` is not `http`, a refused connection is closed without an answer. */
 interface UpstreamRelayOptions extends WayToUpstream {
   readonly target: ForwardTarget
-  /** Gives checked addresses only; unset for what is no name. */
+  /** Returns only allowed addresses. Undefined if the target is not a name. */
   readonly lookup: LookupFunction | undefined
-  /** Asked before each connection, where nothing is looked up; throws where it may not be made. */
+  /** Called before each connection if there is no lookup. Throws if the connection is not allowed. */
   readonly check: (() => Promise<unknown>) | undefined
   readonly log: Logger
 }
 
 /**
- * What the SDK dials in place of a name, a path, or a service that speaks TLS: the SDK would look the
- * name up by itself, and get another address than the one that was checked, as a path may have become
- * a link to elsewhere; and it says of no certificate why it does not trust it. TCP, so that a reset on
- * one side is one on the other. A path has a mode and a port has none: a port that leads to one is for
- * this process alone.
+ * Local TCP relay that the SDK dials for a name, a path, or a TLS service.
+ *
+ * - Name: the SDK would look it up itself, and might get another address than the allowed one.
+ * - Path: it may have become a link to another path.
+ * - TLS: the SDK does not report why it does not trust a certificate.
+ *
+ * The relay uses TCP, so that a reset on one side becomes a reset on the other. A socket file has permissions
+ * and a port has none, so a relay to a path accepts only connections of this process.
  */
 export class UpstreamRelay {
   readonly #options: UpstreamRelayOptions
@@ -181,23 +184,23 @@ export class UpstreamRelay {
     this.#server.maxConnections = MAX_CONNECTIONS
     this.#server.listen(0, LOOPBACK)
     this.#listening = once(this.#server, 'listening')
-    // Whoever asks for the port is told; until then nobody misses it.
+    // The error is reported by `dialUrl()`. Without this handler it would be an unhandled rejection.
     this.#listening.catch(() => {})
   }
 
-  /** Where the SDK finds it. Throws when it could not listen. */
+  /** Returns the URL for the SDK. Throws if the relay could not listen. */
   async dialUrl(): Promise<string> {
     await this.#listening
     return `${this.#options.carrier}://${LOOPBACK}:${(this.#server.address() as AddressInfo).port}`
   }
 
-  /** Takes no more connections; those that there are go on. */
+  /** Stops accepting connections. Existing connections continue. */
   close(): void {
     this.#server.close()
   }
 
   #relay(client: Socket): void {
-    // What is under way does not keep a process that has stopped.
+    // Open connections do not keep the process running.
     client.unref()
     const gone = new AbortController()
     const onGone = () => gone.abort(new Error('nobody waits for it'))
@@ -220,7 +223,7 @@ export class UpstreamRelay {
       throw new Error('another process has asked')
     }
     await check?.()
-    // Before TLS, which nobody who passes bytes on could put it into.
+    // The header has to be sent before TLS, so a proxy that passes bytes on cannot insert it.
     const isAhead = proxyProtocol !== undefined && isSecure(target)
     const preface = isAhead ? await readProxyHeader(client, signal) : undefined
     return connectUpstream(target, { ...wish, preface, allowHalfOpen: true, signal })
@@ -233,13 +236,16 @@ export class UpstreamRelay {
     client.pipe(upstream).pipe(client)
   }
 
-  /** Who has answered as a whole may stop to listen; all else is a part that must not look whole. */
+  /**
+   * A service may stop reading after a complete answer. Otherwise the answer is incomplete, so the client
+   * gets a reset.
+   */
   #breakOff(client: Socket, upstream: Socket): void {
     if (upstream.readableEnded) client.resume()
     else client.resetAndDestroy()
   }
 
-  /** As the SDK says it, so that visitors learn the same. */
+  /** The same text as the SDK, so that visitors see no difference. */
   #refuse(client: Socket, error: Error): void {
     const { target, carrier, log } = this.#options
     const to = formatForwardTarget(target)
@@ -265,7 +271,7 @@ function refusalOf(error: NodeJS.ErrnoException): string {
   return error.code === 'ECONNRESET' ? 'answers with a connection reset' : 'cannot be reached'
 }
 
-/** What is put in front of all that a visitor sends; the rest stays to be read. */
+/** Reads the PROXY header before the visitor's data. The data stays unread. */
 function readProxyHeader(client: Socket, signal: AbortSignal): Promise<Buffer> {
   let bytes: Buffer = Buffer.alloc(0)
   return new Promise((resolve, reject) => {

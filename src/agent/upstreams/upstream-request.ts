@@ -2,19 +2,22 @@ import type { Socket } from 'node:net'
 import process from 'node:process'
 import { request } from '../../base/net/node-http.ts'
 
-/** A request that wants nothing but the status of the answer. */
+/** A request for the status of the answer only. */
 export interface HttpQuestion {
   readonly method: 'GET' | 'HEAD'
   readonly path: string
-  /** By prior knowledge, or as TLS has agreed on. */
+  /** By prior knowledge, or as negotiated by TLS. */
   readonly http2: boolean
-  /** Whom it is for, as in a URL; what has no host is localhost. */
+  /** Host and port as in a URL. Default: localhost. */
   readonly authority?: string | undefined
 }
 
 const USER_AGENT = 'device-agent'
 
-/** Sends it on a connection that is there, and gives the status of the answer. Rejects when none comes. */
+/**
+ * Sends a request on an open connection and resolves with the status of the answer. Rejects without an
+ * answer.
+ */
 export function requestStatus(socket: Socket, question: HttpQuestion): Promise<number> {
   return new Promise((resolve, reject) => {
     socket.once('close', () => reject(new Error('closed')))
@@ -31,7 +34,7 @@ interface Asker {
 function sendHttp1(socket: Socket, question: HttpQuestion, { resolve, reject }: Asker): void {
   const { method, path, authority = 'localhost' } = question
   const headers = { host: authority, connection: 'close', 'user-agent': USER_AGENT }
-  // With an agent, also with `false`, Node would open another connection, to an address of its choice.
+  // With an `agent` option, including `false`, Node would open another connection to a different address.
   const createConnection = () => socket
   request({ method, path, headers, createConnection })
     .on('response', ({ statusCode = 0 }) => resolve(statusCode))
@@ -41,7 +44,7 @@ function sendHttp1(socket: Socket, question: HttpQuestion, { resolve, reject }: 
 
 function sendHttp2(socket: Socket, question: HttpQuestion, { resolve, reject }: Asker): void {
   const { method, path, authority = 'localhost' } = question
-  // Loaded by whoever has such a service: an import would load it at every start.
+  // Loaded on demand: an import would load it at every start.
   const { connect } = process.getBuiltinModule('node:http2')
   const session = connect(`http://${authority}`, { createConnection: () => socket })
   session.on('error', reject)

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import type { Problem } from '../problem.ts'
 import type { UpstreamSettings } from './upstream-options.ts'
 
-/** Longer than any notice is. */
+/** Longer than any notice. */
 const MAX_LENGTH = 4_096
 const MAX_HOST = 253
 
@@ -18,25 +18,25 @@ const Report = z.object({
 })
 const Notice = z.object({ 'device-agent': z.object({ visitors: z.array(Report) }) })
 
-/** What visitors of one tunnel got, as our gateway told it last. Counts are since it opened there. */
+/** Latest report of our gateway about the visitors of one tunnel. Counts start when it was opened there. */
 export interface VisitorReport {
   readonly state: z.infer<typeof Report>['state'] | 'busy'
   readonly answered: number
-  /** Left before an answer began. */
+  /** Visitors that disconnected before an answer began. */
   readonly abandoned: number
-  /** Got an error because of the service. */
+  /** Visitors that got an error because of the service. */
   readonly failed: number
   readonly oldestWaitMs: number
-  /** With the state `busy`. */
+  /** Set for the state `busy`. */
   readonly busy?: UpstreamLoad | undefined
 }
 
-/** How the connections to a service are used that takes no more of them. */
+/** Use of the connections to a service that accepts no more. */
 export interface UpstreamLoad {
   readonly connections: number
-  /** Those of them with a stream that has no end in sight. */
+  /** Connections with an open-ended stream. */
   readonly streams: number
-  /** Requests that wait for one. */
+  /** Requests waiting for a connection. */
   readonly waiting: number
 }
 
@@ -52,11 +52,11 @@ export function eventOf({ state }: VisitorReport): UpstreamEvent {
   return EVENTS[state]
 }
 
-/** The reports in a notice, by host; empty for any other text. */
+/** Returns the reports in a notice, by host. Empty for other text. */
 export function visitorReportsIn(text: string): Map<string, VisitorReport> {
   const reports = new Map<string, VisitorReport>()
   for (const { host, oldest_wait_ms: oldestWaitMs, busy, state, ...counts } of parse(text)) {
-    // Agents that know nothing of busy services are told that they are slow.
+    // The gateway sends the state `slow` with `busy`, for agents that do not support busy services.
     const load = busy && { busy }
     reports.set(host, { ...counts, state: busy ? 'busy' : state, oldestWaitMs, ...load })
   }
@@ -78,7 +78,7 @@ type Trouble = (
   load: UpstreamLoad | undefined,
 ) => Pick<Problem, 'detail' | 'remedy'>
 
-/** States that visitors suffer from, each with what it is and what to do. */
+/** Upstream states that affect visitors, with description and fix. */
 const TROUBLES: Partial<Record<Upstream, Trouble>> = {
   down: (service, { health }) =>
     health.startsWith('/')
@@ -122,7 +122,9 @@ function loadText(load: UpstreamLoad | undefined): string {
   return `all ${connections} connections are in use${byStreams}, requests waiting: ${waiting}`
 }
 
-/** Who is never asked is known by what visitors get, and they get the same for both. */
+/**
+ * Without checks, the state comes only from reports about visitors, which do not distinguish the two causes.
+ */
 function takesNone(service: string, health: UpstreamSettings['health']): ReturnType<Trouble> {
   const start = `Start the upstream on ${service}`
   if (health !== 'off' || !isSecure(service)) {
@@ -136,7 +138,9 @@ function takesNone(service: string, health: UpstreamSettings['health']): ReturnT
 
 const isSecure = (service: string) => service.startsWith('https:')
 
-/** Why visitors of a tunnel that is online get nothing from its service; undefined while they do. */
+/**
+ * Returns the reason why visitors of an online tunnel get no answer from its service. Undefined if they do.
+ */
 export function upstreamProblem(
   service: string,
   upstream: Upstream,
@@ -148,9 +152,14 @@ export function upstreamProblem(
 }
 
 /**
- * How the local service behind a tunnel does. `busy`: it takes no more connections. `slow`: it takes connections and does not answer in
- * time; that may be its nature, so it is never called down. `garbage`: what it answers is no HTTP.
- * `untrusted`: the certificate that it shows cannot be. `old_tls`: its TLS is too old to agree with.
+ * State of the local service behind a tunnel.
+ *
+ * - `busy`: it accepts no more connections.
+ * - `slow`: it accepts connections but does not answer in time. Some services are slow by nature, so it is
+ *   never reported as down.
+ * - `garbage`: its answers are not HTTP.
+ * - `untrusted`: its certificate is not trusted.
+ * - `old_tls`: its TLS version is too old.
  */
 export type Upstream =
   | 'unknown'
@@ -162,7 +171,7 @@ export type Upstream =
   | 'old_tls'
   | 'down'
 
-/** `connected`: it took a connection, which says nothing about what it answers. */
+/** `connected`: the service accepted a connection, which does not prove that it answers. */
 export type UpstreamEvent =
   | 'connected'
   | 'answered'
@@ -189,13 +198,13 @@ const NEXT: Record<Upstream, Partial<Record<UpstreamEvent, Upstream>>> = {
   slow: SEEN,
   busy: SEEN,
   garbage: SEEN,
-  // No connection is taken for one before its certificate is trusted.
+  // A connection counts only after its certificate is trusted.
   untrusted: { ...SEEN, connected: 'up' },
   old_tls: { ...SEEN, connected: 'up' },
   down: { ...SEEN, connected: 'up' },
 }
 
-/** The state after an event; an event that means nothing in a state changes nothing. */
+/** Returns the state after an event. Events that do not apply to a state are ignored. */
 export function nextUpstream(state: Upstream, event: UpstreamEvent): Upstream {
   return NEXT[state][event] ?? state
 }
