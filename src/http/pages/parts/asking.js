@@ -1,8 +1,8 @@
-/** When a server that is cut off counts as silent. Changes may wait for others. */
+/** Time limits for answers, in milliseconds. Changes may have to wait for other changes. */
 const READ_MS = 10_000
 const CHANGE_MS = 30_000
 
-/** A refusal, or no answer at all. Its message is a sentence for people, with the code in it. */
+/** An error answer, or no answer. The message is a sentence for people and contains the code. */
 export class ApiError extends Error {
   constructor(sentence, code) {
     super(code ? `${sentence} (${code})` : sentence)
@@ -12,9 +12,12 @@ export class ApiError extends Error {
 }
 
 /**
- * What a page asks its server with. A session that is over is announced on the document as `signed-out`.
- * `who` answers; `refusal` makes a sentence and a code of the JSON of one; `patience` says in
- * milliseconds how long a path may take that takes longer than others.
+ * Returns the function that a page uses for requests to its server. If the session has ended, it
+ * dispatches `signed-out` on the document.
+ *
+ * - `who` is the name of the server in messages.
+ * - `refusal` returns the sentence and the code of an error answer.
+ * - `patience` has time limits in milliseconds for slow paths.
  * @param {{ who: string, hint: string, headers?: Record<string, string>, patience?: Record<string, number>,
  *   refusal: (answer: any) => { sentence: string, code: string } }} options
  */
@@ -43,7 +46,7 @@ export function createAsk({ who, hint, headers: always = {}, patience = {}, refu
     return isJson ? JSON.parse(text) : text
   }
 
-  /** The answer with its whole text. */
+  /** Resolves with the answer and its complete text. */
   async function send(path, request, waitMs) {
     const silence = new AbortController()
     const timer = setTimeout(() => silence.abort(), waitMs)

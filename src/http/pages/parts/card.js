@@ -1,7 +1,7 @@
 import { element } from './element.js'
 
 /**
- * The head of a card: its name, what state it is in, and what can be done to it.
+ * Returns the head of a card: title, state and actions.
  * @param {string} title
  * @param {{ badge?: Node | false, actions?: Node[] }} [options]
  */
@@ -14,12 +14,12 @@ export function cardHead(title, { badge, actions = [] } = {}) {
   )
 }
 
-/** A word about a state; `tone` is good, wait, bad or plain, and never says it alone. */
+/** Returns a label for a state. `tone` is good, wait, bad or plain. The text must not depend on it. */
 export function badge(text, tone = 'plain') {
   return element('span', { class: `badge badge-${tone}` }, text)
 }
 
-/** Pairs of a name and a value; pairs without a value are left out. */
+/** Returns a list of names and values. Pairs without a value are left out. */
 export function facts(...pairs) {
   return element(
     'dl',
@@ -32,7 +32,7 @@ export function facts(...pairs) {
   )
 }
 
-/** A button that changes one thing; `what` is read to those who do not see where it stands. */
+/** Returns a button for a change. `what` names the object for screen readers. */
 export function actionButton(label, what, onclick, isDangerous = false) {
   return element(
     'button',

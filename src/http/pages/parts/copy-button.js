@@ -2,7 +2,7 @@ import { element } from './element.js'
 import { icon } from './icon.js'
 import { say } from './notice.js'
 
-/** Copies a text; `what` names it, as in “Copy the name”. */
+/** Returns a button that copies a text. `what` names it, as in “Copy the name”. */
 export function copyButton(text, what) {
   const button = element(
     'button',
@@ -36,10 +36,10 @@ async function copy(text, button) {
   }
 }
 
-/** Browsers keep the clipboard from pages that came without TLS, but not what is selected. */
+/** Without TLS, browsers block the clipboard API, but not copying a selection. */
 function copyFromSelection(text, button) {
   const area = element('textarea', { class: 'visually-hidden', readonly: true }, text)
-  // Beside the button: while a dialog is open, nothing outside of it can be selected.
+  // Next to the button: while a dialog is open, text outside of it cannot be selected.
   button.after(area)
   area.select()
   const isCopied = document.execCommand('copy')

@@ -2,9 +2,8 @@ import { element, fill } from './element.js'
 import { errorNotice } from './notice.js'
 
 /**
- * Opens a form above the page. `run` gets its values and may throw an ApiError, which is shown
- * with everything still filled in; what it resolves with is what the promise resolves with.
- * Whoever cancels gets undefined.
+ * Opens a form in a dialog. `run` gets its values and may throw an ApiError. The error is shown and
+ * the form stays filled in. Resolves with the result of `run`, or with undefined if cancelled.
  * @param {{ title: string, text?: string, fields?: any[], action: string, isDangerous?: boolean,
  *   run: (values: any) => Promise<any> }} options
  * @returns {Promise<any>}
@@ -52,8 +51,8 @@ export function openForm({ title, text, fields = [], action, isDangerous = false
     }
 
     /**
-     * What is under way cannot be called back: its outcome is waited for. The buttons only look
-     * disabled: one that is loses the focus, and the dialog its keys.
+     * Keeps the dialog open during a request, which cannot be cancelled. The buttons only look
+     * disabled: a disabled button loses the focus, and the dialog would not get key events.
      */
     function hold(isUnderWay) {
       isHeld = isUnderWay
@@ -62,7 +61,7 @@ export function openForm({ title, text, fields = [], action, isDangerous = false
   })
 }
 
-/** Shows what can be seen this once: no key but the button closes it. Resolves when it closes. */
+/** Shows content that is visible only once. Only its button closes it. Resolves when it closes. */
 export function openNotice({ title, content, action }) {
   return new Promise((/** @type {(nothing: void) => void} */ resolve) => {
     const done = element(
@@ -116,9 +115,9 @@ function buttons(...children) {
 }
 
 /**
- * Shows a dialog and returns what closes it. While `isHeld` says so, Escape and the like do not.
- * `onClosed` is called before the next key or click is seen: the browser's own `close` event comes
- * some time later, when somebody fast has already pressed the button for the next dialog.
+ * Shows a dialog and returns a function that closes it. While `isHeld` returns true, keys such as
+ * Escape do not close it. `onClosed` is called before the next key or click is handled. The browser's
+ * own `close` event comes later, when a fast user may already have opened the next dialog.
  */
 function showDialog(title, content, { isHeld, onClosed }) {
   const dialog = element(
@@ -130,7 +129,7 @@ function showDialog(title, content, { isHeld, onClosed }) {
         event.preventDefault()
         if (!isHeld()) close()
       },
-      // Chromium lets a second Escape in a row through.
+      // In Chromium, a second Escape in a row closes the dialog in spite of oncancel.
       onkeydown: (event) => event.key === 'Escape' && isHeld() && event.preventDefault(),
     },
     element('h2', { id: 'dialog-title' }, title),

@@ -1,6 +1,6 @@
 /**
- * Makes an element. Properties that begin with `on` are listeners, the others attributes; `true`
- * sets an empty one, `false` and undefined none. Texts stay texts, whatever they hold.
+ * Creates an element. Properties that begin with `on` are listeners, the others attributes. `true`
+ * sets an empty attribute, `false` and undefined set no attribute. Strings are never parsed as HTML.
  * @param {string} tag
  * @param {Record<string, any>} [props]
  * @param {...any} children
@@ -17,21 +17,21 @@ export function element(tag, props = {}, ...children) {
   return node
 }
 
-/** Puts new children in place of those that were there. */
+/** Replaces all children. */
 export function fill(node, ...children) {
   node.replaceChildren()
   append(node, children)
 }
 
-/** Changes a text only when it differs: what did not change is not painted or read out again. */
+/** Sets a text only if it differs, so that it is not painted and read out again. */
 export function setText(node, text) {
   const shown = String(text)
   if (node.textContent !== shown) node.textContent = shown
 }
 
 /**
- * Keeps one child of `parent` for each item, by its id and in the order of the items. Those that
- * stay are updated in place, so that they keep their focus and whatever is open in them.
+ * Keeps one child of `parent` per item, by id and in the order of the items. Existing children are
+ * updated in place, so that they keep the focus and their open parts.
  * @param {HTMLElement} parent
  * @param {readonly any[]} items
  * @param {Map<string, { node: HTMLElement, update: (item: any) => void }>} kept
@@ -52,7 +52,7 @@ export function keepChildren(parent, items, kept, make) {
   })
 }
 
-/** Gives the focus to the heading of the view when what had it is gone. */
+/** Moves the focus to the heading of the view if the focused element was removed. */
 export function keepFocus() {
   if (document.activeElement === document.body) document.querySelector('h1')?.focus()
 }

@@ -1,7 +1,7 @@
 import { element, setText } from './element.js'
 
 /**
- * Named figures that are set again and again.
+ * Returns a list of named values that can be updated.
  * @param {string} className
  * @param {string[]} names
  */

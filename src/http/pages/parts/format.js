@@ -22,7 +22,7 @@ export function formatBytes(bytes) {
     value /= 1_000
     unit += 1
   }
-  // A rate may be of parts of a byte.
+  // A rate may have fractions of a byte.
   return `${number.format(unit === 0 ? Math.round(value) : value)} ${BYTE_UNITS[unit]}`
 }
 

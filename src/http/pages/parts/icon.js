@@ -1,6 +1,6 @@
 const SVG = 'http://www.w3.org/2000/svg'
 
-/** Drawn with a pen 1.75 wide on a sheet of 24 by 24. */
+/** Paths in a viewBox of 24 by 24, for a stroke width of 1.75. */
 const PATHS = {
   devices: 'M4 5h16v10H4zM9 19h6M12 15v4',
   domains: 'M12 3a9 9 0 100 18 9 9 0 000-18zM3 12h18M12 3c3 3 3 15 0 18M12 3c-3 3-3 15 0 18',
@@ -22,7 +22,7 @@ const PATHS = {
   open: '',
 }
 
-/** A drawing beside a word that says the same; screen readers skip it. */
+/** Returns an icon for use next to a text with the same meaning. Screen readers skip it. */
 export function icon(name) {
   const svg = document.createElementNS(SVG, 'svg')
   svg.setAttribute('viewBox', '0 0 24 24')

@@ -2,23 +2,24 @@ import { element, setText } from './element.js'
 
 const SHOWN_MS = 5_000
 
-/** A sentence in red, read out when it appears. */
+/** Returns an error message. Screen readers read it at once. */
 export function errorNotice(error) {
   return element('p', { class: 'notice notice-error', role: 'alert' }, error.message)
 }
 
-/** What will soon be over, read out when there is time for it. */
+/** Returns a message for a temporary state. Screen readers read it when they are idle. */
 export function waitNotice(sentence) {
   return element('p', { class: 'notice', role: 'status' }, sentence)
 }
 
-/** Where short confirmations appear; screen readers hear them when they are through. */
+/** Returns the area for short confirmations. Screen readers read them when they are idle. */
 export function createToast() {
   const node = element('div', { class: 'toast', role: 'status' })
   let timer
   document.addEventListener('said', (/** @type {any} */ event) => {
     clearTimeout(timer)
-    // Nothing beside an open dialog is seen or read out; and words said twice are to be heard twice.
+    // Content outside an open dialog is not shown or read. The text is cleared first, so that a
+    // repeated message is read again.
     const place = document.querySelector('dialog[open]') ?? document.body
     if (node.parentNode !== place) place.append(node)
     setText(node, '')
@@ -28,7 +29,7 @@ export function createToast() {
   return node
 }
 
-/** Confirms in a few words what was done. */
+/** Shows a short confirmation. */
 export function say(text) {
   document.dispatchEvent(new CustomEvent('said', { detail: text }))
 }

@@ -1,16 +1,17 @@
 import { fill } from './element.js'
 import { errorNotice, waitNotice } from './notice.js'
 
-/** A server that is starting answers so, and soon will. */
+/** Error code of a server that is starting. It is asked again soon. */
 const STARTING = 'starting'
 const STARTING_MS = 1_000
 const STARTING_SENTENCE = 'Starting. This page reloads automatically.'
 const SIGNS_OF_LIFE = ['keydown', 'pointermove', 'wheel', 'touchstart']
 
 /**
- * Asks again and again while the page is seen. `look` gets whether nobody was at the page since it
- * asked last: only a person keeps the session. It resolves with what shows the answer, which is not
- * called when another one was asked for meanwhile. What fails is said in `problem`, once.
+ * Polls while the page is visible. `look` requests the data and resolves with a function that shows it.
+ * That function is not called if another request has started in the meantime. `isBackground` is true
+ * if there was no input since the last request: only user activity extends the session. An error is
+ * shown in `problem`, once.
  * @param {{ everyMs: () => number, problem: HTMLElement,
  *   look: (isBackground: boolean) => Promise<() => unknown> }} options
  */
@@ -18,7 +19,7 @@ export function poll({ everyMs, problem, look }) {
   let timer
   let isWatched = true
   let isPaused = false
-  /** The answer to an earlier question than this one is of no interest any more. */
+  /** Number of the latest request. Answers to earlier ones are ignored. */
   let question = 0
   return { open, close, now, pause }
 
@@ -65,7 +66,7 @@ export function poll({ everyMs, problem, look }) {
       await show()
     } catch (error) {
       isStarting = error.code === STARTING
-      // The same sentence is not read out again and again.
+      // Not replaced by the same sentence, so that screen readers do not repeat it.
       const sentence = isStarting ? STARTING_SENTENCE : error.message
       if (asked === question && problem.textContent !== sentence) {
         fill(problem, isStarting ? waitNotice(sentence) : errorNotice(error))

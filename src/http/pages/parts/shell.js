@@ -3,10 +3,12 @@ import { icon } from './icon.js'
 import { createToast, errorNotice, say } from './notice.js'
 
 /**
- * Runs a page: its views for whoever is signed in, the way in for everybody else.
- * `enter` asks for the session that there is, or says in `notice` why there is none. `describe` says who
- * somebody is. The first of the views is the one to begin with; one that `isPartOf` another has no link
- * of its own, and gets what stands behind its name in the address as `argument`.
+ * Runs a page: shows its views to signed-in users, and the sign-in form to others.
+ *
+ * - `enter` returns the current session, or the reason for its absence in `notice`.
+ * - `describe` returns the name of the user.
+ * - The first view is the start page. A view with `isPartOf` has no link in the navigation. The part
+ *   of the address after the name of a view is its `argument`.
  * @param {{ title: string,
  *   views: Record<string, { label: string, make: (options: any) => any, isPartOf?: string }>,
  *   ask: (method: string, path: string) => Promise<any>,
@@ -17,11 +19,11 @@ import { createToast, errorNotice, say } from './notice.js'
  */
 export function runPage({ title, views, ask, enter, signInView, describe, readOnlyNotice }) {
   const page = element('div', { id: 'page' })
-  /** Closes what is shown; undefined while nobody is signed in. */
+  /** Closes the current view. Undefined while the user is not signed in. */
   let leave
   document.body.append(page, createToast())
   document.addEventListener('signed-out', () => {
-    // A late answer must not take the form away from somebody who is signing in again.
+    // A late answer must not replace the form while the user is signing in again.
     if (leave) showSignIn('Your session has ended. Sign in again to continue.')
   })
   return start()
@@ -103,7 +105,7 @@ export function runPage({ title, views, ask, enter, signInView, describe, readOn
   }
 }
 
-/** For the keyboard: past all that is the same on each view. */
+/** Returns a link for keyboard users that skips the parts common to all views. */
 function skipLink(main) {
   const skip = (event) => {
     event.preventDefault()

@@ -2,8 +2,8 @@ import { element, fill } from './element.js'
 import { errorNotice } from './notice.js'
 
 /**
- * The way in to a page. `forms` are the ways, made by `form`; `signIn` gets the name and the value of a
- * field, and resolves with the session.
+ * Returns the sign-in page. `ways` returns its forms, made with `form`. `signIn` gets the name and the
+ * value of a field, and resolves with the session.
  * @param {{ title: string, notice?: string, signIn: (name: string, value: string) => Promise<any>,
  *   onSignedIn: (session: any) => void, ways: (form: (options: any) => HTMLElement) => HTMLElement[] }} options
  */

@@ -1,6 +1,6 @@
 import { element } from './element.js'
 
-/** The head of every view; the heading takes the focus when the view opens. */
+/** Returns the head of a view. Its heading gets the focus when the view opens. */
 export function viewHead(title, intro, ...actions) {
   return element(
     'div',
@@ -15,7 +15,7 @@ export function viewHead(title, intro, ...actions) {
   )
 }
 
-/** What a list shows that has nothing in it: why that is, and what to do next. */
+/** Returns the content of an empty list: the reason and the next step. */
 export function emptyState(title, text, ...actions) {
   return element(
     'div',
@@ -26,7 +26,7 @@ export function emptyState(title, text, ...actions) {
   )
 }
 
-/** Stops what comes by itself, and lets it go on: for whoever reads. */
+/** Returns a button that pauses and resumes live updates. */
 export function pauseButton(live) {
   const button = element(
     'button',
