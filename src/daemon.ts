@@ -283,7 +283,10 @@ async function openDesk(
     closer.own('local socket', await open(), (it) => it.stop())
     return
   }
-  log.warn({ path: desk.socketPath }, 'no local socket, the command line needs a token')
+  log.warn(
+    { path: desk.socketPath },
+    'cannot create the local socket, the command line needs a token',
+  )
   const openFirst = () => {
     // A folder that was not writable has no lock. Another agent may have started since then.
     lock.reclaim()
@@ -294,8 +297,8 @@ async function openDesk(
 }
 
 /**
- * Returns the path of the public API's socket. It is in the data directory. If that is read-only, or its path
- * is too long for a socket, it is in a private temporary folder that is deleted on exit.
+ * Returns the path of the public API's socket in the data directory. If that is read-only, or the path is too
+ * long for a socket, uses a private temporary folder. That folder is deleted on exit.
  */
 function openSocketFolder(dataDir: string, closer: Closer): string {
   const path = join(dataDir, 'api.sock')
@@ -326,10 +329,11 @@ function openWhenWritable({ path, open, log, clock }: LaterOptions): { stop(): P
       if (signal.aborted || !canListenAt(path)) continue
       try {
         const server = await open()
-        log.info({ path }, 'the local socket is there')
+        log.info({ path }, 'local socket opened')
         return server
       } catch (error) {
-        if (!isTold) log.warn({ err: error, path }, 'still no local socket')
+        if (!isTold)
+          log.warn({ err: error, path }, 'cannot open the local socket yet, trying again')
         isTold = true
       }
     }

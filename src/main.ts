@@ -38,7 +38,7 @@ function readEnvironment(): Record<string, string | undefined> {
 
 const predecessor = Predecessor.meet(process)
 try {
-  // The previous process could not set LISTEN_PID to the id of this process.
+  // After a handover, LISTEN_PID is the id of the previous process, which could not know the id of this one.
   const sockets = InheritedSockets.take(process.env, predecessor?.pid ?? process.pid)
   const program = createProgram({
     environment: readEnvironment(),

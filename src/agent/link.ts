@@ -348,7 +348,11 @@ export class Link {
   }
 
   #duplicated(ip: string): void {
-    if (this.#duplicate.note(ip)) this.#log.warn({ ip }, 'another device has the same identity')
+    if (this.#duplicate.note(ip))
+      this.#log.warn(
+        { ip },
+        'another device has the same identity, run device-agent identity reset on the copy',
+      )
     this.#options.onChange()
   }
 

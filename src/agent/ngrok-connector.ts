@@ -420,7 +420,7 @@ class NgrokSession implements Session {
       return url
     } catch (error) {
       const err = messageOf(error, this.#parts.authtoken)
-      this.#parts.log.debug({ err, domain }, 'the service was not told')
+      this.#parts.log.debug({ err, domain }, 'cannot send a notice to the service')
       return undefined
     }
   }

@@ -34,7 +34,7 @@ export interface LinkTimings {
 
 /**
  * Delays after a refusal, doubled each time. A service with a temporary fault, such as a database restore,
- * refuses in the same way as one that a person has to fix.
+ * also refuses. It looks the same as a refusal that a person has to fix.
  */
 export interface RefusalTimings {
   readonly baseMs: number

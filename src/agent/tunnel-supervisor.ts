@@ -58,20 +58,20 @@ interface OpenEndpoint extends Opening {
 }
 
 /**
- * Manages one tunnel: a loop that compares the wanted endpoint with the open one, and opens or closes it,
- * until it is stopped. Outside events only wake the loop.
+ * Manages one tunnel in a loop, until it is stopped. The loop compares the wanted endpoint with the open one,
+ * and opens or closes it. Outside events only wake the loop.
  *
  * INVARIANTS
  * - Only `#run` opens and closes, one step at a time. Public methods set a field and wake it. Only `stop()`
  *   waits for the service.
  * - The open endpoint stays until the wanted one is open, on the same session or on the next one. Exception:
  *   a service without takeover of names gets it closed first.
- * - Each turn of the loop decides only by `session()` and the fields, so the number and reasons of wake-ups
- *   do not matter.
+ * - Each turn of the loop decides only by `session()` and the fields. The number and reasons of wake-ups do
+ *   not matter.
  * - `#open` belongs to the session it was opened on. It is closed only on the current session of the link. On
  *   an earlier session it ends with that session.
  * - Only `#move` changes the state, by the table in tunnel-state.ts. In all states except `opening` and
- *   `replacing`, `#settled` is resolved, so callers never wait for a paused or stopped supervisor.
+ *   `replacing`, `#settled` is resolved. So callers never wait for a paused or stopped supervisor.
  * - `#isOutdated` is cleared before `wanted()` is called. Later changes cause another turn.
  */
 export class TunnelSupervisor {

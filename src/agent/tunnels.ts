@@ -300,7 +300,10 @@ export class Tunnels {
       this.#options.store.putBack(before)
     } catch (error) {
       const facts = { err: error, id: before.id }
-      this.#options.log.warn(facts, 'cannot delete a refused tunnel from the database yet')
+      this.#options.log.warn(
+        facts,
+        'cannot restore the row of a tunnel yet, the next start restores it',
+      )
     }
     await entry.settle()
   }

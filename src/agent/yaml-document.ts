@@ -1,7 +1,7 @@
 import { parseDocument } from 'yaml'
 
-// A separate module that is loaded on demand. The bundle contains a CommonJS library, whose names need a
-// static import.
+// A separate module, loaded on demand. The library is a CommonJS module in the bundle, so only a static
+// import can use its names.
 
 /** Maximum number of alias references: enough for reuse, too few for an expansion attack. */
 const MAX_ALIASES = 100

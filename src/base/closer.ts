@@ -3,6 +3,7 @@ import type { Logger } from './logger.ts'
 
 type Close = () => void | Promise<void>
 
+/** Default time limit per resource. */
 const WITHIN_MS = 5_000
 
 /** Closes resources, the newest first. `close()` never throws. */
@@ -38,7 +39,7 @@ export class Closer {
       try {
         await withDeadline(Promise.resolve(close()), withinMs, `closing ${name}`)
       } catch (error) {
-        this.#log.warn({ err: error, part: name }, 'did not close cleanly')
+        this.#log.warn({ err: error, part: name }, 'a part of the program did not close cleanly')
       }
     }
   }

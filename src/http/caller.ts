@@ -83,7 +83,12 @@ export function bearerAuth({
       const retryAfterS = waitMs / 1_000
       throw new AppError('too-many-requests', 'Too many wrong tokens.', { retryAfterS })
     }
-    log.warn({ client }, found === 'ended' ? 'expired token' : 'wrong token')
+    log.warn(
+      { client },
+      found === 'ended'
+        ? 'request with an expired token refused'
+        : 'request with a wrong token refused',
+    )
     throw refused(response, found === 'ended' ? HAS_ENDED : 'The token is not valid here.')
   }
 

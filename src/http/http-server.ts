@@ -82,6 +82,7 @@ const TIMEOUTS = {
 }
 const MAX_CONNECTIONS = 256
 const MAX_HEADERS = 100
+/** Default time for requests in progress to end when the server stops. */
 const DRAIN_MS = 5_000
 /** Clients stop using an idle connection one second before `keepAliveMs`. */
 const LEFT_MS = 4_500
@@ -232,7 +233,10 @@ export class HttpServer {
       await withDeadline(closed, drainMs, `draining the ${this.#name}`)
     } catch (error) {
       if (!(error instanceof DeadlineError)) throw error
-      this.#log.warn({ requests: this.#active.size }, 'requests cut off')
+      this.#log.warn(
+        { requests: this.#active.size },
+        'open requests took too long to finish and were cut off',
+      )
       this.#server.closeAllConnections()
       await closed
     }
@@ -241,7 +245,7 @@ export class HttpServer {
   #admit(socket: Socket): void {
     const connection = new HttpConnection(socket)
     if (!this.#shares.admit(connection, socket.remoteAddress)) {
-      this.#log.debug({ limit: MAX_CONNECTIONS }, 'connection dropped')
+      this.#log.debug({ limit: MAX_CONNECTIONS }, 'connection refused, the limit is reached')
       socket.destroy()
       return
     }
@@ -249,7 +253,7 @@ export class HttpServer {
     socket.once('close', () => this.#shares.release(connection))
   }
 
-  /** If an answer has begun, another one cannot follow for the same connection. */
+  /** After an answer has begun on a connection, an error answer cannot follow. */
   #refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
     const hasBegun = [...this.#active].some((it) => it.socket === socket && it.headersSent)
     if (hasBegun) socket.destroy()

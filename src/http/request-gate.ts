@@ -70,6 +70,7 @@ export class DueResponses implements Iterable<ServerResponse> {
   }
 }
 
+/** Default time for requests in progress to end. */
 const UNDER_WAY_MS = 5_000
 /** Time limit for closed connections to end. It does not depend on clients. */
 const CUT_OFF_MS = 2_000

@@ -46,6 +46,7 @@ function traced(
 /** Id of a stream that is never opened. The SDK ignores credit for it. */
 const IDLE_STREAM_ID = MAX_UINT31
 const EMPTY = Buffer.alloc(0)
+/** Time for the last frames to leave before the transport is destroyed. */
 const FAREWELL_MS = 250
 
 export interface SessionOptions {

@@ -8,6 +8,7 @@ import type { Migration } from './migrations.ts'
 
 /** Longer texts are truncated, because clients choose some of them. */
 const MAX_TEXT = 255
+/** Longer changes, as JSON text, are stored without values. */
 const MAX_CHANGES = 2_048
 
 export interface AuditBounds {

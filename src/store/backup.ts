@@ -109,7 +109,7 @@ export class Backups {
       this.make()
       this.#onMade()
     } catch (error) {
-      this.#log.warn({ err: error }, 'backup failed')
+      this.#log.warn({ err: error }, 'cannot make a backup of the database')
     }
   }
 }

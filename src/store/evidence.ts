@@ -94,8 +94,8 @@ export function gather(options: SoundOptions, database: Inspection | Damage): Ev
 }
 
 /**
- * Returns the journal. If it is missing, returns a complete new one that had not replaced it yet, if the
- * database uses a journal.
+ * Returns the journal. Without one, a new journal may be complete but not in place yet: returns that, unless
+ * the database is sound and uses no journal.
  */
 function journalFor(path: string, database: Inspection | Damage): JournalContent | undefined {
   const inPlace = readJournal(journalOf(path))

@@ -209,8 +209,8 @@ function note({ path, log, clock }: HealOptions, healing: Healing): void {
 }
 
 /**
- * Replaces a damaged database, which is still open. SQLite therefore does not change the set-aside file when
- * it closes it.
+ * Replaces a damaged database. Its files are renamed while it is open, so that SQLite does not change them
+ * when it closes the database.
  */
 function replace(
   { path, clock, log }: HealOptions,

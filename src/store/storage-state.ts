@@ -6,6 +6,7 @@ import { SqliteError } from './sqlite.ts'
 /** `full` and `unwritable` are temporary. `damaged` needs a restart, which recovers. */
 export type StorageFault = 'full' | 'unwritable' | 'damaged'
 
+/** Interval of checks whether a fault is over. */
 const RECHECK_MS = 10_000
 
 interface StorageStateOptions {

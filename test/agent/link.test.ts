@@ -818,7 +818,10 @@ describe('Link as a duplicate', () => {
       duplicate: { ip: '10.0.0.3', seenAt: clock.now() },
     })
     expect(captured.lines.filter(({ level }) => level === 'warn')).toMatchObject([
-      { ip: '10.0.0.3', msg: 'another device has the same identity' },
+      {
+        ip: '10.0.0.3',
+        msg: 'another device has the same identity, run device-agent identity reset on the copy',
+      },
     ])
     await clock.advance(TIMINGS.duplicateShownMs - 1)
     expect(link.status.duplicate).toBeDefined()

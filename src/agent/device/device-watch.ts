@@ -64,8 +64,9 @@ export class DeviceWatch {
     if (!isNews) return
     const { log, onChange } = this.#options
     const { current } = this.#resources
-    if ('problem' in current) log.warn({ detail: current.problem.detail }, 'out of resources')
-    else log.info('resources available again')
+    if ('problem' in current)
+      log.warn({ detail: current.problem.detail }, 'the process is out of resources')
+    else log.info('the process has enough resources again')
     onChange()
   }
 }

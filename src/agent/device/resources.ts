@@ -29,7 +29,9 @@ export interface Usage {
 
 /** A visitor needs two descriptors, one per side. */
 const FREE_DESCRIPTORS = 8
+/** Less free memory, in bytes, is a shortage. */
 const FREE_MEMORY = 16 * 1_048_576
+/** Share of the heap limit from which the heap counts as full. */
 const FULL_HEAP = 0.95
 
 /** A short shortage is reported for this time, because it affects visitors in the meantime. */

@@ -11,7 +11,7 @@ export class SteadyClock implements Clock {
   readonly #clock: Clock
   readonly #origin: number
   /**
-   * Sum of the changes of the device's clock. Changes of up to a second are ignored, so that displayed times
+   * Sum of the changes of the device's clock. Differences of up to a second are ignored, so that displayed times
    * stay stable.
    */
   #movedMs = 0

@@ -4,6 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import { request as send } from '../../base/net/node-http.ts'
 import type { ExchangeLog, Fields, RecordedExchange } from './recorded-exchange.ts'
 
+/** Time limit for the whole exchange. */
 const WITHIN_MS = 30_000
 /** Hop-by-hop fields (RFC 9110 section 7.6.1), and `content-length`, which is set again. */
 const OF_THE_HOP = new Set([

@@ -7,11 +7,13 @@ import { packageRoot } from '../../base/file.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import type { PlacedProblem, PolicyCheckOptions } from '../../policy/check.ts'
 
+/** Time limit for the start of the process. */
 const START_MS = 10_000
 /** Per document. */
 const ANSWER_MS = 10_000
 /** A change of a policy is often followed by another one. */
 const IDLE_MS = 10_000
+/** Heap limit of the process: a document that needs more is refused. */
 const MAX_HEAP_MB = 64
 
 export interface PolicyQuestion extends PolicyCheckOptions {

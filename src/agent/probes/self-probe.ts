@@ -183,8 +183,9 @@ export class SelfProbe {
     const before = this.#reach.name
     this.#reach = reach
     if (reach.name !== before) {
-      if ('problem' in reach) log.warn({ detail: reach.problem.detail }, `probe: ${reach.name}`)
-      else if (before !== 'unknown') log.info('probe succeeded again')
+      if ('problem' in reach)
+        log.warn({ detail: reach.problem.detail }, `self-probe result: ${reach.name}`)
+      else if (before !== 'unknown') log.info('self-probe succeeded again')
     }
     onResult(reach)
   }

@@ -18,6 +18,7 @@ export function timeSources(
   ]
 }
 
+/** Time limit per source. */
 const DEADLINE_MS = 3_000
 
 /** A source for the time. `connectTo`: address to use instead of DNS. */

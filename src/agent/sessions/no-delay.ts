@@ -5,6 +5,7 @@ import type { Logger } from '../../base/logger.ts'
 const ESTABLISHED = '01'
 /** First descriptor for the child. Descriptors up to 2 would become blocking, for the SDK too. */
 const FIRST_FD = 3
+/** Time limit for the child, which is then killed. */
 const CHILD_MS = 10_000
 /**
  * The child checks the remote port, because a descriptor number may belong to another socket by now. It

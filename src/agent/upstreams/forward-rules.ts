@@ -28,6 +28,7 @@ interface AllowRule {
 
 const UNIX = 'unix:'
 const DENIED_NAMES = new Set(['metadata', 'metadata.google.internal', 'instance-data'])
+/** Time limit for resolving a name. */
 const LOOKUP_MS = 3_000
 
 export interface ForwardRulesOptions {
@@ -98,7 +99,7 @@ export class ForwardRules {
     if (!listed.some((it) => covers(it, path))) {
       throw refused({ path }, `unix:${path} is not in AGENT_FORWARD_ALLOW`)
     }
-    // A link may lead to another path, and folders of listed paths may have other names.
+    // The path may be a link to another path. Folders of listed paths may be links too.
     const real = realPath(path)
     if (![...listed, ...listed.map(realRule)].some((it) => covers(it, real))) {
       throw refused({ path }, `unix:${path} links to a path that is not in AGENT_FORWARD_ALLOW`)

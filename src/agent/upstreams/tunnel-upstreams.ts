@@ -129,7 +129,10 @@ export class TunnelUpstreams {
     if (state === before?.state) return
     const { domain, forwardsTo } = tunnel
     const level = state === 'answered' ? 'info' : 'warn'
-    log[level]({ domain, forwardsTo, failed, abandoned, oldestWaitMs }, `visitors: ${state}`)
+    log[level](
+      { domain, forwardsTo, failed, abandoned, oldestWaitMs },
+      `visitor report for the upstream: ${state}`,
+    )
   }
 
   settingsOf(tunnel: UpstreamOfTunnel): UpstreamSettings {

@@ -43,6 +43,7 @@ const PROBLEMS = {
   'untrusted-proxy-protocol':
     'a connection was closed, because its address is not in GATEWAY_TRUSTED_PROXIES',
 } as const
+/** Minimum time between two log lines for the same problem. */
 const SILENT_MS = 60_000
 /** More than any chain of proxies. A client may write thousands of entries in front of it. */
 const MAX_ENTRIES = 32

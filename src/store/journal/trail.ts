@@ -14,8 +14,8 @@ import {
 
 /**
  * A trail is a table whose rows are added and never changed, such as an audit trail. It may hold thousands of
- * rows. A journal with all of them would have to write them at its start, and read them at each start of the
- * program.
+ * rows. If they were in the journal, each new journal would have to write them, and each start would have to
+ * read them.
  *
  * So a journal contains the sum of their digests, and only the rows since the newest backup. Backup and
  * journal together are complete. The sum proves this for any copy of the rows.
@@ -41,6 +41,7 @@ export interface DatabaseState {
   readonly sum: bigint
 }
 
+/** 64 bits in hex: sums are 64-bit numbers. */
 const DIGEST_CHARS = 16
 
 export function isTrailVerb(verb: readonly unknown[]): verb is TrailVerb {
