@@ -14,7 +14,7 @@ const SERVICES = new Set(['run', 'up', 'gateway'])
 /** Read once and removed from `process.env`, so that child processes and crash dumps do not contain them. */
 const SECRET_SETTINGS = ['SVC_AUTHTOKEN', 'SVC_API_KEY', 'AGENT_API_TOKEN', 'GATEWAY_DATABASE_URL']
 
-/** With --json, services print one line to stdout, which must not be mixed with other output. */
+/** Whether stdout must not be mixed with other output: with --json, services print one line to it. */
 function needsPrivateStdout([, , command = '', ...options]: readonly string[]): boolean {
   return SERVICES.has(command) && options.includes('--json')
 }

@@ -215,7 +215,7 @@ function troubles(tunnels: readonly Tunnel[]): string[] {
   })
 }
 
-/** Effect of a slow link on the tunnels. It is not a fault. */
+/** Describes the effect of a slow link on the tunnels, which is not a fault. */
 function slowness({ state, latencyMs = 0 }: LinkStatus, { opening }: TunnelCounts): string[] {
   if (!hasSession(state) || latencyMs < SLOW_LINK_MS) return []
   const still = opening > 0 ? `, ${counted(opening, 'tunnel')} still opening` : ''
@@ -242,7 +242,7 @@ function isUnverified({ state, reachable }: OwnEndpointStatus): boolean {
   return state === 'online' && reachable === 'unverified'
 }
 
-/** Upstream problems are reported by service, not by tunnel. */
+/** Whether the tunnel's problem is one of its upstream. Such problems are reported by service. */
 function isUpstreamTrouble({ spec, status }: Tunnel): boolean {
   const { state, lastError, upstream, upstreamSettings, visitors } = status
   const problem = upstreamProblem(spec.forwardsTo, upstream, upstreamSettings, visitors?.busy)
@@ -274,7 +274,10 @@ function upstreamSentences(tunnels: readonly Tunnel[]): string[] {
   })
 }
 
-/** A health check with a path also fails for an error status, so a service may still be running. */
+/**
+ * Returns the upstream state for the sentence. A health check with a path also fails for an error status, so
+ * a service may still be running.
+ */
 function troubleOf({ upstream, upstreamSettings }: Tunnel['status']): Upstream | 'unhealthy' {
   return upstream === 'down' && upstreamSettings.health.startsWith('/') ? 'unhealthy' : upstream
 }

@@ -64,7 +64,7 @@ export interface AgentOptions {
   /** `allow` is AGENT_FORWARD_ALLOW. */
   readonly forward: ForwardRulesOptions
   readonly maxTunnels: number
-  /** How services are checked, and how long they may take to begin an answer. */
+  /** Defaults for checks of services, and for the time to the start of their answers. */
   readonly upstream?: UpstreamDefaults
   /** Handling of policy actions that only the hosted service may know. Other services refuse them. */
   readonly unknownActions?: 'warn' | 'refuse'
@@ -224,7 +224,7 @@ export class Agent {
     this.#tunnels.requireRestored()
   }
 
-  /** Oldest first. Empty until the tunnels are restored. */
+  /** Returns the tunnels, oldest first. Empty until they are restored. */
   list(): Tunnel[] {
     return this.#tunnels.list()
   }

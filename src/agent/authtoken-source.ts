@@ -86,7 +86,10 @@ function isSame(a: Secret | Problem, b: Secret | Problem): boolean {
   return !(a instanceof Secret) && !(b instanceof Secret) && a.detail === b.detail
 }
 
-/** A file is watched. Other sources are read once, so they need a restart. */
+/**
+ * Returns the problem of a missing authtoken. A file is watched. Other sources are read once, so they need a
+ * restart.
+ */
 function lackOf(path: string | undefined, flaw: string | undefined): Problem {
   const shared = { reason: 'auth', permanent: false } as const
   if (path === undefined) {

@@ -11,7 +11,7 @@ export const KEPT_VALUES_MIGRATION = {
   ) STRICT`,
 }
 
-/** Single values that outlive the process. */
+/** Single values that are stored across restarts. */
 export class KeptValues {
   readonly #database: Database
   readonly #select: Statement<[string], { value: string }>

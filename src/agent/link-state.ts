@@ -52,7 +52,7 @@ export function nextLinkState(state: LinkState, event: LinkEvent): LinkState {
   return NEXT[state][event] ?? state
 }
 
-/** Group of states for `since`: all attempts while the link is down belong to one outage. */
+/** Returns the group of a state for `since`: all attempts while the link is down belong to one outage. */
 export function kindOf(state: LinkState): string {
   return ['connecting', 'waiting', 'refused', 'duplicate'].includes(state) ? 'down' : state
 }

@@ -298,7 +298,7 @@ export class Link {
     this.#options.onSessions()
   }
 
-  /** With several addresses, the next attempt uses another one. */
+  /** Selects another address for the next attempt, if there are several. */
   #nextPlace(): void {
     this.#place = (this.#place + 1) % this.#opener.places
   }
@@ -341,7 +341,7 @@ export class Link {
     this.#move(eventOf(problem))
   }
 
-  /** A serving session continues. When it ends, a new process is needed. */
+  /** Requests a new process. A serving session continues until it ends. */
   #poisoned(): void {
     this.#isPoisoned = true
     if (!this.#current) this.#options.onPoisoned()

@@ -227,7 +227,10 @@ export class NgrokConnector implements Connector {
   }
 }
 
-/** Loaded on demand: an agent without a token starts faster, and a missing native build becomes a Problem. */
+/**
+ * Loads the SDK on demand. An agent without a token starts faster, and a missing native build becomes a
+ * Problem.
+ */
 async function loadSdk(): Promise<typeof Sdk> {
   try {
     return await import('@ngrok/ngrok')
@@ -507,7 +510,7 @@ class NgrokSession implements Session {
     return policy === undefined ? builder : builder.trafficPolicy(policy)
   }
 
-  /** The SDK reports the end of an endpoint only through `join()`. */
+  /** Handles the end of an endpoint, which the SDK reports only through `join()`. */
   #watch(lane: Lane, listener: Sdk.Listener, onDropped: (problem: Problem) => void): void {
     const ended = listener.join().then(
       () => 'the endpoint ended',

@@ -60,7 +60,7 @@ export function problemOf(error: unknown): Problem {
   }
 }
 
-/** The link works, but the service has too many requests in progress for this device. */
+/** Problem of a working link: the service has too many requests in progress for this device. */
 export function saturatedProblem(detail: string, serviceCode: string): Problem {
   return {
     reason: 'saturated',
@@ -72,7 +72,7 @@ export function saturatedProblem(detail: string, serviceCode: string): Problem {
   }
 }
 
-/** The link failed or could not be established, without a decision by the service. */
+/** Problem of a link that failed or could not be established, without a decision by the service. */
 export function networkProblem(detail: string): Problem {
   return {
     reason: 'network',

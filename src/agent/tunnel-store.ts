@@ -141,7 +141,7 @@ export class TunnelStore {
     this.#database.write(() => this.#insert.run(toRow(tunnel)))
   }
 
-  /** Final write of a create. */
+  /** Marks the tunnel as wanted: final write of a create. */
   keep(id: string): void {
     this.#database.write(() => this.#keep.run(id), { concludes: id })
   }
@@ -200,7 +200,7 @@ export class TunnelStore {
     this.#database.write(() => this.#markRemoved.run(now, id), { mayUseReserve: true })
   }
 
-  /** `isRemoval`: final write of a removal, and not the cleanup of a refused tunnel. */
+  /** Deletes the row. `isRemoval`: final write of a removal, and not the cleanup of a refused tunnel. */
   delete(id: string, { isRemoval = false } = {}): void {
     const concluding = isRemoval ? { concludes: id } : {}
     const remove = () => {
@@ -277,8 +277,10 @@ function readRow({ checksum, ...row }: CheckedRow): StoredTunnel | DamagedRow {
 }
 
 /**
- * A flipped bit in a port would expose another service to the public, and the database cannot detect it. Rows
- * without a value in a later column have the same checksum as before that column existed.
+ * Returns the checksum of a row. A flipped bit in a port would expose another service to the public, and the
+ * database cannot detect it.
+ *
+ * Rows without a value in a later column have the same checksum as before that column existed.
  */
 function checksumOf({ upstream, pooled, ...first }: Row): string {
   const columns = Object.keys(RowSchema.shape).filter((column) => column in first)

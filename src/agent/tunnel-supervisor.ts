@@ -335,7 +335,7 @@ export class TunnelSupervisor {
   }
 }
 
-/** Group of states for `since`: all attempts while a tunnel is offline belong to one outage. */
+/** Returns the group of a state for `since`: all attempts while a tunnel is offline belong to one outage. */
 function kindOf(state: TunnelState): string {
   return state === 'online' || state === 'closing' ? state : 'down'
 }

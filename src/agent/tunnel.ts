@@ -178,7 +178,7 @@ export interface Tunnel {
   readonly status: TunnelStatus
 }
 
-/** A TCP tunnel may be created without an address. */
+/** Adds an empty address to a TCP tunnel, which may be created without one. */
 function withoutAddress(body: unknown): unknown {
   return isJsonObject(body) && body.protocol === 'tcp' ? { domain: '', ...body } : body
 }

@@ -100,8 +100,8 @@ export function makeFile(path: string, mode = 0o600): void {
 }
 
 /**
- * A folder that is writable but not readable cannot be opened for fsync. Its durability is then up to the
- * system.
+ * Syncs a folder if it is readable. A folder that is only writable cannot be opened for fsync, so the system
+ * decides when it is durable.
  */
 function syncWhereReadable(path: string): void {
   try {

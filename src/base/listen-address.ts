@@ -209,7 +209,7 @@ function listeningAddresses(): Map<string, string> {
   return found
 }
 
-/** The table is missing without IPv6 or without /proc. */
+/** Reads a table of sockets. It is missing without IPv6 or without /proc. */
 function readTable(path: string): string {
   try {
     return readFileSync(path, 'utf8')
@@ -226,7 +226,7 @@ function inodeOf(fd: number): string {
   }
 }
 
-/** The kernel prints each 32 bits of an address in hex, in the byte order of this machine. */
+/** Converts an address from hex. The kernel prints each 32 bits in the byte order of this machine. */
 function readHost(hex: string): string {
   const bytes = Buffer.from(hex, 'hex')
   if (new Uint8Array(new Uint16Array([1]).buffer)[0] === 1) bytes.swap32()

@@ -171,7 +171,9 @@ function maskedParameters(text: string): string {
   return maskedQuery(queries, /;([^=;/?#\s"<>]*)=/g, /[^;/?#\s"<>\\]*/y)
 }
 
-/** The value of a harmless pair may contain another URL with its own pairs. */
+/**
+ * Masks the secret pairs of a query. The value of a harmless pair may contain another URL with its own pairs.
+ */
 function maskedQuery(text: string, begin: RegExp, value: RegExp): string {
   let masked = ''
   let from = 0
@@ -193,7 +195,7 @@ function maskedQuery(text: string, begin: RegExp, value: RegExp): string {
 const SHORT = /[^?;&#\s"<>\\]*/y
 const isMaskedOrTruth = (value: string) => value !== '' && isPlain(value)
 
-/** A URL inside a value is percent-encoded, perhaps more than once. */
+/** Whether a value contains a URL with secrets. It is percent-encoded, perhaps more than once. */
 function holdsSecret(value: string): boolean {
   if (!/%(?:25)*(?:23|26|3b|3d|3f)/i.test(value)) return false
   const address = decoded(decoded(decoded(value)))
@@ -209,7 +211,7 @@ function decoded(name: string): string {
   }
 }
 
-// Forms in parts
+// Multipart forms
 
 function maskedParts(text: string, contentType: string): string {
   const named = /\bboundary="?([^"\r\n;]{1,128})/i.exec(contentType)?.[1]?.trim()
@@ -222,7 +224,7 @@ function maskedParts(text: string, contentType: string): string {
     .join('')
 }
 
-/** A part has a header with its name, an empty line, and its value. */
+/** Masks a part of a multipart form: a header with its name, an empty line, and its value. */
 function maskedPart(part: string): string {
   const empty = /\r?\n\r?\n/.exec(part)
   if (!empty) return part
@@ -276,7 +278,7 @@ function maskedJson(text: string): string {
   return masked + text.slice(from)
 }
 
-/** A label applies to a value that follows in the same object. */
+/** Whether a label applies to a value, which has to follow in the same object. */
 function isNear(text: string, labelEnd: number, at: number): boolean {
   return at - labelEnd < 1_024 && !/[{}]/.test(text.slice(labelEnd, at))
 }
@@ -336,7 +338,7 @@ function endOfString(text: string, from: number): number {
   return text.length
 }
 
-/** At most eight, enough for nested JSON. */
+/** Returns the number of backslashes, at most eight: enough for nested JSON. */
 function backslashesBefore(text: string, at: number): number {
   let count = 0
   while (count < 8 && text[at - count - 1] === '\\') count += 1
@@ -398,7 +400,7 @@ function maskedAttributes(attributes: string, isLabelled: boolean): string {
   })
 }
 
-// YAML, heads, files of settings
+// YAML, HTTP headers, settings files
 
 const LINE =
   /^([ \t]*(?:-[ \t]+)?(?:export[ \t]+)?)([\w.-]{1,128})([ \t]*(?:=|:(?=[ \t]|$))[ \t]*)(.*)$/

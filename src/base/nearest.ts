@@ -30,7 +30,7 @@ export function nearest<T extends string>(
   return best
 }
 
-/** Message for an unknown field, with the field that was probably meant. */
+/** Returns the message for an unknown field, with the field that was probably meant. */
 export function noField(written: string, owner: string, names: readonly string[]): string {
   const meant = nearest(written, names)
   if (meant !== undefined) return `${written} is not a field of ${owner}. Did you mean ${meant}?`
@@ -40,7 +40,7 @@ export function noField(written: string, owner: string, names: readonly string[]
   return `${written} is not a field of ${owner}. Known fields: ${list}.`
 }
 
-/** Levenshtein distance: letters to add, remove or change. */
+/** Returns the Levenshtein distance: letters to add, remove or change. */
 function distance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, index) => index)
   for (let at = 0; at < a.length; at += 1) {

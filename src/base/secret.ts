@@ -32,7 +32,7 @@ export class Secret {
   }
 }
 
-/** SHA-256 of a token, hex. Sufficient for 256 random bits: slow hashes are for passwords. */
+/** Returns the SHA-256 of a token in hex. Sufficient for 256 random bits: slow hashes are for passwords. */
 export function hashToken(token: string): string {
   return createHash('sha256').update(token).digest('hex')
 }

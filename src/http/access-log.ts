@@ -41,8 +41,8 @@ export function forwardedClient(proxies: TrustedProxies): RequestHandler {
 }
 
 /**
- * Client address seen by the service, for a listener that is reached only through the service's tunnel. It is
- * the last entry of x-forwarded-for. Earlier entries are written by the client.
+ * Returns the client address seen by the service, for a listener that is reached only through the service's
+ * tunnel. It is the last entry of x-forwarded-for. Earlier entries are written by the client.
  */
 export function forwardedAddress(request: Request): string {
   const last = request.get('x-forwarded-for')?.split(',').at(-1)?.trim() ?? ''

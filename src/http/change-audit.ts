@@ -148,7 +148,7 @@ export function changeOf(response: Response): RequestedChange {
 const REFUSALS = { capacity: 60, refillPerS: 1, maxKeys: 1_000 }
 
 /**
- * `POST /api_keys` is `api_key.create`, `POST /tokens/x/rotate` is `token.rotate` of x, and
+ * Names the change. `POST /api_keys` is `api_key.create`, `POST /tokens/x/rotate` is `token.rotate` of x, and
  * `PUT /tunnels` is `tunnel_set.replace`.
  */
 export function actionOf(path: string, verb: string): Pick<AuditedChange, 'action' | 'targetId'> {

@@ -253,7 +253,7 @@ export class HttpServer {
     socket.once('close', () => this.#shares.release(connection))
   }
 
-  /** After an answer has begun on a connection, an error answer cannot follow. */
+  /** Answers an invalid request. After an answer has begun on a connection, an error answer cannot follow. */
   #refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
     const hasBegun = [...this.#active].some((it) => it.socket === socket && it.headersSent)
     if (hasBegun) socket.destroy()

@@ -102,7 +102,7 @@ function register(
   })
 }
 
-/** After a reset, a metric without labels has the value 0. It is removed, so that it has no value. */
+/** Resets a metric. Without labels it would have the value 0, so it is removed to have no value. */
 function empty(metric: Gauge | Counter, labels: readonly string[]): void {
   metric.reset()
   if (labels.length === 0) metric.remove()

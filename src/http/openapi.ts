@@ -112,7 +112,7 @@ function componentsOf(
   )
 }
 
-/** In alphabetical order. */
+/** Returns the tags in alphabetical order. */
 function tagsOf({ operations, resources }: ApiDescription) {
   const names = [...new Set(operations.map(tagOf))].sort()
   return names.map((name) => ({
@@ -121,7 +121,7 @@ function tagsOf({ operations, resources }: ApiDescription) {
   }))
 }
 
-/** The path `/tunnels/{url_part}` has the tag `tunnels`. */
+/** Returns the tag of an operation: `tunnels` for the path `/tunnels/{url_part}`. */
 function tagOf({ path }: Operation): string {
   return path.split('/')[1]?.replace(/\..*/, '') ?? ''
 }

@@ -29,7 +29,7 @@ const CODE_OF = {
   'window-exceeded': ErrorCode.flowControl,
   /** The peer opened more streams than a session allows. */
   'stream-refused': ErrorCode.streamRefused,
-  /** The peer reset the stream; the error carries the peer's code. */
+  /** The peer reset the stream. The error carries the peer's code. */
   'stream-reset': ErrorCode.streamReset,
   /** This side reset the stream. */
   'stream-cancelled': ErrorCode.streamCancelled,

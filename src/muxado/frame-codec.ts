@@ -79,7 +79,10 @@ export function putWindowIncrement(
   return target.writeUInt32BE(bytes, start)
 }
 
-/** The length covers the whole body, as the SDK reads it. The SDK itself writes only the message's length. */
+/**
+ * Writes a GOAWAY frame. The length covers the whole body, as the SDK reads it. The SDK itself writes only
+ * the message's length.
+ */
 export function putGoAway(
   target: Buffer,
   at: number,

@@ -32,7 +32,7 @@ export class SlabPool {
     return this.#spare.pop() ?? Buffer.allocUnsafeSlow(SLAB_BYTES)
   }
 
-  /** The caller must not read or write the slab after this. */
+  /** Returns a slab to the pool. The caller must not read or write it after this. */
   give(slab: Buffer): void {
     if (this.#spare.length < MOST_SPARE) this.#spare.push(slab)
   }

@@ -104,8 +104,8 @@ export class Heartbeat {
   }
 
   /**
-   * One loop handles both times. An echo only moves `#dueAt`, so no timer is set per deadline, which is
-   * rarely reached.
+   * Sends heartbeats and checks their deadlines in one loop. An echo only moves `#dueAt`, so no timer is set
+   * per deadline, which is rarely reached.
    */
   async #run(stream: Stream): Promise<void> {
     const { clock, intervalMs, heardAt, onMissed } = this.#options

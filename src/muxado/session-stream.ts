@@ -235,7 +235,7 @@ export class SessionStream implements Stream {
     } else if (this.#queuedBytes > 0) this.#drain()
   }
 
-  /** Called when the transport has room. */
+  /** Sends queued data, because the transport has room. */
   resume(): void {
     this.#waitsForRoom = false
     if (!this.#closed) this.#drain()
@@ -256,7 +256,7 @@ export class SessionStream implements Stream {
     this.fail(error)
   }
 
-  /** An error thrown by the owner ends only its own stream. */
+  /** Ends the stream after an error thrown by its owner. Other streams continue. */
   ownerFailed(cause: unknown): void {
     this.#host.report(cause)
     this.abort(

@@ -18,8 +18,9 @@ export interface AuditBounds {
 }
 
 /**
- * Schema of the audit trail. Rows can only be added. The oldest are deleted beyond the bounds. Refused
- * changes have a separate bound, so that a caller without rights cannot displace the rows of real changes.
+ * Returns the schema of the audit trail. Rows can only be added. The oldest are deleted beyond the bounds.
+ * Refused changes have a separate bound, so that a caller without rights cannot displace the rows of real
+ * changes.
  */
 export function auditMigrations({ changes, refusals }: AuditBounds): readonly Migration[] {
   const bound = (row: 'NEW' | 'OLD') =>
@@ -366,7 +367,7 @@ export class AuditTrail {
     this.#tell(change, OK)
   }
 
-  /** Newest first. */
+  /** Returns the rows, newest first. */
   page(query: AuditQuery): AuditEntry[] {
     return this.#table.page(query)
   }

@@ -34,7 +34,10 @@ export function isWritable(path: string): boolean {
   }
 }
 
-/** Only warns if the folder contains files with access for others, who may need it. */
+/**
+ * Removes the access of other users. Only warns if the folder contains files with access for others, who may
+ * need it.
+ */
 function closeToOthers(folder: string, log: Logger): void {
   if (!isOpenToOthers(folder) || !isWritable(folder)) return
   const isShared = readdirSync(folder).some(

@@ -147,7 +147,10 @@ function openOnDisk(options: DatabaseOptions, reserve: ReserveFile): Database {
   return database
 }
 
-/** A new schema starts a new journal. It replaces the old one after the commit, as for any change. */
+/**
+ * Migrates the database. A new schema starts a new journal. It replaces the old one after the commit, as for
+ * any change.
+ */
 function migrateWithJournal(
   connection: Connection,
   journal: RowJournal,
@@ -174,7 +177,7 @@ function migrateWithJournal(
   if (!journal.isOpen) journal.prepareNew(stateAfter()).finish()
 }
 
-/** On a full disk, even opening may fail. Frees the reserve and tries again, or else opens a copy. */
+/** Handles a failed open. On a full disk, frees the reserve and tries again, or else opens a copy. */
 function openInNeed(options: DatabaseOptions, reserve: ReserveFile, error: unknown): Database {
   if (isHeld(error)) {
     throw new StartError(

@@ -36,7 +36,9 @@ export function openImage(path: string): Connection | undefined {
   }
 }
 
-/** After a power cut, the newest rows are only in the WAL. SQLite merges them in a temporary folder. */
+/**
+ * Merges the WAL into a copy in a temporary folder. After a power cut, the newest rows are only in the WAL.
+ */
 function foldLogIn(path: string): Buffer | undefined {
   if (!existsSync(`${path}-wal`)) return undefined
   const parent = ['/dev/shm', tmpdir()].find(isWritable)

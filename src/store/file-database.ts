@@ -374,7 +374,7 @@ export class FileDatabase {
     return this.#connection.pragma('user_version', { simple: true }) as number
   }
 
-  /** A released file belongs to another process and must not be changed. */
+  /** Throws after `release()`, because the file belongs to another process. */
   #requireOurs(): void {
     if (!this.#released) return
     const detail = 'Another process is taking over the database. Try again in a moment.'
@@ -386,7 +386,7 @@ export class FileDatabase {
     this.#onDamage()
   }
 
-  /** Any read may discover damage. */
+  /** Reads and records a fault, because any read may discover damage. */
   #read<T>(read: () => T): T {
     try {
       return read()
@@ -396,7 +396,7 @@ export class FileDatabase {
     }
   }
 
-  /** If the folder cannot be read, the rest of the report is still useful. */
+  /** Collects the facts from the folder. If it cannot be read, the rest of the report is still useful. */
   #lookAround(): Pick<StorageReport, 'lastBackupAt' | 'putAside' | 'losses'> {
     try {
       const [newest] = listBackups(this.#path)
@@ -407,7 +407,9 @@ export class FileDatabase {
     }
   }
 
-  /** SQLite continues in a file that was deleted or moved away, and its writes would be lost. */
+  /**
+   * Throws if the file was deleted or moved away. SQLite would continue in it, and its writes would be lost.
+   */
   #requireFile(): void {
     if (!this.#isGone()) return
     if (this.#state.fault !== 'damaged') this.#writeAnew()
@@ -459,7 +461,7 @@ export class FileDatabase {
     }
   }
 
-  /** If this fails, the WAL stays unchanged and nothing is lost. */
+  /** Merges the WAL into the file. If this fails, the WAL stays unchanged and nothing is lost. */
   #foldLogIn(): void {
     try {
       this.#connection.pragma('wal_checkpoint(TRUNCATE)')

@@ -226,14 +226,16 @@ function replace(
   log.error({ putAside }, 'the damaged database was moved aside')
 }
 
-/** Also called after a power cut between the two steps. */
+/** Moves a rebuilt database into place, also after a power cut before that step. */
 function finishRebuild(path: string): void {
   if (existsSync(path) || !existsSync(rebuiltOf(path))) return
   renameSync(rebuiltOf(path), path)
   syncFolder(dirname(path))
 }
 
-/** Also sets aside the WAL and a copy of a damaged journal, because a repair tool needs them. */
+/**
+ * Sets aside the database with its WAL, and a copy of a damaged journal, because a repair tool needs them.
+ */
 function putDatabaseAside(path: string, clock: Clock, withJournal: boolean): string[] {
   const time = new Date(clock.now()).toISOString().replace(/[-:]|\.\d+/g, '')
   let name = `${path}.corrupt-${time}`

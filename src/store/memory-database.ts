@@ -111,7 +111,7 @@ export class MemoryDatabase {
     this.#connection.close()
   }
 
-  /** Recorded losses, and the loss found at this start, which could not be recorded. */
+  /** Returns recorded losses, and the loss found at this start, which could not be recorded. */
   #losses(): readonly Loss[] {
     if (!this.#origin) return []
     const { healing, losses, openedAt } = this.#origin

@@ -108,7 +108,9 @@ export class ResourceWatch {
     return this.#note(judgeUsage(read()), now())
   }
 
-  /** A connection could not be made for want of a descriptor. */
+  /**
+   * Records that a connection failed for lack of a file descriptor. Returns true if the state has changed.
+   */
   exhausted(): boolean {
     const { read = readUsage, now } = this.#options
     return this.#note(judgeUsage({ ...read(), descriptors: undefined }), now())

@@ -224,7 +224,7 @@ class Recording {
   }
 }
 
-/** The same text as the SDK, so that visitors see no difference. */
+/** Answers with the same text as the SDK, so that visitors see no difference. */
 function refuse(response: ServerResponse, upstream: URL): void {
   const body = refusalText(upstream)
   response.writeHead(502, { connection: 'close', 'content-length': body.length })

@@ -163,7 +163,7 @@ export class Inspections {
     return { state: isThrough ? 'on' : 'starting', endsAt: inspection.endsAt }
   }
 
-  /** Oldest first. */
+  /** Returns the exchanges, oldest first. */
   list(tunnelId: string): RecordedExchange[] {
     return this.#inspections.get(tunnelId)?.exchanges.list() ?? []
   }

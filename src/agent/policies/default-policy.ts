@@ -140,7 +140,10 @@ export class DefaultPolicy {
   }
 }
 
-/** On a busy device, the start continues with the last valid copy. */
+/**
+ * Returns a timeout of the check as a problem. On a busy device, the start thus continues with the last valid
+ * copy.
+ */
 function unchecked(error: unknown): { readonly detail: string } {
   if (error instanceof AppError && error.code === 'policy-not-checked') {
     return { detail: error.message }

@@ -41,7 +41,10 @@ export function isDateError(error: unknown): boolean {
   return DATE_CODES.has(codeOf(error))
 }
 
-/** The certificate of `where` is valid at the time of the service, but not at the time of this device. */
+/**
+ * Problem of a certificate at `where` that is valid by the clock of the service, but not by that of this
+ * device.
+ */
 export function clockProblem(where: string, ours: number, theirs: number): Problem {
   const [device, service] = [ours, theirs].map((ms) => new Date(ms).toISOString())
   return {
@@ -91,13 +94,13 @@ export function connectionProblem(where: string, error: unknown): Problem {
   }
 }
 
-/** `where` accepted the connection but did not answer, as captive portals do. */
+/** Problem of a server that accepted the connection but did not answer, as captive portals do. */
 export function silenceProblem(where: string, ms: number): Problem {
   const detail = `${where} did not answer within ${Math.ceil(ms / 1_000)} s`
   return { reason: 'network', detail, remedy: REMEDIES.network, permanent: false }
 }
 
-/** The TLS handshake succeeded in Node, but the SDK trusts another CA. */
+/** Problem of a certificate that Node accepts and the SDK does not, because it trusts another CA. */
 export function untrustedProblem(cause: string): Problem {
   const detail = `the SDK does not trust the certificate of the service (${cause})`
   return { reason: 'tls', detail, remedy: REMEDIES.tls, permanent: false }
@@ -115,7 +118,10 @@ function sentenceOf(reason: Reason, code: string): string {
   return SENTENCES[code] ?? `failed (${code})`
 }
 
-/** Connecting to several addresses fails with one error per address. The last one is the most useful. */
+/**
+ * Returns the code of an error. Connecting to several addresses fails with one error per address. The last
+ * one is the most useful.
+ */
 function codeOf(error: unknown): string {
   if (error instanceof AggregateError && error.errors.length > 0) return codeOf(error.errors.at(-1))
   if (!(error instanceof Error)) return 'unknown error'

@@ -239,7 +239,10 @@ export class SelfProbe {
     return expiredProblem(url, endedAt, serviceTime.now !== undefined)
   }
 
-  /** A certificate that is invalid at this device's time may be valid at the service's time. */
+  /**
+   * Returns a problem if the clock of this device is wrong. A certificate that is invalid at its time may be
+   * valid at the service's time.
+   */
   async #clockToBlame(url: string): Promise<Problem | undefined> {
     const { serviceTime, serviceDate } = this.#options
     const date = await serviceDate().catch(() => undefined)

@@ -64,7 +64,7 @@ export class SessionOpener {
     return Math.max(1, this.#options.serverAddrs.length)
   }
 
-  /** Undefined: the hosted service. */
+  /** Returns the address, undefined for the hosted service. */
   addressOf(place: number): string | undefined {
     return this.#options.serverAddrs[place]
   }
@@ -85,7 +85,7 @@ export class SessionOpener {
     throw new ProblemError(token)
   }
 
-  /** False if the session was opened with an earlier token. */
+  /** Returns false if the session was opened with an earlier token. */
   isCurrent(session: LinkSession): boolean {
     return this.#options.authtoken() === session.authtoken
   }
@@ -233,7 +233,7 @@ export class LinkSession {
     this.#events.onEnd(this)
   }
 
-  /** A stop overrides other commands, because it was confirmed to the service. */
+  /** Records a command. A stop overrides other commands, because it was confirmed to the service. */
   obey(command: ServiceCommand): void {
     if (this.asked !== 'stop') this.asked = command
     this.#events.onCommand(this, command)

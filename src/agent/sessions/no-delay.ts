@@ -69,8 +69,9 @@ export class NoDelay {
   }
 
   /**
-   * Call it after a session has connected. Resolves when done or impossible. Never throws. Sessions that
-   * connect in close succession share a child process, because each child costs as much as many binds.
+   * Sets the option on new connections. Call it after a session has connected. Resolves when done or
+   * impossible, never throws. Sessions that connect in close succession share a child process, because each
+   * child costs as much as many binds.
    */
   apply(): Promise<void> {
     this.#next ??= this.#last.then(() => {

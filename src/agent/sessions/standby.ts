@@ -126,12 +126,12 @@ export class Standby {
     return this.#ready === session
   }
 
-  /** The link has come up, or its session has another address. */
+  /** Reports that the link has come up, or that its session has another address. */
   changed(): void {
     this.#wakeUp.set()
   }
 
-  /** The ready session has ended, or has to be replaced. */
+  /** Replaces the ready session, which has ended or is outdated. */
   renew(): void {
     const session = this.#ready
     this.#ready = undefined
@@ -187,7 +187,7 @@ export class Standby {
     }
   }
 
-  /** With three or more addresses, the other addresses take turns. */
+  /** Returns the next address. With three or more, those that do not serve take turns. */
   #nextPlace(): number {
     const { opener, serving } = this.#options
     const next = (this.#place + 1) % opener.places

@@ -202,7 +202,7 @@ function realPath(path: string): string {
   }
 }
 
-/** Only the folder is resolved: a listed socket must not be a link itself. */
+/** Resolves links in the folder of a rule. A listed socket itself must not be a link. */
 function realRule(path: string): string {
   return path.endsWith('/')
     ? join(realPath(path), '/')

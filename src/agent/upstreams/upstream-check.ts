@@ -255,7 +255,7 @@ export class UpstreamCheck {
     this.#wakeUp.set()
   }
 
-  /** If visitors did not get valid answers, the service is checked with a request like theirs. */
+  /** Returns the request for a check. If visitors did not get valid answers, it is like theirs. */
   #questionFor({ how: { health, http2 }, state }: Watched): UpstreamQuestion['http'] {
     if (health.startsWith('/')) return { method: 'GET', path: health, http2 }
     const isDoubted = state === 'slow' || state === 'garbage' || state === 'busy'

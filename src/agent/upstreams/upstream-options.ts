@@ -56,7 +56,7 @@ export const MAX_CONNECTIONS_RANGE = `must be a whole number from 1 to ${MAX_MAX
 export const PROXY_PROTOCOL_FORM = 'must be the number 1 or 2'
 const HEALTH = /^(off|tcp|\/[!-~]{0,255})$/
 
-/** A path is used unchanged in a request line. */
+/** Whether the text is valid. A path is used unchanged in a request line. */
 export function isUpstreamHealth(text: string): text is UpstreamHealth {
   return HEALTH.test(text)
 }

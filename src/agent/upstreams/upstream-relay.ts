@@ -120,7 +120,7 @@ export async function isOfThisProcess(client: Socket): Promise<boolean> {
   }
 }
 
-/** A closed socket has the inode 0. */
+/** Returns the inode of a connection's socket. A closed socket has the inode 0. */
 function inodeIn(connections: string, from: number, to: number): string | undefined {
   const [own, other] = [from, to].map((port) => port.toString(16).toUpperCase().padStart(4, '0'))
   // sl, local and remote address, state, queues, timer, retransmits, uid, timeout, inode
@@ -237,15 +237,15 @@ export class UpstreamRelay {
   }
 
   /**
-   * A service may stop reading after a complete answer. Otherwise the answer is incomplete, so the client
-   * gets a reset.
+   * Handles a failed upstream. A service may stop reading after a complete answer. Otherwise the answer is
+   * incomplete, so the client gets a reset.
    */
   #breakOff(client: Socket, upstream: Socket): void {
     if (upstream.readableEnded) client.resume()
     else client.resetAndDestroy()
   }
 
-  /** The same text as the SDK, so that visitors see no difference. */
+  /** Answers with the same text as the SDK, so that visitors see no difference. */
   #refuse(client: Socket, error: Error): void {
     const { target, carrier, log } = this.#options
     const to = formatForwardTarget(target)

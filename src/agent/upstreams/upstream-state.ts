@@ -123,7 +123,8 @@ function loadText(load: UpstreamLoad | undefined): string {
 }
 
 /**
- * Without checks, the state comes only from reports about visitors, which do not distinguish the two causes.
+ * Describes refused connections. Without checks, the state comes only from reports about visitors, which do
+ * not distinguish the two causes.
  */
 function takesNone(service: string, health: UpstreamSettings['health']): ReturnType<Trouble> {
   const start = `Start the upstream on ${service}`

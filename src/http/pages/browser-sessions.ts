@@ -26,7 +26,7 @@ export class SessionCookie {
     return this.#value.exec(request.get('cookie') ?? '')?.[1] ?? ''
   }
 
-  /** The browser keeps the cookie until it is closed. The server decides when the session ends. */
+  /** Sets the cookie. The browser keeps it until it is closed. The server decides when the session ends. */
   set(request: Request, response: Response, id: Secret): void {
     response.cookie(this.#name, id.reveal(), this.#optionsFor(request))
   }
@@ -232,7 +232,7 @@ export class BrowserSessions {
     if (victim !== undefined) this.#closed.delete(victim)
   }
 
-  /** Also deletes sessions in the shared rows that this process has no copy of. */
+  /** Deletes sessions in the rows, including shared sessions that this process has no copy of. */
   async #end(hashes: readonly string[]): Promise<void> {
     await this.#rows.change(() => {
       for (const hash of hashes) this.#rows.delete(hash)
@@ -248,7 +248,7 @@ export class BrowserSessions {
     this.#ending = undefined
   }
 
-  /** Call within a change. */
+  /** Removes ended sessions, and the oldest one if a limit is reached. Call it within a change. */
   #makeRoom(holder: string): void {
     const kept: BrowserSession[] = []
     for (const session of this.#rows.all()) {
@@ -261,7 +261,7 @@ export class BrowserSessions {
     if (isFull && oldest) this.#rows.delete(oldest.hash)
   }
 
-  /** Written in the background. If the write fails, the use counts only in this process. */
+  /** Records the use in the background. If the write fails, the use counts only in this process. */
   #noteUse({ hash, usedAt }: BrowserSession): void {
     const rows = this.#rows
     const now = rows.now()

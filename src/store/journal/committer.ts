@@ -40,7 +40,10 @@ export class GroupCommit {
     this.#options = options
   }
 
-  /** `change` may run twice. Side effects other than changed rows have to wait until this resolves. */
+  /**
+   * Adds a change to the next transaction. `change` may run twice. Side effects other than changed rows have
+   * to wait until this resolves.
+   */
   add<T>(change: () => T, withoutBackup: boolean): Promise<T> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({

@@ -280,7 +280,7 @@ function decodeLine(line: Buffer): unknown {
   return JSON.parse(text.toString())
 }
 
-/** A right checksum proves that the line is as written, so only its kind has to be checked. */
+/** Checks the kind of a line. Its checksum proves that it is as written. */
 function isHead(value: unknown): value is JournalHead {
   return isObject(value) && value.format === FORMAT
 }

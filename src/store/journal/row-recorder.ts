@@ -62,7 +62,7 @@ export class RowRecorder {
     this.#connection = connection
   }
 
-  /** Call it when the schema is final. */
+  /** Creates the triggers. Call it when the schema is final. */
   start(): void {
     const connection = this.#connection
     connection.pragma('temp_store = MEMORY')
@@ -121,8 +121,8 @@ export class RowRecorder {
   }
 
   /**
-   * `values` has all columns of a row that existed before, otherwise only the key. The first record of a row
-   * counts.
+   * Records a changed row. `values` has all columns of a row that existed before, otherwise only the key. The
+   * first record of a row counts.
    */
   #note(table: Table, wasThere: boolean, values: readonly unknown[]): void {
     const names = wasThere ? table.columns : table.key

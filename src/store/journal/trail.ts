@@ -105,7 +105,7 @@ export function applyTrail(rows: Rows, changes: readonly TrailChange[]): void {
   }
 }
 
-/** `values` are in the order of the table's columns. */
+/** Returns the digest of a row. `values` are in the order of the table's columns. */
 function digestOf(table: string, values: readonly unknown[]): string {
   const cells = values.some(Buffer.isBuffer) ? values.map(toCell) : values
   return hash('sha256', JSON.stringify([table, cells])).slice(0, DIGEST_CHARS)
