@@ -61,7 +61,9 @@ const CODE_OF = {
 
 export type MuxadoReason = keyof typeof CODE_OF
 
-/** Local reason, and the code for the wire. With a code from the peer, the two differ. */
+/**
+ * A local reason, and the numeric code for the wire. They are separate, because the code may be the peer's.
+ */
 export class MuxadoError extends Error {
   override readonly name = 'MuxadoError'
   readonly reason: MuxadoReason
