@@ -86,7 +86,7 @@ export interface GatewayCoreOptions {
   readonly version?: string
   /** Bytes that may wait for slow visitors and devices, of the whole gateway. */
   readonly bufferBytes?: number
-  /** How long requests wait for a device that is away; 0: they do not. */
+  /** Requests wait this long for a disconnected device; 0: no wait. */
   readonly holdMs?: number
   /** Who serves a request to a pool: the least busy member, or for each client address the same. */
   readonly poolAffinity?: 'none' | 'client'

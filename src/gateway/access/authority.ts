@@ -55,7 +55,7 @@ export interface AuthorityDeps {
 export interface BindRight {
   /** Whose endpoint it is going to be. */
   readonly ownerId: string | null
-  /** Whether policies of other accounts find it. */
+  /** Whether policies of other accounts can reach it. */
   readonly isShared: boolean
 }
 

@@ -52,7 +52,7 @@ export interface AgentDeps {
   readonly sessions: SessionTable
   readonly devices: Pick<Devices, 'refused' | 'refusedDuplicate'>
   readonly binder: Binder
-  /** Asked for each name, where there are other nodes. */
+  /** Claims each name if there are other nodes. */
   readonly names: NameClaims
   readonly policies: EndpointPolicies
   readonly ids: IssuedIds
@@ -60,7 +60,7 @@ export interface AgentDeps {
   /** Of wrong authtokens, by address. */
   readonly failures: Limiter
   readonly limits: AgentLimits
-  /** Sees to it that HTTPS clients of a host find a certificate. */
+  /** Makes sure that HTTPS clients of a host get a certificate. */
   readonly coverHost: (host: string) => Promise<void>
   /** Listens on a TCP address; throws ServiceError 334 when another program does. */
   readonly openAddress: (address: string) => Promise<void>

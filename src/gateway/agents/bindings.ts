@@ -171,7 +171,7 @@ export async function prepareBinding(
   const { host, protocol } = binding
   if (protocol !== 'tcp') await coverHost(host)
   const compiled = await binder.compile(binding, session.identity.credentialId)
-  // Last: a port is listened on for as long as the registry has its address.
+  // Must run last: a port is kept open only while the registry has its address.
   if (protocol === 'tcp') await openAddress(host)
   return compiled
 }

@@ -93,7 +93,7 @@ export class CertificateKeeper {
     return found
   }
 
-  /** Sees to it that HTTPS clients of a host find a certificate. */
+  /** Makes sure that HTTPS clients of a host get a certificate. */
   async coverHost(host: string): Promise<void> {
     if (!this.#own && !isInternal(host)) await this.domains.cover(host)
   }

@@ -9,7 +9,7 @@ import type { EndpointRegistry } from './endpoint-registry.ts'
 import type { TcpAddresses } from './tcp-addresses.ts'
 
 const TEXT_CODES = [420, 421] as const
-/** One bot user gets no more of the range: something is left for the others. */
+/** A bot user may reserve at most a quarter of the range, so that addresses are left for others. */
 const OWNER_PART = 4
 
 export interface AddrRegistrarDeps {
@@ -17,23 +17,23 @@ export interface AddrRegistrarDeps {
   readonly reservedAddrs: ReservedAddrStore
   readonly botUsers: BotUserStore
   readonly registry: EndpointRegistry
-  /** Unset where there are no TCP endpoints. */
+  /** Unset if TCP endpoints are off. */
   readonly tcpAddresses: TcpAddresses | undefined
-  /** What is online at other gateways of the site. */
+  /** Endpoints that are online at other nodes of the cluster. */
   readonly elsewhere?: () => Iterable<OwnedAddress>
   readonly ids: IdSource
   readonly clock: Clock
 }
 
-/** What may be chosen when an address is reserved, and changed later. */
+/** Settings of a reserved address that can be chosen at first and changed later. */
 export interface AddrSettings {
   readonly description?: string | undefined
   readonly metadata?: string | undefined
-  /** The bot user that it is for; null for the gateway's owner. */
+  /** Owning bot user; null: the gateway's owner. */
   readonly ownerId?: string | null | undefined
 }
 
-/** Reserves TCP addresses and gives them up. Every refusal is a ServiceError. */
+/** Reserves and releases TCP addresses. Every refusal is a ServiceError. */
 export class AddrRegistrar {
   readonly #deps: AddrRegistrarDeps
 
@@ -41,7 +41,7 @@ export class AddrRegistrar {
     this.#deps = deps
   }
 
-  /** Without an address any that is free. */
+  /** Reserves the given address, or any free one. */
   async reserve(
     request: AddrSettings & { addr?: string | undefined; region?: string | undefined },
   ): Promise<ReservedAddr> {
@@ -85,7 +85,7 @@ export class AddrRegistrar {
     })
   }
 
-  /** Gives an address up; refused with 446 while an endpoint has it. */
+  /** Releases an address. Throws ServiceError 446 while an endpoint uses it. */
   async release({ id, addr }: ReservedAddr): Promise<void> {
     const { reservedAddrs, database } = this.#deps
     const release = () => {
@@ -99,7 +99,7 @@ export class AddrRegistrar {
     return this.#deps.database.change(change, { concludes: id })
   }
 
-  /** Throws ServiceError 446 while an endpoint of another account than `mayStay` has the address. */
+  /** Throws ServiceError 446 while an endpoint of an account other than `mayStay` has the address. */
   #checkUnused(addr: string, mayStay: string | null | undefined): void {
     const { registry, elsewhere } = this.#deps
     const isIt = ({ protocol, host }: OwnedAddress) => protocol === 'tcp' && host === addr
@@ -122,7 +122,7 @@ export class AddrRegistrar {
   }
 }
 
-/** Calls `listener` when an address has come to somebody else, or is nobody's any more. */
+/** Calls `listener` when the owner of an address changes, or its reservation ends. */
 export function watchAddrs(
   reservedAddrs: ReservedAddrStore,
   listener: (addr: string) => void,

@@ -1,11 +1,11 @@
 import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
 
-/** The names that are away, of all accounts; the account that has most of them loses its oldest. */
+/** Disconnected names of all accounts. When full, the account with the most names loses its oldest. */
 export class AwayNames {
   readonly #capacity: number
-  /** Oldest first; only accounts that have some. */
+  /** Oldest first. Accounts without disconnected names have no entry. */
   readonly #byOwner = new Map<string | null, Set<AwayName>>()
-  /** The same by device: thousands of devices of one account come back at once. */
+  /** The same names by device, because thousands of devices of an account may come back at once. */
   readonly #byDevice = new Map<string, Set<AwayName>>()
   #size = 0
 
@@ -26,12 +26,12 @@ export class AwayNames {
     else for (const names of this.#byOwner.values()) yield* names
   }
 
-  /** Those whose device says that it is this one; undefined: those whose device does not say. */
+  /** Names of the device with this id. Undefined: names of devices without an id. */
   ofDevice(ownerId: string | null, deviceId: string | undefined): Iterable<AwayName> {
     return this.#byDevice.get(deviceKey({ ownerId, deviceId })) ?? []
   }
 
-  /** Takes a name in; answers those that have to be given up, because of their age or number. */
+  /** Adds a name. Returns the names to forget, because of their age or number. */
   add(name: AwayName, now: number): AwayName[] {
     const own = this.#byOwner.get(name.ownerId) ?? new Set()
     this.#byOwner.set(name.ownerId, own.add(name))
@@ -48,7 +48,7 @@ export class AwayNames {
     return surplus
   }
 
-  /** False when it was not here. */
+  /** Returns false if it was not present. */
   remove(name: AwayName): boolean {
     const own = this.#byOwner.get(name.ownerId)
     if (!own?.delete(name)) return false
@@ -68,27 +68,27 @@ export class AwayNames {
   }
 }
 
-/** The id of an account has no space. */
+/** The space separates the parts: account ids contain no space. */
 function deviceKey({ ownerId, deviceId }: Pick<AwayName, 'ownerId' | 'deviceId'>): string {
   return `${ownerId ?? ''} ${deviceId ?? ''}`
 }
 
 /**
- * Of a name whose device has not got it at present.
+ * State of a name whose device does not serve it now.
  *
- * | state       | its device                                                    | visitors        |
- * |-------------|---------------------------------------------------------------|-----------------|
- * | `held`      | disconnected a moment ago                                     | wait            |
- * | `returning` | is connected, and has not bound all of its names again        | wait            |
- * | `away`      | disconnected longer ago than the hold, or binds nothing more  | get 503 at once |
+ * | state       | device                                                   | visitors        |
+ * |-------------|----------------------------------------------------------|-----------------|
+ * | `held`      | disconnected a moment ago                                | wait            |
+ * | `returning` | is connected, but has not bound all of its names again   | wait            |
+ * | `away`      | disconnected longer than the hold, or binds nothing more | get 503 at once |
  *
- * A name that its device has given up is in none of them: nobody has it.
+ * A name that its device has released has no state: it belongs to no account.
  */
 type AwayState = 'held' | 'returning' | 'away'
 
 /**
- * `hold`: the hold begins now. `return`: the device has connected. `lose`: it has disconnected before it
- * had all names. `expire`: the hold is over, or the device has bound nothing for long.
+ * `hold`: the hold begins now. `return`: the device has connected. `lose`: the device disconnected before it
+ * had bound all its names. `expire`: the hold is over, or the device has bound nothing for too long.
  */
 type AwayEvent = 'hold' | 'return' | 'lose' | 'expire'
 
@@ -98,44 +98,44 @@ const NEXT: Record<AwayState, Partial<Record<AwayEvent, AwayState>>> = {
   away: { hold: 'held', return: 'returning' },
 }
 
-/** The state after an event; an event that means nothing in a state changes nothing. */
+/** Returns the state after an event. An event without a transition changes nothing. */
 function nextAwayState(state: AwayState, event: AwayEvent): AwayState {
   return NEXT[state][event] ?? state
 }
 
 /**
- * Which device of an account it is. What a device says of itself, others could say, too: it is known by
- * its authtoken, or by the process that runs on while the authtoken is replaced.
+ * Identifies a device of an account. The device id alone is no proof, because another device could send it.
+ * The authtoken must match too, or the process, which keeps running while its authtoken is replaced.
  */
 export interface DeviceMark {
-  /** What the endpoints were bound with. */
+  /** Authtoken that the endpoints were bound with. */
   readonly credentialId: string
-  /** Of a device that says what it is. */
+  /** Undefined if the device sends no id. */
   readonly deviceId?: string | undefined
-  /** Of its process, where that has a mark of its own. */
+  /** Identifies the agent process. Undefined if the agent sends no such mark. */
   readonly instance?: string | undefined
 }
 
-/** Whether two marks of one account are of one device. */
+/** Whether two marks of the same account identify the same device. */
 export function isSameDevice(one: DeviceMark, other: DeviceMark): boolean {
   if (one.deviceId !== other.deviceId) return false
   if (one.credentialId === other.credentialId) return true
   return one.deviceId !== undefined && one.instance !== undefined && one.instance === other.instance
 }
 
-/** What stays of an endpoint when its device is away. */
+/** Facts about an endpoint that are kept while its device is disconnected. */
 export interface NameFacts extends EndpointAddress, DeviceMark {
   readonly ownerId: string | null
   readonly url: string
-  /** Whether policies of other accounts find it. */
+  /** Whether policies of other accounts can reach it. */
   readonly isShared: boolean
-  /** The gateway has chosen it, for this endpoint: it is given to it again. */
+  /** Set if the gateway chose the address for this endpoint: the endpoint gets it again. */
   readonly drawn?: { readonly endpointId: string; readonly forwardsTo: string } | undefined
-  /** Others may bring it back, too. */
+  /** Whether other endpoints may bring the name back too. */
   readonly isPooled?: boolean | undefined
 }
 
-/** How much waits, of a name, of a client, of the gateway. */
+/** Waiting requests and their bytes, counted per name, per client or for the gateway. */
 export class HeldLoad {
   requests = 0
   bytes = 0
@@ -143,15 +143,15 @@ export class HeldLoad {
 
 /** A request that waits for a device to come back. */
 export interface HeldRequest {
-  /** Whose share of the places it takes: the IPv4 address, or the /64 of an IPv6 one. */
+  /** Client network that the place is counted for: an IPv4 address, or the /64 of an IPv6 address. */
   readonly network: string
-  /** What it may keep in memory. */
+  /** Memory that the request may use, in bytes. */
   readonly bytes: number
-  /** The name is online, or forgotten: whoever looks it up again finds what is so now. */
+  /** Called when the name is online or forgotten. The request then looks up the name again. */
   onNameChange(): void
 }
 
-/** A name whose device was here a moment ago, and did not say that it gives it up. */
+/** A name whose device disconnected without releasing it. */
 export class AwayName implements NameFacts {
   readonly type = 'away'
   readonly host: string
@@ -166,11 +166,11 @@ export class AwayName implements NameFacts {
   readonly isPooled: boolean
   #state: AwayState = 'held'
   #heldUntil: number
-  /** Of its device, while that is back and may bind the name. */
+  /** Set while the device is back and may still bind the name. */
   #return: DeviceReturn | undefined
-  /** Whether requests wait for that. */
+  /** Whether requests wait for the returning device. */
   #waits = false
-  /** From then on nobody knows that it was here; monotonic. */
+  /** The name is forgotten at this time; monotonic. */
   readonly forgottenAt: number
   readonly waiting = new Set<HeldRequest>()
   readonly load = new HeldLoad()
@@ -190,7 +190,7 @@ export class AwayName implements NameFacts {
     this.forgottenAt = forgottenAt
   }
 
-  /** How long requests may wait for it, as far as is known now; monotonic. */
+  /** Requests may wait until this time, as far as is known now; monotonic. */
   get heldUntil(): number {
     const until = this.#waits ? this.#return?.until : undefined
     return Math.max(this.#heldUntil, until ?? Number.NEGATIVE_INFINITY)
@@ -199,23 +199,23 @@ export class AwayName implements NameFacts {
   /** `now` is monotonic. */
   stateAt(now: number): AwayState {
     if (now >= this.heldUntil) this.#move('expire')
-    // Given up for away, its device has gone on after all.
+    // The hold had expired, but the device continued to bind names.
     else if (this.#state === 'away') this.#move('return')
     return this.#state
   }
 
-  /** Whether requests may wait for it. */
+  /** Whether requests may wait for the name. */
   isHeld(now: number): boolean {
     return this.stateAt(now) !== 'away'
   }
 
-  /** The hold lasts until then. */
+  /** Holds the name until this time. */
   hold(until: number): void {
     this.#heldUntil = until
     this.#move('hold')
   }
 
-  /** Its device is connected, and goes through its names; requests wait if they do so at all. */
+  /** The device is connected again and binds its names. `waits`: whether requests wait for it. */
   startReturn(device: DeviceReturn, waits: boolean): void {
     this.#return?.names.delete(this)
     this.#return = device
@@ -224,12 +224,12 @@ export class AwayName implements NameFacts {
     if (waits) this.#move('return')
   }
 
-  /** The return it takes part in, if any. */
+  /** The return of the device, if it is under way. */
   get returning(): DeviceReturn | undefined {
     return this.#return
   }
 
-  /** Its device has gone before it had all names; the hold lasts until then. */
+  /** The device disconnected before it had bound all names. The name is held until `heldUntil`. */
   loseReturn(heldUntil: number): void {
     this.#return?.names.delete(this)
     this.#return = undefined
@@ -242,24 +242,24 @@ export class AwayName implements NameFacts {
   }
 }
 
-/** Told of names that visitors wait for, the longest wait first. */
+/** Receives the names that visitors wait for, the longest wait first. */
 export type AwaitedListener = (hosts: readonly string[]) => void
 
 /**
- * A device that is connected again and binds its names, one after the other: those that are still to come
- * wait for it as long as it goes on.
+ * A device that is connected again and binds its names one by one. Names not bound yet wait for as long as
+ * the device makes progress.
  */
 export class DeviceReturn {
-  /** Those of its names that are away. */
+  /** Names of the device that are still disconnected. */
   readonly names = new Set<AwayName>()
-  /** Monotonic: the device counts as done then, unless it goes on. */
+  /** Monotonic. The device counts as done at this time unless it makes progress. */
   until = Number.NEGATIVE_INFINITY
-  /** Connections of the device that take part. */
+  /** Number of the device's connections that take part. */
   sessions = 0
   readonly #listeners = new Set<AwaitedListener>()
   readonly #latest: number
 
-  /** `latest` is monotonic: it is not waited for longer, however it goes on. */
+  /** `latest` is monotonic: waiting ends then, even if the device still makes progress. */
   constructor(latest: number) {
     this.#latest = latest
   }
@@ -268,7 +268,7 @@ export class DeviceReturn {
     this.until = Math.max(this.until, Math.min(until, this.#latest))
   }
 
-  /** A connection of the device wants to know which names visitors wait for. */
+  /** Reports the names that visitors wait for to a connection of the device. */
   listen(listener: AwaitedListener): void {
     this.#listeners.add(listener)
   }
@@ -277,7 +277,10 @@ export class DeviceReturn {
     this.#listeners.delete(listener)
   }
 
-  /** Visitors wait for these names. Only the newest connection is told: older ones may be dead. */
+  /**
+   * Reports names that visitors wait for. Only the newest connection is notified: older connections may be
+   * dead.
+   */
   tellAwaited(hosts: readonly string[]): void {
     const newest = [...this.#listeners].at(-1)
     if (hosts.length > 0) newest?.(hosts)

@@ -25,39 +25,39 @@ export interface CloudEndpointsDeps {
   readonly database: Pick<Database, 'change'>
   readonly cloudEndpointStore: CloudEndpointStore
   readonly quotas: AccountQuotas
-  /** Asked for each name, where there are other nodes. */
+  /** Claims each name if there are other nodes. */
   readonly names: NameClaims
   readonly registry: EndpointRegistry
   readonly authority: Authority
   readonly policies: EndpointPolicies
   readonly urls: EndpointUrls
   readonly ids: IdSource
-  /** Sees to it that HTTPS clients of a host find a certificate. */
+  /** Makes sure that HTTPS clients of a host get a certificate. */
   readonly coverHost: (host: string) => Promise<void>
-  /** Without them there are no public TCP endpoints. */
+  /** Undefined if public TCP endpoints are off. */
   readonly tcpAddresses: TcpAddresses | undefined
-  /** Listens on a TCP address. Throws ServiceError 334 when it cannot be had. */
+  /** Listens on a TCP address. Throws ServiceError 334 if the address is not available. */
   readonly openAddress: (address: string) => Promise<void>
   readonly log: Logger
   readonly clock: Clock
 }
 
-/** What can be chosen, and changed later. */
+/** Settings that can be chosen at first and changed later. */
 export interface CloudEndpointSettings {
   readonly description?: string | undefined
   readonly metadata?: string | undefined
   readonly bindings?: readonly string[] | undefined
-  /** Whether it shares its address with others of its account. */
+  /** Whether it shares its address with other endpoints of its account. */
   readonly isPooled?: boolean | undefined
-  /** Whether policies of all accounts find it; for an internal host only. */
+  /** Whether policies of all accounts can reach it. Only for internal hosts. */
   readonly isShared?: boolean | undefined
 }
 
 export interface CloudEndpointRequest extends CloudEndpointSettings {
-  /** With or without the port of the scheme or the ingress; one of TCP has its own. */
+  /** With or without the port of the scheme or the ingress. A TCP URL needs its port. */
   readonly url: string
   readonly trafficPolicy: string
-  /** The bot user that it is for; unless given, the owner of its domain. */
+  /** Owning bot user. Default: the owner of the domain. */
   readonly ownerId?: string | null | undefined
 }
 
@@ -66,11 +66,10 @@ export interface CloudEndpointChange extends CloudEndpointSettings {
   readonly trafficPolicy?: string | undefined
 }
 
-/** Whether who asks may use the gateway's own domains for every account. */
+/** Whether the caller may use the gateway's own domains for every account. */
 export type CloudEndpointAuthor = Pick<NameUse, 'isGranted'>
 
-/** A policy that is ready for what is about to be kept. */
-/** Somebody else was faster: nothing is kept, and nothing concluded. */
+/** The endpoint was changed or deleted meanwhile. Nothing is stored and the change is not concluded. */
 class OvertakenError extends Error {
   readonly by: 'gone' | 'changed'
 
@@ -80,20 +79,24 @@ class OvertakenError extends Error {
   }
 }
 
+/** A compiled policy for the row that is about to be stored. */
 interface Prepared {
   readonly stored: StoredCloudEndpoint
   readonly policy: CompiledPolicy
 }
 
 /**
- * The endpoints that last until they are deleted. Every refusal is a ServiceError. What is online
- * follows the rows, whoever changes them.
+ * Cloud endpoints: they last until they are deleted. Every refusal is a ServiceError. The endpoints online
+ * follow the stored rows, no matter which node changes the rows.
  */
 export class CloudEndpoints {
   readonly #deps: CloudEndpointsDeps
-  /** One change of an endpoint at a time: each goes on from the one before. */
+  /** Runs changes of an endpoint one at a time, each based on the result of the previous change. */
   readonly #updates = new KeyedLock()
-  /** Of changes under way here, by endpoint: with it, the row is online as soon as it is kept. */
+  /**
+   * Changes under way here, by endpoint id. With the prepared policy, a row is online as soon as it is
+   * stored.
+   */
   readonly #prepared = new Map<string, Prepared>()
 
   constructor(deps: CloudEndpointsDeps) {
@@ -101,7 +104,7 @@ export class CloudEndpoints {
     deps.cloudEndpointStore.onChange((change) => this.#follow(change))
   }
 
-  /** Brings those that are kept online, before there is anybody who could take their hosts. */
+  /** Brings stored endpoints online, before other clients can take their hosts. */
   async restore(): Promise<void> {
     const { cloudEndpointStore, registry, coverHost } = this.#deps
     for (const stored of cloudEndpointStore.all()) {
@@ -110,7 +113,7 @@ export class CloudEndpoints {
     }
   }
 
-  /** It is on disk and online when this resolves. */
+  /** The endpoint is on disk and online when this resolves. */
   async create(request: CloudEndpointRequest, author: CloudEndpointAuthor): Promise<CloudEndpoint> {
     const { cloudEndpointStore, registry, quotas, ids, clock } = this.#deps
     const { trafficPolicy, description = '', metadata = '' } = request
@@ -153,7 +156,7 @@ export class CloudEndpoints {
     return endpoint
   }
 
-  /** The next request finds it changed. Undefined when it was deleted meanwhile. */
+  /** The next request sees the change. Resolves with undefined if the endpoint was deleted meanwhile. */
   update(
     id: string,
     change: CloudEndpointChange,
@@ -223,13 +226,13 @@ export class CloudEndpoints {
       })
     } catch (error) {
       if (!(error instanceof OvertakenError)) throw error
-      // What was not asked for stays as it is now.
+      // Settings that the change does not mention keep their latest values.
       return error.by === 'changed' ? this.#update(id, change, author) : undefined
     }
     return this.#online(id)
   }
 
-  /** The next request finds nothing; what is under way goes on. */
+  /** Deletes the endpoint. New requests no longer find it; requests under way continue. */
   async delete({ id }: CloudEndpoint): Promise<void> {
     const { cloudEndpointStore, database } = this.#deps
     await database.change(() => cloudEndpointStore.delete(id), {
@@ -238,7 +241,7 @@ export class CloudEndpoints {
     })
   }
 
-  /** What the transaction that is open makes of an endpoint. */
+  /** The endpoint as the open transaction is about to store it. */
   beingKept(id: string): { endpoint: CloudEndpoint; isShared: boolean } | undefined {
     const { stored, policy } = this.#prepared.get(id) ?? {}
     if (!stored || !policy) return undefined
@@ -252,7 +255,7 @@ export class CloudEndpoints {
     const keep = () => database.change(change, { concludes: id })
     this.#prepared.set(id, prepared)
     try {
-      // It may be at home at another node, where it stays.
+      // If the endpoint is already online with this host, it stays at its node, which may be another node.
       if (this.#online(id)?.host === stored.host) return await keep()
       const { url, poolMember: member = '' } = this.#open(stored, policy, new EndpointTraffic())
       const wanted = { ...stored, url, member, session: undefined, endsTls: false }
@@ -262,7 +265,7 @@ export class CloudEndpoints {
     }
   }
 
-  /** What is kept may be about to come online. Throws ServiceError 334. */
+  /** A stored endpoint may be about to come online. Throws ServiceError 334 if the name is taken. */
   #checkKept(stored: StoredCloudEndpoint): void {
     if (!this.#deps.cloudEndpointStore.isTaken(stored)) return
     throw new ServiceError(334, `A cloud endpoint already uses the name ${stored.host}.`)
@@ -293,7 +296,7 @@ export class CloudEndpoints {
     policies.remember(gone, gone.policy)
   }
 
-  /** Brings online what somebody else has changed. */
+  /** Brings an endpoint online that another node or request has changed. */
   async #catchUp(id: string): Promise<void> {
     const { cloudEndpointStore, coverHost } = this.#deps
     const { host, protocol } = cloudEndpointStore.get(id) ?? {}
@@ -302,7 +305,7 @@ export class CloudEndpoints {
     if (stored) this.#putOnline(stored, this.#restorePolicy(stored, this.#online(id)?.policy))
   }
 
-  /** In the place of what is online of it. */
+  /** Replaces the current version of the endpoint if it is online. */
   #putOnline(stored: StoredCloudEndpoint, policy: CompiledPolicy): void {
     const { registry } = this.#deps
     const { isShared } = stored
@@ -343,7 +346,7 @@ export class CloudEndpoints {
       ...stored,
       type: 'cloud',
       poolMember: poolMemberOf({ id: stored.id, isPooled }),
-      // The ingress may listen later than this.
+      // A getter, because the ingress may start to listen later.
       get url() {
         return urls.of(stored.protocol, stored.host)
       },
@@ -353,7 +356,7 @@ export class CloudEndpoints {
     }
   }
 
-  /** Only an address that may be used is worth a certificate, or a port. */
+  /** Checks first whether the address may be used: only then a certificate or a port is worth its cost. */
   async #prepare(place: EndpointAddress, claim: NameUse): Promise<void> {
     this.#checkUse(place, claim)
     if (place.protocol !== 'tcp') await this.#deps.coverHost(place.host)
@@ -367,7 +370,7 @@ export class CloudEndpoints {
   #checkSettings(settings: CloudEndpointSettings, place: EndpointAddress, claim: NameUse): void {
     const { description = '', metadata = '', bindings = [], isShared } = settings
     const { host } = place
-    // Its domain may have been given up a moment ago.
+    // The domain may have been released a moment ago.
     this.#checkUse(place, claim)
     checkBindings(bindings, host, 18014)
     checkTexts({ description, metadata }, [18012, 18013])
@@ -376,7 +379,7 @@ export class CloudEndpoints {
     }
   }
 
-  /** Last: a port is listened on for as long as the registry has its address. */
+  /** Must run last: a port is kept open only while the registry has its address. */
   async #listen({ protocol, host }: EndpointAddress): Promise<void> {
     if (protocol === 'tcp') await this.#deps.openAddress(host)
   }
@@ -403,7 +406,9 @@ export class CloudEndpoints {
     )
   }
 
-  /** A policy that was good once and no longer is must not let its host go: all is refused. */
+  /**
+   * Compiles a stored policy. If it is no longer valid, the endpoint keeps its host and refuses all traffic.
+   */
   #restorePolicy(stored: StoredCloudEndpoint, previous?: CompiledPolicy): CompiledPolicy {
     const { id, host, trafficPolicy } = stored
     const { policies, log } = this.#deps
@@ -421,7 +426,7 @@ export class CloudEndpoints {
   }
 }
 
-/** It stays the same member for as long as it is kept. */
+/** Uses the endpoint id, so that the pool member stays the same for the endpoint's lifetime. */
 function poolMemberOf({ id, isPooled }: Pick<StoredCloudEndpoint, 'id' | 'isPooled'>) {
   return isPooled ? id : undefined
 }

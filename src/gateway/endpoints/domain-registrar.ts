@@ -57,31 +57,31 @@ export interface DomainRegistrarDeps {
   readonly botUsers: BotUserStore
   readonly quotas: AccountQuotas
   readonly registry: EndpointRegistry
-  /** What is online at other gateways of the site. */
+  /** Endpoints that are online at other nodes of the cluster. */
   readonly elsewhere?: () => Iterable<OwnedAddress>
   readonly ids: IdSource
   readonly clock: Clock
-  /** Whether there is an ACME authority to order certificates from. */
+  /** Whether an ACME authority is configured. */
   readonly hasAcme: boolean
 }
 
-/** What may be chosen when a domain is reserved, and changed later. */
+/** Settings of a domain that can be chosen at first and changed later. */
 export interface DomainSettings {
   readonly description?: string | undefined
   readonly metadata?: string | undefined
   readonly authority?: CertificateAuthorityName | undefined
   readonly privateKeyType?: PrivateKeyType | undefined
-  /** The bot user that it is for; null for the gateway's owner. */
+  /** Owning bot user; null: the gateway's owner. */
   readonly ownerId?: string | null | undefined
 }
 
-/** Who reserves a domain, or changes one. */
+/** The caller that reserves or changes a domain. */
 export interface DomainAuthor {
-  /** The gateway's owner, who may let domains of several accounts overlap. */
+  /** Whether the caller is the gateway's owner, who may let domains of several accounts overlap. */
   readonly isGranting: boolean
 }
 
-/** Reserves domains and gives them up. Every refusal is a ServiceError. */
+/** Reserves and releases domains. Every refusal is a ServiceError. */
 export class DomainRegistrar {
   readonly #deps: DomainRegistrarDeps
 
@@ -89,7 +89,10 @@ export class DomainRegistrar {
     this.#deps = deps
   }
 
-  /** A name that overlaps with those of other accounts is for the gateway's owner to give. */
+  /**
+   * Reserves a domain. Only the gateway's owner may reserve a name that overlaps with names of other
+   * accounts.
+   */
   reserve(
     request: DomainSettings & { domain: string; region?: string | undefined },
     { isGranting } = GATEWAY_OWNER,
@@ -125,13 +128,13 @@ export class DomainRegistrar {
       this.#checkAuthority(authority)
       this.#deps.quotas.check(ownerId, 'domains')
       store.insert(reserved)
-      // Names that were below a wider domain until now: whoever serves them has to stop first.
+      // Covers names that belonged to a wider domain until now. Their endpoints must stop first.
       if (ownerId !== null) this.#checkUnused(reserved, (ofWhom) => ofWhom === ownerId)
       return reserved
     })
   }
 
-  /** With an owner in the change, the gateway's owner gives the domain to that account. */
+  /** A change of the owner, made by the gateway's owner, grants the domain to that account. */
   update(
     { id }: ReservedDomain,
     change: DomainSettings,
@@ -159,7 +162,7 @@ export class DomainRegistrar {
     })
   }
 
-  /** Gives a domain up; refused with 446 while an endpoint that needs it is online. */
+  /** Releases a domain. Throws ServiceError 446 while an endpoint that needs it is online. */
   async release(reserved: ReservedDomain): Promise<void> {
     const { store, database } = this.#deps
     const release = () => {
@@ -173,19 +176,19 @@ export class DomainRegistrar {
     return this.#deps.database.change(change, { concludes: id })
   }
 
-  /** Throws ServiceError 446 while an endpoint needs the domain that may not stay without it. */
+  /** Throws ServiceError 446 while an endpoint depends on the domain and may not stay without it. */
   #checkUnused({ id, domain }: ReservedDomain, mayStay: (ownerId: string | null) => boolean): void {
     const { registry, elsewhere } = this.#deps
     for (const { host, ownerId } of [...registry.all(), ...(elsewhere?.() ?? [])]) {
       const isBelowIt = host === domain || isBelow(host, domain)
-      // A name that is reserved itself, or below another wildcard, does not need this one.
+      // A name with its own reservation, or below another wildcard, does not need this domain.
       if (isBelowIt && this.#deps.owners.reservationOf(host)?.id === id && !mayStay(ownerId)) {
         throw new ServiceError(446, `The domain ${domain} is in use: ${host} is online.`)
       }
     }
   }
 
-  /** Throws ServiceError 850, 851 or 852 for a domain that only the gateway's owner may give. */
+  /** Throws ServiceError 850, 851 or 852 for a domain that only the gateway's owner may grant. */
   #checkOverlap(reserved: ReservedDomain): void {
     const problem = this.#deps.owners.reservationProblem(reserved)
     if (problem === undefined) return
@@ -202,7 +205,7 @@ export class DomainRegistrar {
   }
 }
 
-/** Calls `listener` when a domain, its owner or its certificate policy has come, changed or gone. */
+/** Calls `listener` when a domain is added or removed, or its owner or certificate policy changes. */
 export function watchDomains(
   domains: ReservedDomainStore,
   listener: (domain: ReservedDomain) => void,

@@ -16,36 +16,42 @@ const SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i
 const URL_ADVICE = 'Write https://host, http://host, tls://host or tcp://host:port.'
 const DEFAULT_PORTS: Readonly<Record<HttpProtocol, number>> = { http: 80, https: 443 }
 
-/** The URLs of endpoints: they name the port of the ingress, unless it is the scheme's own. */
+/**
+ * Builds and parses the URLs of endpoints. They name the port of the ingress unless it is the scheme's
+ * default.
+ */
 export class EndpointUrls {
   #ports: Readonly<Record<HttpProtocol, number>>
 
-  /** `ports`: where the ingress is going to listen. */
+  /** `ports`: configured ports of the ingress. */
   constructor(ports: Readonly<Record<HttpProtocol, number>>) {
     this.#ports = ports
   }
 
-  /** The ingress listens: it knows its ports now, those too that were left to the system. */
+  /** Sets the ports that the ingress really listens on, including ports assigned by the system. */
   listening(ports: Readonly<Record<HttpProtocol, number>>): void {
     this.#ports = ports
   }
 
   of(protocol: EndpointProtocol, host: string): string {
     const entrance = entranceOf(protocol)
-    // The host of a TCP address has its port already.
+    // The host of a TCP address already contains its port.
     if (entrance === 'tcp') return `tcp://${host}`
     const port = this.#ports[entrance]
     const isDefault = isInternal(host) || port === DEFAULT_PORTS[entrance]
     return `${protocol}://${host}${isDefault ? '' : `:${port}`}`
   }
 
-  /** Whether a URL that somebody writes may name this port: the scheme's own, or the ingress's. */
+  /** Whether a URL may name this port: the scheme's default, or the port of the ingress. */
   mayName(protocol: HttpProtocol | 'tls', host: string, port: number): boolean {
     const entrance = protocol === 'http' ? 'http' : 'https'
     return port === DEFAULT_PORTS[entrance] || (!isInternal(host) && port === this.#ports[entrance])
   }
 
-  /** Throws ServiceError 18001, 18003, 18022 or that of a host that cannot be. The port of a TCP address is not checked. */
+  /**
+   * Parses the URL of an endpoint. Throws ServiceError 18001, 18003, 18022 or the error of an invalid host.
+   * Does not check the port of a TCP address.
+   */
   read(url: string): EndpointAddress {
     if (!SCHEME.test(url)) throw new ServiceError(18022, `The URL has no scheme. ${URL_ADVICE}`)
     const [, scheme = '', name = '', port] = URL_FORM.exec(url) ?? []
@@ -86,14 +92,14 @@ const HOST_CODES: DomainCodes = {
 }
 const MAX_INTERNAL_PARTS = 5
 
-/** The binding of the endpoints on a host: who finds them. */
+/** Binding of the endpoints on a host: whether visitors or only policies can reach them. */
 export function bindingOf(host: string): 'public' | 'internal' {
   return isInternal(host) ? 'internal' : 'public'
 }
 
 /**
- * Checks the lower-case host of an endpoint. Throws the ServiceError of its first problem: one of
- * 326 to 331, 347, 355, 396 and 397, or 9031 for an internal name with too many parts.
+ * Checks the lower-case host of an endpoint. Throws the ServiceError of its first problem: 326 to 331, 347,
+ * 355, 396 or 397. An internal name with too many parts throws 9031.
  */
 export function checkEndpointHost(host: string): void {
   checkDomain(host, HOST_CODES)
@@ -108,8 +114,8 @@ export function checkEndpointHost(host: string): void {
 const MAX_PORT = 65_535
 
 /**
- * The address of an internal TCP endpoint: any port will do, because nobody listens there. Throws the
- * ServiceErrors of `checkEndpointHost`, 326 for a wildcard, and 9030 for a port out of range.
+ * Returns the address of an internal TCP endpoint. Any port is valid, because nothing listens on it. Throws
+ * the ServiceErrors of `checkEndpointHost`, 326 for a wildcard, and 9030 for a port out of range.
  */
 export function internalAddress(host: string, port: number): string {
   checkEndpointHost(host)
@@ -121,8 +127,8 @@ export function internalAddress(host: string, port: number): string {
 }
 
 /**
- * An endpoint that was meant for the inside must not come up in public, nor the other way round.
- * Throws ServiceError 9029 for that, and `unknownCode` for a binding that is not known here.
+ * Checks that the bindings match the host: an internal endpoint must not become public, or a public endpoint
+ * internal. Throws ServiceError 9029 if they differ, and `unknownCode` for an unknown binding.
  */
 export function checkBindings(asked: readonly string[], host: string, unknownCode: number): void {
   const foreign = asked.find((binding) => binding !== 'public' && binding !== 'internal')
@@ -136,19 +142,21 @@ export function checkBindings(asked: readonly string[], host: string, unknownCod
   )
 }
 
-/** What an endpoint that is to be asks of its address. */
+/** The address that a new endpoint asks for. */
 export interface AddressClaim extends EndpointAddress {
   readonly ownerId: string | null
-  /** Whether policies of other accounts are to find it. */
+  /** Whether policies of other accounts can reach it. */
   readonly isShared: boolean
-  /** Whether it is to share the address with others of its account. */
+  /** Whether it shares the address with other endpoints of its account. */
   readonly isPooled: boolean
 }
 
 /**
- * Checks that an endpoint may come on its address when `gone` is there no more. Throws ServiceError
- * 334 when somebody else has it, 18016 or 18017 where one is for a pool and the other is not, 18021
- * for a pool that is full.
+ * Checks that an endpoint may use its address, as if `gone` were removed. Throws ServiceError:
+ *
+ * - 334: another endpoint or account has the address.
+ * - 18016 or 18017: pooling is enabled for only one of the two endpoints.
+ * - 18021: the pool is full.
  */
 export function checkAddressFree(
   claim: AddressClaim,

@@ -28,7 +28,7 @@ interface IpPolicyRangesOptions {
   readonly ipPolicyRules: IpPolicyRuleStore
 }
 
-/** IP policies as restrict-ips reads them with every request: kept until one of them changes. */
+/** Caches IP policies as address ranges for restrict-ips, until a policy or rule changes. */
 export class IpPolicyRanges {
   readonly #policies: IpPolicyStore
   readonly #rules: IpPolicyRuleStore
@@ -40,7 +40,7 @@ export class IpPolicyRanges {
     this.#rules = ipPolicyRules
   }
 
-  /** Undefined when there is no such policy. */
+  /** Returns undefined if there is no such policy. */
   of(id: string): AddressRanges | undefined {
     const versions = `${this.#policies.version} ${this.#rules.version}`
     if (versions !== this.#versions) this.#kept.clear()
@@ -58,24 +58,27 @@ function rangesOf(rules: readonly IpPolicyRule[], action: IpPolicyRule['action']
   return rules.flatMap((rule) => (rule.action === action ? (parseCidr(rule.cidr) ?? []) : []))
 }
 
-/** Where requests of policies come in like those of visitors. */
+/** Entry for requests of policies, which are then served like requests of visitors. */
 interface InternalEntry {
-  /** See `PolicyReach`; the endpoint is one that policies of this account find. */
+  /** See `PolicyReach`. Finds the endpoints that policies of this account can reach. */
   connectInternal(url: URL, ownerId: string | null, asker: Asker | undefined): Duplex | undefined
   /** See `PolicyReach`. */
   sealDepth(depth: number): string
 }
 
 interface PolicyReachDeps extends IpPolicyRangesOptions, Pick<PolicyReach, 'hasTable'> {
-  /** Who has internal endpoints, at this node or another one. */
+  /** Internal endpoints, at this node or at another node. */
   readonly registry: Pick<EndpointRegistry, 'hasInternal'>
   readonly ingress: InternalEntry
   readonly secrets: AccountSecrets
-  /** Where policies may connect to beside internal endpoints, and which files they may read. */
+  /** Addresses that policies may connect to, besides internal endpoints, and files that they may read. */
   readonly outboundAllow: readonly AllowEntry[]
 }
 
-/** What the policies of an account reach: its internal endpoints, IP policies, what is listed. */
+/**
+ * Returns a function that tells which resources the policies of an account can use: internal endpoints, IP
+ * policies and listed addresses.
+ */
 export function policyReach({
   registry,
   ingress,
@@ -97,12 +100,14 @@ export function policyReach({
   })
 }
 
-/** Counters and the like of last policies that are remembered; 5 KB each, and the keys that they count. */
+/**
+ * States (such as counters) of former policies that are remembered; 5 KB each, plus the keys that they count.
+ */
 const MAX_REMEMBERED = 4_096
-/** Problems of a policy that fit into one message. */
+/** Maximum number of problems in one message. */
 const MAX_PROBLEMS = 5
 
-/** An internal endpoint is reached by requests that another endpoint forwards, never by a client. */
+/** Requests reach an internal endpoint only through another endpoint, never directly from a client. */
 const NO_CONNECTIONS = new ProblemList()
 NO_CONNECTIONS.add(
   'noConnections',
@@ -122,45 +127,49 @@ const NO_REQUESTS =
 
 export interface EndpointPoliciesOptions
   extends Pick<PolicyOptions, 'clock' | 'log' | 'limits' | 'lane'> {
-  /** What the policies of an account reach; unless given, nothing. */
+  /** Resources that the policies of an account can use. Default: no resources. */
   readonly reachOf?: (ownerId: string | null) => PolicyReach
 }
 
-/** Where a policy is going to stand. */
+/** The endpoint that a policy is for. */
 export interface PolicyPlace extends EndpointAddress {
   readonly ownerId: string | null
-  /** Each member of a pool counts for itself. */
+  /** Each member of a pool has its own counters. */
   readonly poolMember?: string | undefined
 }
 
-/** Rules that stand around those of a policy, because its agent asked for them in another way. */
+/** Rules around the policy that come from endpoint options of the agent. */
 export interface AroundPolicy {
   readonly around?: object | undefined
 }
 
-/** The counters and the like of a policy. */
+/** States of a policy, such as counters. */
 type PolicyStates = Pick<CompiledPolicy, 'states'>
 
-/** Those of the policy at a place. */
+/** States of the policy at a place. */
 export interface PlacedStates extends PolicyPlace, PolicyStates {}
 
-/** What is remembered of one account. */
+/** Remembered states of one account. */
 interface OwnRemembered {
-  /** By address, what was remembered last at the end. */
+  /** By address, the most recently remembered last. */
   readonly byPlace: Map<string, { readonly place: PolicyPlace; readonly policy: PolicyStates }>
-  /** How many states they have together. */
+  /** Number of states in all entries. */
   count: number
 }
 
-/** Compiles the policies of endpoints, and carries their counters from one to the next on a host. */
+/**
+ * Compiles the policies of endpoints. Passes the counters of a policy on to the next policy on the same host.
+ */
 export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions
   readonly #lane: Lane
   readonly #rewriter = new BodyRewriter()
   readonly #documents = new KnownDocuments()
-  /** All endpoints without rules have it: there is nothing in it to count. */
+  /** Shared by all endpoints without rules: it has no counters. */
   #none: CompiledPolicy | undefined
-  /** By account: what one has counted, or fetched, is not for the next one on the host. */
+  /**
+   * By account, so that counters and fetched data of an account never reach another account on the same host.
+   */
   readonly #last = new Map<string | null, OwnRemembered>()
   #remembered = 0
 
@@ -170,8 +179,8 @@ export class EndpointPolicies {
   }
 
   /**
-   * Compiles the policy of the next endpoint on a host; null has no rules. It goes on with the
-   * counters of `previous`, or of what is remembered. Throws PolicyError with every problem.
+   * Compiles the policy of the next endpoint on a host; null: no rules. Continues with the counters of
+   * `previous` or the remembered counters. Throws PolicyError with every problem.
    */
   compile(
     trafficPolicy: string | null,
@@ -183,8 +192,8 @@ export class EndpointPolicies {
   }
 
   /**
-   * The same, while everything else goes on: the counters are those of the policy that is the last
-   * one when it is done.
+   * Like `compile`, but in small steps that let other work run. If the previous policy changes meanwhile,
+   * compiles again with the counters of the latest policy.
    */
   async compileInTurns(
     trafficPolicy: string | null,
@@ -202,12 +211,12 @@ export class EndpointPolicies {
     return checked(policy, place)
   }
 
-  /** Of the policy that was last in force at an address, as far as it is remembered. */
+  /** States of the policy that was last in force at an address, if remembered. */
   last(place: PolicyPlace): PolicyStates | undefined {
     return this.#last.get(place.ownerId)?.byPlace.get(keyOf(place))?.policy
   }
 
-  /** All that is remembered. */
+  /** All remembered states. */
   *remembered(): Generator<PlacedStates> {
     for (const { byPlace } of this.#last.values()) {
       for (const { place, policy } of byPlace.values()) yield { ...place, states: policy.states }
@@ -234,12 +243,12 @@ export class EndpointPolicies {
     }
   }
 
-  /** Keeps the counters of a policy for the next endpoint on the host, such as after a reconnect. */
+  /** Remembers the counters of a policy for the next endpoint on the host, for example after a reconnect. */
   remember({ ownerId, protocol, host, poolMember }: PolicyPlace, { states }: PolicyStates): void {
     const place = { ownerId, protocol, host, poolMember }
     const own = this.#last.get(ownerId) ?? { byPlace: new Map(), count: 0 }
     this.#forget(ownerId, own, keyOf(place))
-    // What counts nothing takes no place from what does.
+    // A policy without counters must not take the place of a policy with counters.
     if (states.size === 0) return
     this.#last.set(ownerId, own)
     own.byPlace.set(keyOf(place), { place, policy: { states } })
@@ -248,7 +257,10 @@ export class EndpointPolicies {
     while (this.#remembered > MAX_REMEMBERED) this.#forgetOne()
   }
 
-  /** The oldest of the account that has most: nobody makes the policies of others forget. */
+  /**
+   * Forgets the oldest entry of the account with the most states. So an account cannot displace the states of
+   * others.
+   */
   #forgetOne(): void {
     let greediest: [ownerId: string | null, own: OwnRemembered] | undefined
     for (const entry of this.#last) {
@@ -285,7 +297,7 @@ function checked(policy: CompiledPolicy, { protocol, host }: PolicyPlace): Compi
   return policy
 }
 
-/** Requests are handed on to what takes requests, and bytes to what takes bytes. */
+/** HTTP endpoints can forward only to HTTP endpoints, TCP and TLS endpoints only to TCP and TLS endpoints. */
 function checkForwards(policy: CompiledPolicy, isOfRequests: boolean): void {
   const problems = new ProblemList()
   for (const url of policy.forwardUrls('on_tcp_connect')) {
@@ -300,7 +312,7 @@ function checkForwards(policy: CompiledPolicy, isOfRequests: boolean): void {
   if (problems.hasErrors) throw new PolicyError(problems.all)
 }
 
-/** Of a connection whose bytes pass by as they are, nobody sees requests. */
+/** TCP and TLS endpoints pass bytes through, so rules for requests or responses can never run. */
 function checkConnections(policy: CompiledPolicy): void {
   const problems = new ProblemList()
   const phases = {
@@ -313,7 +325,7 @@ function checkConnections(policy: CompiledPolicy): void {
   if (problems.hasErrors) throw new PolicyError(problems.all)
 }
 
-/** What is wrong with a policy, in one message for people: places, sentences and codes. */
+/** Formats the problems of a policy as one message for people, with pointers, sentences and codes. */
 export function problemsText({ problems }: PolicyError): string {
   const shown = problems
     .filter(({ severity }) => severity === 'error')

@@ -2,19 +2,19 @@ import { hash } from 'node:crypto'
 import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
 import type { Endpoint } from './endpoint.ts'
 
-/** Each is looked at for each request: more than that are as well served by several addresses. */
+/** Every request checks all members. Larger sets are served as well by several addresses. */
 export const MAX_POOL_MEMBERS = 100
-/** Of how many clients it is known where they were; some hundred bytes each. */
+/** Clients whose pool member is remembered; some hundred bytes each. */
 const MAX_CLIENTS = 50_000
 
-/** Whether an endpoint has agreed to share its address with others of its account. */
+/** Whether an endpoint may share its address with other endpoints of its account. */
 export function isPooled({ poolMember }: Pick<Endpoint, 'poolMember'>): boolean {
   return poolMember !== undefined
 }
 
 /**
- * The endpoints of one account that share an address. Each has a policy of its own, and none knows
- * of the others.
+ * Endpoints of one account that share an address. Each endpoint has its own policy and does not know the
+ * other members.
  */
 export class EndpointPool {
   readonly type = 'pool'
@@ -46,14 +46,14 @@ export class EndpointPool {
     this.#members.add(endpoint)
   }
 
-  /** False when it was not here. */
+  /** Returns false if it was not present. */
   remove(endpoint: Endpoint): boolean {
     return this.#members.delete(endpoint)
   }
 
   /**
-   * The member with the fewest exchanges under way, of equal ones the one whose turn was longest ago:
-   * the same for whoever asks until an exchange has begun.
+   * Returns the member with the fewest exchanges under way. Between equal members, the least recently used
+   * member. The choice stays the same until an exchange begins.
    */
   leastBusy(except?: Endpoint): Endpoint | undefined {
     let chosen: Endpoint | undefined
@@ -69,20 +69,20 @@ function isFreer({ traffic: a }: Endpoint, { traffic: b }: Endpoint): boolean {
 }
 
 /**
- * Leads a client to the same member of a pool for as long as that is there. Who is not known goes
- * where a rendezvous hash says (Thaler and Ravishankar 1998): to forget a client, or to be started
- * anew, moves nobody while the members are the same.
+ * Sends a client to the same pool member for as long as the member exists. Unknown clients are assigned by
+ * rendezvous hashing (Thaler and Ravishankar 1998). So clients keep their member after an eviction or a
+ * restart if the set of members is unchanged.
  */
 export class PoolAffinity {
   readonly #capacity: number
-  /** By address and client, who came last at the end. */
+  /** Pool member by address and client, the most recent client last. */
   readonly #members = new Map<string, string>()
 
   constructor(capacity = MAX_CLIENTS) {
     this.#capacity = capacity
   }
 
-  /** `network` is the client's; undefined when there is no member but `except`. */
+  /** `network` is the client's. Returns undefined if the pool has no member except `except`. */
   choose(pool: EndpointPool, network: string, except?: Endpoint): Endpoint | undefined {
     const { protocol, host, ownerId } = pool
     const key = `${protocol} ${host} ${ownerId ?? ''} ${network}`

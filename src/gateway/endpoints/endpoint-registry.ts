@@ -22,16 +22,19 @@ import { HeldRequests, type HeldRequestsLimits } from './held-requests.ts'
 import { AddressTable, type NameHolder, type NameState } from './host-table.ts'
 import { TrafficTotals } from './traffic-totals.ts'
 
-/** How long requests wait for a device that has gone without a word. */
+/** Requests wait this long for a device that disconnected without notice. */
 const HOLD_MS = 10_000
-/** A device that binds on and on for longer is waited for no more: its visitors take places of others. */
+/**
+ * Waiting ends after this time even if the device still binds names, because the waiting visitors take places
+ * of others.
+ */
 const RETURN_MS = 300_000
-/** For how long the gateway knows of a name that its device is merely away. */
+/** The gateway remembers disconnected names for this long. */
 const AWAY_MS = 3_600_000
-/** Of how many names it knows that; some hundred bytes each. */
+/** Number of disconnected names that are remembered; some hundred bytes each. */
 const AWAY_NAMES = 50_000
 
-/** Thrown by `add`: the address has an endpoint already. */
+/** Thrown by `add` if the address already has an endpoint. */
 export class EndpointConflictError extends Error {
   override readonly name = 'EndpointConflictError'
   readonly holder: Endpoint
@@ -44,32 +47,35 @@ export class EndpointConflictError extends Error {
 
 export interface EndpointRegistryOptions {
   readonly clock?: Clock
-  /** How long requests wait for a device that is away; 0: they do not. */
+  /** Requests wait this long for a disconnected device; 0: no wait. */
   readonly holdMs?: number | undefined
   readonly held?: Partial<HeldRequestsLimits>
   readonly awayNames?: number
-  /** Leads clients back to the member of a pool that they had; unset: the least busy one serves. */
+  /** Sends clients back to their previous pool member. Unset: the least busy member serves. */
   readonly affinity?: PoolAffinity | undefined
-  /** Who owns names; unset: a wildcard answers for every name below it. */
+  /** Owners of names. Unset: a wildcard answers for every name below it. */
   readonly owners?: Pick<NameOwners, 'mayAnswer'> | undefined
 }
 
 /**
- * Which endpoint answers for an address: scheme, host and port. Of hosts the exact name, else the
- * longest wildcard above it. The account that has the nearest name, at whichever entrance, is the only
- * one that answers for a host; a wildcard never answers for a name that is reserved for another account.
- * Internal endpoints stand apart: visitors never find them, policies that forward do. Each account
- * has internal names of its own, so that nobody takes, finds or guesses those of others; what is
- * shared is found by all, after what they have themselves.
- * Endpoints of one account that agree to it share an address: one of the pool answers each time.
+ * Finds the endpoint that answers for an address (scheme, host and port).
+ *
+ * For hosts, the exact name wins, then the longest wildcard above it. Only the account with the nearest name,
+ * at any ingress type, answers for a host. A wildcard never answers for a name that is reserved for another
+ * account.
+ *
+ * Internal endpoints are separate: policies can forward to them, visitors cannot reach them. Each account has
+ * its own internal names, so that it cannot take, reach or guess names of others. Shared endpoints are
+ * reachable by all accounts, after the account's own endpoints. Pooled endpoints of an account share an
+ * address: one member answers each request.
  *
  * INVARIANTS
- * - A name is online, away or nobody's. `add` brings it online, `suspend` and `hold` make it away;
- *   `remove` and `forget`, its age and the number of names make it nobody's.
- * - A name that is held hides the wildcards above it; away for longer, it is for those of its account.
- * - A request waits for one name that is away, and hears once that it is so no longer.
- * - An address with a pool is online while one of its members is: one that goes, in whatever way, is
- *   out of it before anybody looks again.
+ * - A name is online, disconnected or free. `add` brings it online, `suspend` and `hold` make it
+ *   disconnected. It becomes free by `remove`, `forget`, its age or the maximum number of names.
+ * - A held name hides the wildcards above it. After the hold, wildcards of the same account may answer.
+ * - A request waits for one disconnected name and is notified once, when that state ends.
+ * - An address with a pool is online while one of its members is online. A member that leaves, for any
+ *   reason, is removed from the pool before the next lookup.
  */
 export class EndpointRegistry {
   readonly #clock: Clock
@@ -77,18 +83,18 @@ export class EndpointRegistry {
   readonly #affinity: PoolAffinity | undefined
   readonly #owners: Pick<NameOwners, 'mayAnswer'> | undefined
   readonly #public = new AddressTable()
-  /** By account; one without internal names has no table. */
+  /** By account. An account without internal names has no table. */
   readonly #internal = new Map<string | null, AddressTable>()
   readonly #shared = new AddressTable()
   readonly #byId = new Map<string, Endpoint>()
-  /** What devices of bot users have online; only of those that have something. */
+  /** Usage of online device endpoints by bot user. Bot users without such endpoints have no entry. */
   readonly #usage = new Map<string, OnlineUsage>()
   readonly #counting = new Set<EndpointTraffic>()
-  /** What went through all endpoints, those that are gone included. */
+  /** Traffic of all endpoints, including removed endpoints. */
   readonly totals = new TrafficTotals((traffic) => this.#counting.has(traffic))
   readonly #away: AwayNames
   readonly #held: HeldRequests
-  /** Something has left an address, which others may have taken. */
+  /** Called when an address is released. Another endpoint may already have it. */
   onLeave: (left: NameState) => void = () => {}
   #revision = 0
   readonly #now = () => this.#clock.monotonic()
@@ -103,24 +109,24 @@ export class EndpointRegistry {
     this.#held = new HeldRequests(held)
   }
 
-  /** Another number after each change of who has which name. */
+  /** Changes whenever a name gets another holder. */
   get revision(): number {
     return this.#revision
   }
 
-  /** Endpoints that are online. */
+  /** Number of endpoints that are online. */
   get size(): number {
     return this.#byId.size
   }
 
-  /** The requests that wait for devices to come back. */
+  /** Requests that wait for devices to come back. */
   get held(): Pick<HeldRequests, 'size' | 'bytes' | 'clients'> {
     return this.#held
   }
 
   /**
-   * Throws EndpointConflictError when the account has that host, or somebody shares it already, unless
-   * both are for a pool.
+   * Brings an endpoint online. Throws EndpointConflictError if the account has that host, or an account
+   * shares it already, unless both are for a pool.
    */
   add(endpoint: Endpoint, { isShared = false } = {}): void {
     const before = this.#holderAt(endpoint, endpoint.ownerId)
@@ -136,7 +142,7 @@ export class EndpointRegistry {
     if (before?.type === 'away') this.forget(before)
   }
 
-  /** What devices of a bot user have online here. */
+  /** Endpoints and policy bytes that devices of a bot user have online here. */
   usageOf(ownerId: string): OnlineUsage {
     return this.#usage.get(ownerId) ?? { endpoints: 0, policyBytes: 0 }
   }
@@ -155,17 +161,17 @@ export class EndpointRegistry {
     return this.#byId.get(id)
   }
 
-  /** The endpoints on exactly this address, more than one in a pool; internal ones of this account. */
+  /** Endpoints on exactly this address; several if it is a pool. Internal endpoints: of this account. */
   holdersOf(address: EndpointAddress, ownerId: string | null): Endpoint[] {
     return online(this.#holderAt(address, ownerId))
   }
 
-  /** The internal endpoints on exactly this address that all accounts find. */
+  /** Internal endpoints on exactly this address that all accounts can reach. */
   sharersOf(address: EndpointAddress): Endpoint[] {
     return online(this.#shared.get(address))
   }
 
-  /** The name at exactly this address, if its device is away. */
+  /** The disconnected name at exactly this address, if there is one. */
   awayAt(address: EndpointAddress, ownerId: string | null): AwayName | undefined {
     const holder = this.#holderAt(address, ownerId)
     return holder?.type === 'away' ? holder : undefined
@@ -175,7 +181,7 @@ export class EndpointRegistry {
     return this.#shared.has(endpoint)
   }
 
-  /** Shares an internal endpoint, or no longer. False when another account shares that name. */
+  /** Starts or stops sharing an internal endpoint. Returns false if another account shares that name. */
   setShared(endpoint: Endpoint, isShared: boolean): boolean {
     if (this.isShared(endpoint) === isShared) return true
     if (!isShared) return this.#shared.remove(endpoint)
@@ -185,8 +191,8 @@ export class EndpointRegistry {
   }
 
   /**
-   * Puts a changed endpoint of the same account in the place of what it was, shared as that was.
-   * Throws like `add` when its host is taken.
+   * Replaces an endpoint by a changed version of the same account, shared as before. Throws like `add` if its
+   * host is taken.
    */
   replace(before: Endpoint, after: Endpoint): void {
     const isShared = this.isShared(before)
@@ -199,7 +205,9 @@ export class EndpointRegistry {
     }
   }
 
-  /** Gives the name up. False when this very endpoint was not there; another holder of it stays. */
+  /**
+   * Releases the name. Returns false if this very endpoint was not present; another holder of the name stays.
+   */
   remove(endpoint: Endpoint): boolean {
     const { id } = endpoint
     if (this.#byId.get(id) === endpoint) {
@@ -211,8 +219,8 @@ export class EndpointRegistry {
   }
 
   /**
-   * The device of an endpoint is gone and did not give it up; undefined when it was not there, or
-   * others serve its address.
+   * Marks the name of an endpoint as disconnected, because its device is gone without releasing it. Returns
+   * undefined if the endpoint was not present, or if others serve its address.
    */
   suspend(
     endpoint: AgentEndpoint,
@@ -229,8 +237,8 @@ export class EndpointRegistry {
   }
 
   /**
-   * Makes requests wait for a name that was online before, for `extraMs` longer than usual; what is
-   * online stays so. Undefined then.
+   * Makes requests wait for a name that was online before, `extraMs` longer than usual. Returns undefined if
+   * an endpoint is online there: it stays online.
    */
   hold(facts: NameFacts, extraMs = 0): AwayName | undefined {
     const { ownerId, isShared } = facts
@@ -250,22 +258,22 @@ export class EndpointRegistry {
     return this.#away.has(name)
   }
 
-  /** True while requests may wait for it. */
+  /** Whether requests may wait for the name. */
   isHeld(name: AwayName): boolean {
     return this.#away.has(name) && name.isHeld(this.#now())
   }
 
-  /** Nobody waits for the name any more; that its device is away is known as before. */
+  /** Ends the hold: requests no longer wait. The name stays remembered as disconnected. */
   stopHolding(name: AwayName): void {
     name.hold(this.#now())
   }
 
-  /** The time that requests wait for a name begins now. */
+  /** Restarts the hold of a name. */
   holdFromNow(name: AwayName): void {
     if (this.#away.has(name)) name.hold(this.#now() + this.#holdMs)
   }
 
-  /** Nobody has the name any more; who waits for it hears of that. */
+  /** Frees the name and notifies the requests that wait for it. */
   forget(name: AwayName): void {
     if (!this.#away.remove(name)) return
     name.returning?.names.delete(name)
@@ -273,14 +281,14 @@ export class EndpointRegistry {
     this.#held.release(name)
   }
 
-  /** Forgets the names that are away and that nobody may bring back. */
+  /** Forgets the disconnected names that no device may bring back. */
   forgetUnless(mayReturn: (name: AwayName) => boolean): void {
     for (const name of [...this.#away.all()]) if (!mayReturn(name)) this.forget(name)
   }
 
   /**
-   * The device is connected again: requests wait for the names that it has not bound yet, for `quietMs`
-   * after each sign that it goes on. Several connections of a device take part in one return.
+   * Starts the return of a connected device. Requests wait for names that it has not bound yet, for `quietMs`
+   * after each sign of progress. Several connections of a device take part in one return.
    */
   startReturn(device: DeviceMark & Pick<NameFacts, 'ownerId'>, quietMs: number): DeviceReturn {
     const ofDevice = this.#away.ofDevice(device.ownerId, device.deviceId)
@@ -288,7 +296,7 @@ export class EndpointRegistry {
     const known = names.find(({ returning }) => returning && returning.sessions > 0)?.returning
     const found = known ?? new DeviceReturn(this.#now() + RETURN_MS)
     found.goOn(this.#now() + quietMs)
-    // Where nobody waits for a device that is away, nobody waits for one that comes back.
+    // If requests do not wait for disconnected devices, they do not wait for returning devices either.
     const waits = this.#holdMs > 0
     const fresh = new Set(names.filter((name) => name.returning !== found))
     for (const name of fresh) name.startReturn(found, waits)
@@ -297,14 +305,14 @@ export class EndpointRegistry {
   }
 
   /**
-   * The device has taken what it wants: of the names that were away when it came, nobody has those that
-   * are still so. Those of pools are not its own alone.
+   * The device has bound all names it wants. Its names that are still disconnected become free. Names of
+   * pools stay, because they are not the device's alone.
    */
   endReturn(device: DeviceReturn): void {
     for (const name of [...device.names]) if (!name.isPooled) this.forget(name)
   }
 
-  /** The names of a device that visitors wait for, the longest wait first. */
+  /** Names of a device that visitors wait for, the longest wait first. */
   awaitedOf({ names }: DeviceReturn): string[] {
     return this.#hostsAwaited(names)
   }
@@ -313,7 +321,7 @@ export class EndpointRegistry {
     return [...this.#held.names].filter((name) => names.has(name)).map(({ host }) => host)
   }
 
-  /** A connection has ended before the device had all of its names: the hold begins anew. */
+  /** A connection ended before the device had bound all of its names: the hold starts again. */
   loseReturn(device: DeviceReturn): void {
     device.sessions -= 1
     if (device.sessions > 0) return
@@ -321,7 +329,9 @@ export class EndpointRegistry {
     for (const name of [...device.names]) name.loseReturn(until)
   }
 
-  /** Has a request wait for a name; false when it is not held any more, or there is no place. */
+  /**
+   * Makes a request wait for a name. Returns false if the name is no longer held, or the limit is reached.
+   */
   wait(name: AwayName, request: HeldRequest): boolean {
     const isHeld = this.#away.has(name) && name.isHeld(this.#now())
     const isWaiting = isHeld && this.#held.add(name, request)
@@ -329,14 +339,14 @@ export class EndpointRegistry {
     return isWaiting
   }
 
-  /** The request does not wait any more; it hears nothing. */
+  /** Stops the wait of a request without notifying it. */
   cancel(name: AwayName, request: HeldRequest): void {
     this.#held.remove(name, request)
   }
 
   /**
-   * Who answers for visitors of an address. A plain listener leads to an HTTPS endpoint, too, where
-   * no HTTP endpoint is as near. `network` is the visitor's: it may choose the member of a pool.
+   * Finds the endpoint that answers visitors of an address. Plain HTTP also leads to an HTTPS endpoint if no
+   * HTTP endpoint is as near. `network` is the visitor's and may decide the member of a pool.
    */
   match(
     host: string,
@@ -348,15 +358,15 @@ export class EndpointRegistry {
     return this.#choose(this.#nearestOf(this.#answering(host, protocol)), network)
   }
 
-  /** The nearest public name that covers a host, online or away: its account has the host. */
+  /** The nearest public name that covers a host, online or disconnected. The host belongs to its account. */
   nearest(host: string, protocol: EndpointProtocol): NameHolder | undefined {
     return this.#nearestTo(host, protocol).near
   }
 
-  /** All that may answer for a public host, the nearest first. */
+  /** All holders that may answer for a public host, the nearest first. */
   #answering(host: string, protocol: EndpointProtocol): NameHolder[] {
     const { here, there, near } = this.#nearestTo(host, protocol)
-    // A visitor with TLS has come for no endpoint without.
+    // A visitor with TLS is never sent to an endpoint without TLS.
     const found = protocol === 'http' ? byNearness(here, there, host) : here
     return found.filter(
       (holder) =>
@@ -364,7 +374,7 @@ export class EndpointRegistry {
     )
   }
 
-  /** What covers a host at the entrance that is asked, and at the other one of HTTP and HTTPS. */
+  /** Names that cover a host at the requested ingress type, and at the other one of HTTP and HTTPS. */
   #nearestTo(host: string, protocol: EndpointProtocol) {
     const here = [...this.#public.holdersFor({ protocol, host }, this.#now)]
     const other = protocol === 'http' ? 'https' : 'http'
@@ -375,8 +385,8 @@ export class EndpointRegistry {
   }
 
   /**
-   * An endpoint, or a name whose device was here within the hour, that another account has on the same
-   * host: of HTTP, HTTPS and TLS one account has all.
+   * An endpoint or disconnected name of another account on the same host. Disconnected names count for an
+   * hour. All HTTP, HTTPS and TLS endpoints of a host belong to one account.
    */
   foreignHolder(
     { protocol, host }: EndpointAddress,
@@ -392,14 +402,14 @@ export class EndpointRegistry {
     return undefined
   }
 
-  /** Whether somebody answers for an internal URL; see `matchInternal`. */
+  /** Whether an endpoint answers for an internal URL; see `matchInternal`. */
   hasInternal(url: URL, ownerId: string | null): boolean {
     return this.#findInternal(url, ownerId) !== undefined
   }
 
   /**
-   * Who answers for an internal URL that a policy of an account names, such as
-   * `https://cam.internal`: its own, else one that is shared. That of another account is not there.
+   * Finds the endpoint for an internal URL in a policy of an account, such as `https://cam.internal`. The
+   * account's own endpoint comes first, then a shared endpoint. Endpoints of other accounts are not found.
    */
   matchInternal(url: URL, ownerId: string | null, network?: string): NameState | undefined {
     return this.#choose(this.#findInternal(url, ownerId), network)
@@ -414,7 +424,7 @@ export class EndpointRegistry {
     return holder?.protocol === address.protocol ? holder : undefined
   }
 
-  /** The nearest that is online or held, else the nearest that is away. */
+  /** The nearest that is online or held, else the nearest that is disconnected. */
   #nearestOf(holders: Iterable<NameHolder> = []): NameHolder | undefined {
     let away: NameHolder | undefined
     for (const holder of holders) {
@@ -425,8 +435,8 @@ export class EndpointRegistry {
   }
 
   /**
-   * Who has the name of an endpoint now: itself, what took it over, what is away, or nobody. Of a pool
-   * what took its place, else another member.
+   * Finds the current holder of an endpoint's name: the endpoint itself, its replacement, or a disconnected
+   * name. In a pool: its replacement, else another member. Undefined if the name is free.
    */
   successorOf(endpoint: Endpoint, network?: string): NameState | undefined {
     const { ownerId, poolMember } = endpoint
@@ -439,22 +449,22 @@ export class EndpointRegistry {
     return this.#choose(holder, network, endpoint)
   }
 
-  /** The public TCP addresses that somebody has, online or away. */
+  /** Public TCP addresses in use, online or disconnected. */
   tcpAddresses(): Iterable<NameState> {
     return this.#public.allAt('tcp')
   }
 
-  /** The names whose devices are away. */
+  /** All disconnected names. */
   allAway(): Iterable<AwayName> {
     return this.#away.all()
   }
 
-  /** Those of one account. */
+  /** Disconnected names of one account. */
   awayOf(ownerId: string | null): Iterable<AwayName> {
     return this.#away.all(ownerId)
   }
 
-  /** All that is online. */
+  /** All endpoints that are online. */
   *all(): Generator<Endpoint> {
     for (const table of [this.#public, ...this.#internal.values()]) {
       for (const state of table.all()) if (state.type !== 'away') yield state
@@ -466,7 +476,7 @@ export class EndpointRegistry {
     this.#counting.add(traffic)
   }
 
-  /** Who has exactly this address, online or away; of internal ones, in this account. */
+  /** Holder of exactly this address, online or disconnected. Internal addresses: of this account. */
   #holderAt(address: EndpointAddress, ownerId: string | null): NameHolder | undefined {
     return (isInternal(address.host) ? this.#internal.get(ownerId) : this.#public)?.get(address)
   }
@@ -489,7 +499,7 @@ export class EndpointRegistry {
     return own
   }
 
-  /** False when this very one was not there. */
+  /** Returns false if this very object was not present. */
   #clear(state: NameState): boolean {
     const { host, ownerId } = state
     this.#revision += 1
@@ -503,7 +513,7 @@ export class EndpointRegistry {
   }
 }
 
-/** What is kept of an address that the gateway has chosen. */
+/** Facts to remember if the gateway has chosen the address. */
 export function drawnFor({ isDrawn, id, forwardsTo }: AgentEndpoint): NameFacts['drawn'] {
   return isDrawn ? { endpointId: id, forwardsTo } : undefined
 }
@@ -513,7 +523,7 @@ function online(holder: NameHolder | undefined): Endpoint[] {
   return holder.type === 'pool' ? [...holder] : [holder]
 }
 
-/** Who keeps an endpoint off an address; nobody who pools with it does. */
+/** The endpoint that prevents another from using an address. Members of the same pool do not conflict. */
 function conflictWith(holder: NameHolder | undefined, endpoint: Endpoint): Endpoint | undefined {
   if (holder?.type === 'pool' && mayJoin(holder, endpoint)) return undefined
   return online(holder)[0]
@@ -525,7 +535,7 @@ function mayJoin({ ownerId, protocol }: EndpointPool, endpoint: Endpoint): boole
 
 type Named = { readonly host: string }
 
-/** Whether one name that covers a host is more specific than another. */
+/** Whether the first name is more specific than the second. Both cover the host. */
 export function isNearer(one: Named | undefined, other: Named, host: string): boolean {
   return one !== undefined && nearness(one, host) > nearness(other, host)
 }
@@ -534,7 +544,7 @@ function nearness({ host: name }: Named, host: string): number {
   return name === host ? Number.POSITIVE_INFINITY : name.length
 }
 
-/** Two lists as one, the nearest first; of what is equally near the first list goes first. */
+/** Merges two lists, the nearest first. Between equally near holders, the first list goes first. */
 function byNearness(first: NameHolder[], second: NameHolder[], host: string): NameHolder[] {
   return [...first, ...second].sort((a, b) =>
     isNearer(a, b, host) ? -1 : isNearer(b, a, host) ? 1 : 0,

@@ -5,62 +5,65 @@ import type { EndpointAddress } from '../records/endpoint-protocol.ts'
 import type { StreamPool } from '../streams/stream-pool.ts'
 import { VisitorOutcomes } from './visitor-outcomes.ts'
 
-/** What a connected agent can be told to do; it decides itself how it obeys. */
+/** Commands for a connected agent. The agent decides how to carry them out. */
 export type AgentCommand = 'restart' | 'stop' | 'update'
 
 /**
- * Why a session ended: why its device is gone if it has no other, or that another session took its
- * place, or that this gateway ends and the next process has to tell.
+ * Reason why a session ended. A GoneReason tells why the device is gone if it has no other session.
+ * `superseded`: another session took its place. `gateway-left`: this gateway process ends, and the next
+ * process reports the device.
  */
 export type SessionEnd = Exclude<GoneReason, 'gateway-restarted'> | 'superseded' | 'gateway-left'
 
-/** Who an agent says it is. Only the credential was proved. */
+/** Identity that an agent reports. Only the credential is verified. */
 export interface AgentIdentity {
   readonly credentialId: string
-  /** The bot user that has the credential; null for one of the gateway's owner. */
+  /** Bot user that owns the credential; null: the gateway's owner. */
   readonly ownerId: string | null
-  /** What it was given when it connected first; undefined on that first time. */
+  /** Client id from its first connection; undefined on the first connection. */
   readonly presentedClientId: string | undefined
-  /** Made once per device; undefined when the agent sends none. */
+  /** Created once per device. Undefined if the agent sends no id. */
   readonly deviceId: string | undefined
-  /** 0 for the first connection of a client, 1 and more for those beside it. */
+  /**
+   * Number of this connection: 0 for the first connection of a client, 1 and more for additional connections.
+   */
   readonly legNumber?: number
-  /** Made once per process; undefined when the agent sends none. */
+  /** Created once per process. Undefined if the agent sends no id. */
   readonly instance: string | undefined
-  /** It says when it has bound all of its names. */
+  /** Whether the agent reports when it has bound all of its names. */
   readonly tellsComplete?: boolean
-  /** Within it the agent sends heartbeats of its own, and wants none; undefined: it says nothing. */
+  /** The agent sends its own heartbeats within this interval and wants no others. Undefined: not reported. */
   readonly ownHeartbeatMs?: number | undefined
   readonly agentVersion: string
-  /** It speaks version 2 of the protocol alone, as agents of version 2 do. */
+  /** Whether the agent supports only version 2 of the protocol, like agents of version 2. */
   readonly isOfVersion2?: boolean
   readonly os: string
   readonly arch: string
   readonly hostname: string
-  /** Free text; the device id travels in it. */
+  /** Free text. It contains the device id. */
   readonly metadata: string
   /** Address and port. */
   readonly remoteAddress: string
-  /** Why a command is not supported; empty when it is. */
+  /** Reason why a command is not supported; empty if it is supported. */
   readonly unsupported: Readonly<Record<AgentCommand, string>>
 }
 
-/** Another process that has the identity of a device, and was refused. */
+/** A refused process that has the identity of another device. */
 export interface Duplicate {
   /** Milliseconds since the epoch. */
   readonly seenAt: number
   readonly ip: string
 }
 
-/** An endpoint that an agent takes for online and that is not served. */
+/** An endpoint that is not served although its agent considers it online. */
 export interface RefusedEndpoint {
-  /** `ep_<ksuid>`, as the agent knows it. */
+  /** `ep_<ksuid>`, as known to the agent. */
   readonly id: string
-  /** As far as it is known. */
+  /** Empty if it is not known. */
   readonly url: string
   /** Milliseconds since the epoch. */
   readonly since: number
-  /** Of the service, such as 316. */
+  /** Error code of the service, such as 316. */
   readonly code: number
   readonly message: string
 }
@@ -72,13 +75,13 @@ export interface ConnectedAgent {
   readonly identity: AgentIdentity
   /** Milliseconds since the epoch. */
   readonly startedAt: number
-  /** Round trip of the last heartbeat; undefined before the first echo. */
+  /** Round trip of the last heartbeat, in milliseconds. Undefined before the first echo. */
   readonly latencyMs: number | undefined
-  /** The last one; undefined when there was none. */
+  /** The most recent duplicate; undefined if there was no duplicate. */
   readonly duplicate: Duplicate | undefined
   endpoints(): AgentEndpoint[]
   refusedEndpoints(): readonly RefusedEndpoint[]
-  /** Throws a ServiceError when the agent cannot or does not obey. */
+  /** Throws a ServiceError if the agent cannot or does not carry out the command. */
   command(command: AgentCommand): Promise<void>
   /** Takes one endpoint offline and tells the agent why. */
   stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void
@@ -90,7 +93,7 @@ const PORT = /:([0-9]+)$/
 
 const known = new WeakMap<Endpoint, EndpointFacts>()
 
-/** What a policy may know of its endpoint. It stays the same, and is asked for with each request. */
+/** Facts about an endpoint for policies. Cached, because they never change and every request reads them. */
 export function endpointFacts(endpoint: Endpoint): EndpointFacts {
   let facts = known.get(endpoint)
   if (!facts) {
@@ -105,23 +108,23 @@ function readFacts({ id, url, host, protocol }: Endpoint): EndpointFacts {
   return { id, url, host: host.replace(PORT, ''), port, protocol }
 }
 
-/** What went through an endpoint since it opened. The ingress counts, the management API shows. */
+/** Traffic of an endpoint since it opened. The ingress counts it, the management API shows it. */
 export class EndpointTraffic {
   static #begun = 0
-  /** When its newest exchange began, counted in those of all endpoints. */
+  /** Sequence number of its newest exchange, among the exchanges of all endpoints. */
   lastBegun = 0
   requests = 0
-  /** Exchanges and upgraded connections that are under way. */
+  /** Exchanges and upgraded connections under way. */
   active = 0
-  /** Requests that the gateway had to answer itself, because policy, device or limits said so. */
+  /** Requests that the gateway answered itself, because of the policy, the device or a limit. */
   refused = 0
-  /** Requests for which the policy had more to compute than there is time for one. */
+  /** Requests whose policy exceeded the computing time of one request. */
   overBudget = 0
-  /** How often it answered with which error code. */
+  /** Number of answers of the gateway, by error code. */
   readonly errors = new Map<string, number>()
   bytesIn = 0
   bytesOut = 0
-  /** What became of requests that were sent on to the device. */
+  /** Outcomes of requests that were sent to the device. */
   readonly outcomes = new VisitorOutcomes()
 
   countBegin(): void {
@@ -138,53 +141,53 @@ export class EndpointTraffic {
 }
 
 interface EndpointBase extends EndpointAddress {
-  /** `ep_<ksuid>`: sorts by the time it was made. */
+  /** `ep_<ksuid>`; sorts by creation time. */
   readonly id: string
-  /** The bot user whose account it belongs to; null for the account of the gateway's owner. */
+  /** Bot user that owns the endpoint; null: the gateway's owner. */
   readonly ownerId: string | null
-  /** As its owner was told, with the ingress port unless it is the scheme's own. */
+  /** As reported to its owner, with the ingress port unless it is the scheme's default. */
   readonly url: string
-  /** JSON or YAML as it was sent. */
+  /** JSON or YAML, as it was sent. */
   readonly trafficPolicy: string | null
-  /** The same, compiled; one without rules when there is none. */
+  /** The compiled policy; a policy without rules if `trafficPolicy` is null. */
   readonly policy: CompiledPolicy
   readonly metadata: string
   /** Milliseconds since the epoch. */
   readonly openedAt: number
   readonly traffic: EndpointTraffic
-  /**
-   * Which member of a pool it is, the same when it comes back; undefined: it is alone on its address.
-   */
+  /** Its member id in a pool, the same after a reconnect. Undefined: the endpoint does not pool. */
   readonly poolMember?: string | undefined
 }
 
-/** What the service behind an endpoint speaks; HTTP/2 with prior knowledge (RFC 9113 3.3). */
+/** Protocol of the upstream. `http2`: HTTP/2 with prior knowledge (RFC 9113 3.3). */
 export type AppProtocol = 'http1' | 'http2'
 
-/** An address that one connected agent serves, for as long as it does. */
+/** An address that a connected agent serves. */
 export interface AgentEndpoint extends EndpointBase {
   readonly type: 'agent'
   readonly forwardsTo: string
-  /** For people, as the agent gave them. */
+  /** Name for people, as the agent sent it. */
   readonly name?: string
   readonly description?: string
-  /** Milliseconds since the epoch at which its agent has changed it. */
+  /** Time of the agent's last change, in milliseconds since the epoch. */
   readonly updatedAt?: number
-  /** The rules of its options, which stand around those of its policy. */
+  /** Rules from endpoint options. They run around the rules of its policy. */
   readonly around?: object | undefined
   readonly streams: StreamPool
   readonly sessionId: string
-  /** The gateway has chosen its address: it gets the same one again. */
+  /** Whether the gateway has chosen its address. The endpoint gets the same address again. */
   readonly isDrawn?: boolean
-  /** How long its service may take to begin an answer; undefined: as long as the gateway grants. */
+  /**
+   * Timeout of the upstream until its answer begins, in milliseconds. Undefined: the default of the gateway.
+   */
   readonly answerMs?: number | undefined
-  /** HTTP/1.1 unless its agent says otherwise. */
+  /** HTTP/1.1 unless the agent says otherwise. */
   readonly appProtocol?: AppProtocol | undefined
-  /** Its service speaks TCP, and its visitors WebSocket. */
+  /** The upstream speaks TCP, its visitors WebSocket. */
   readonly isBehindWebSocket?: boolean
 }
 
-/** An address that lasts until it is deleted. Nobody serves it: its policy ends all traffic. */
+/** An address that lasts until it is deleted. It has no device: its policy handles all traffic. */
 export interface CloudEndpoint extends EndpointBase {
   readonly type: 'cloud'
   readonly trafficPolicy: string
@@ -192,5 +195,5 @@ export interface CloudEndpoint extends EndpointBase {
   readonly updatedAt: number
 }
 
-/** Where traffic comes in. */
+/** An address that receives traffic. */
 export type Endpoint = AgentEndpoint | CloudEndpoint

@@ -2,22 +2,22 @@ import { mayWait } from '../streams/shares.ts'
 import { type AwayName, HeldLoad, type HeldRequest } from './away-name.ts'
 
 export interface HeldRequestsLimits {
-  /** How many requests may wait at once, for all names. */
+  /** Requests that may wait at once, for all names. */
   readonly requests: number
-  /** What they may keep in memory. */
+  /** Memory that waiting requests may use, in bytes. */
   readonly bytes: number
 }
 
 export const HELD_REQUESTS_LIMITS: HeldRequestsLimits = { requests: 4_096, bytes: 67_108_864 }
 
 /**
- * The requests that wait for devices to come back. A name gets up to two thirds of the places and of
- * the bytes, a client up to half of them, as with streams (`shares.ts`): something is always left.
+ * Requests that wait for devices to come back. A name gets up to two thirds of the places and bytes, a client
+ * up to half. So there is always room for others, as with streams (`shares.ts`).
  */
 export class HeldRequests {
   readonly #limits: HeldRequestsLimits
   readonly #all = new HeldLoad()
-  /** Only those that have requests here. */
+  /** Clients without waiting requests have no entry. */
   readonly #byNetwork = new Map<string, HeldLoad>()
   readonly #names = new Set<AwayName>()
 
@@ -33,17 +33,17 @@ export class HeldRequests {
     return this.#all.bytes
   }
 
-  /** Clients that have requests here. */
+  /** Number of clients with waiting requests. */
   get clients(): number {
     return this.#byNetwork.size
   }
 
-  /** The names that requests wait for, in the order of the first request. */
+  /** Names that requests wait for, in the order of their first request. */
   get names(): Iterable<AwayName> {
     return this.#names
   }
 
-  /** False when there is no place, or the name or the client has its share. */
+  /** Returns false if there is no room, or the name or the client has used its share. */
   add(name: AwayName, request: HeldRequest): boolean {
     const client = this.#byNetwork.get(request.network) ?? new HeldLoad()
     const { requests, bytes } = this.#limits
@@ -72,7 +72,7 @@ export class HeldRequests {
     if (client.requests === 0) this.#byNetwork.delete(request.network)
   }
 
-  /** Lets all go that wait for a name; each looks it up again. */
+  /** Releases all requests that wait for a name. Each looks the name up again. */
   release(name: AwayName): void {
     for (const request of [...name.waiting]) {
       this.remove(name, request)

@@ -8,7 +8,7 @@ import type { AwayName } from './away-name.ts'
 import type { Endpoint } from './endpoint.ts'
 import { EndpointPool, isPooled } from './endpoint-pool.ts'
 
-/** Who has which address: at each entrance the hosts are others'. */
+/** Holders of addresses. Each ingress type has its own hosts. */
 export class AddressTable {
   readonly #hosts: Readonly<Record<Entrance, HostTable>> = {
     http: new HostTable(),
@@ -25,7 +25,7 @@ export class AddressTable {
     this.#at(state.protocol).set(state)
   }
 
-  /** Who has exactly this address. */
+  /** Holder of exactly this address. */
   get({ protocol, host }: EndpointAddress): NameHolder | undefined {
     return this.#at(protocol).get(host)
   }
@@ -34,12 +34,12 @@ export class AddressTable {
     return this.#at(state.protocol).has(state)
   }
 
-  /** False when this very one was not there. */
+  /** Returns false if this very object was not present. */
   remove(state: NameState): boolean {
     return this.#at(state.protocol).remove(state)
   }
 
-  /** Who has an address or a wildcard above it, the nearest first; see `HostTable.holdersFor`. */
+  /** Holders of an address and of the wildcards above it, the nearest first; see `HostTable.holdersFor`. */
   holdersFor({ protocol, host }: EndpointAddress, now: () => number): Generator<NameHolder> {
     return this.#at(protocol).holdersFor(host, now)
   }
@@ -50,7 +50,7 @@ export class AddressTable {
     yield* this.#hosts.tcp.all()
   }
 
-  /** At one entrance. */
+  /** All names at one ingress type. */
   allAt(entrance: Entrance): Iterable<NameState> {
     return this.#hosts[entrance].all()
   }
@@ -60,13 +60,13 @@ export class AddressTable {
   }
 }
 
-/** Who has a name: an endpoint that is online, or one whose device is away. */
+/** State of a name: an online endpoint, or a disconnected name. */
 export type NameState = Endpoint | AwayName
 
-/** What stands in a table: who has a name, or those who share it. */
+/** Entry of a host table: one name, or the pool that shares it. */
 export type NameHolder = NameState | EndpointPool
 
-/** Who has which host, wildcards among them; one for each name, or a pool. */
+/** Holders of hosts and wildcards. Each name has one holder, which may be a pool. */
 export class HostTable {
   readonly #exact = new Map<string, NameHolder>()
   /** Keyed by the part after `*`, with its dot: `.example.com`. */
@@ -76,7 +76,7 @@ export class HostTable {
     return this.#exact.size + this.#wildcards.size
   }
 
-  /** Takes the host, or a place in the pool that has it. */
+  /** Takes the host, or joins the pool that has it. */
   set(state: NameState): void {
     const [hosts, key] = this.#placeOf(state.host)
     const isMember = state.type !== 'away' && isPooled(state)
@@ -85,7 +85,7 @@ export class HostTable {
     else hosts.set(key, isMember ? new EndpointPool(state) : state)
   }
 
-  /** Who has exactly this host. */
+  /** Holder of exactly this host. */
   get(host: string): NameHolder | undefined {
     const [hosts, key] = this.#placeOf(host)
     return hosts.get(key)
@@ -96,7 +96,7 @@ export class HostTable {
     return holder?.type === 'pool' ? state.type !== 'away' && holder.has(state) : holder === state
   }
 
-  /** False when this very one was not there. */
+  /** Returns false if this very object was not present. */
   remove(state: NameState): boolean {
     const [hosts, key] = this.#placeOf(state.host)
     const holder = hosts.get(key)
@@ -106,14 +106,16 @@ export class HostTable {
     return isRemoved
   }
 
-  /** Who has a host or a wildcard above it, the nearest first; what was forgotten by `now` is not there. */
+  /**
+   * Holders of a host and of the wildcards above it, the nearest first. Leaves out names forgotten by `now`.
+   */
   *holdersFor(host: string, now: () => number): Generator<NameHolder> {
     for (const holder of this.#statesFor(host)) {
       if (holder.type !== 'away' || now() < holder.forgottenAt) yield holder
     }
   }
 
-  /** Every member of a pool by itself. */
+  /** Each member of a pool separately. */
   *all(): Generator<NameState> {
     for (const hosts of [this.#exact, this.#wildcards]) {
       for (const holder of hosts.values()) {
@@ -127,7 +129,7 @@ export class HostTable {
     const exact = this.#exact.get(host)
     if (exact) yield exact
     if (this.#wildcards.size === 0) return
-    // A dot at 0 would leave nothing for the star to stand for.
+    // Starts at 1: with a dot at 0, the star would stand for an empty label.
     for (let dot = host.indexOf('.', 1); dot !== -1; dot = host.indexOf('.', dot + 1)) {
       const wildcard = this.#wildcards.get(host.slice(dot))
       if (wildcard) yield wildcard

@@ -5,11 +5,11 @@ import type { Logger } from '../../base/logger.ts'
 
 export interface KeptFileOptions {
   readonly path: string
-  /** What it holds, for the log. */
+  /** Content of the file, for log messages. */
   readonly what: string
-  /** A change is in the file after this at the latest. */
+  /** Interval for saving changes, in milliseconds. */
   readonly everyMs: number
-  /** Another value when something changed. */
+  /** Changes whenever the content changes. */
   readonly revision: () => number | string
   readonly content: () => string
   readonly clock: Clock
@@ -17,14 +17,14 @@ export interface KeptFileOptions {
 }
 
 /**
- * What a process leaves to the next one in a private file: written now and then when something
- * changed, and at the end; a new file takes the place of the old one whole. For what may be lost
- * with a process that is killed, since nobody waits for it.
+ * A private file with state for the next process. Changes are saved at an interval and at the end. A new file
+ * replaces the old file as a whole. Only for state that may be lost if the process is killed, because no
+ * caller waits for the write.
  */
 export class KeptFile {
   readonly #options: KeptFileOptions
   readonly #stopping = new AbortController()
-  /** Another process has the file. */
+  /** Whether another process owns the file. */
   #isReleased = false
   #written: number | string | undefined
   #writing: Promise<void> = Promise.resolve()
@@ -34,7 +34,10 @@ export class KeptFile {
     this.#options = options
   }
 
-  /** What the process before left, as `parse` reads it; undefined when that is nothing, or damaged. */
+  /**
+   * Reads the state of the previous process with `parse`. Returns undefined if the file is missing or
+   * damaged.
+   */
   read<T>(parse: (text: string) => T): T | undefined {
     const { path, what, log } = this.#options
     try {
@@ -47,12 +50,12 @@ export class KeptFile {
     }
   }
 
-  /** Keeps the file true from now on. */
+  /** Keeps the file up to date from now on. */
   start(): void {
     this.#looking = this.#look()
   }
 
-  /** Leaves the file to another process, as true as it can be. */
+  /** Saves the latest state and leaves the file to another process. */
   async release(): Promise<void> {
     const written = this.#write()
     this.#isReleased = true
@@ -84,7 +87,7 @@ export class KeptFile {
     }
   }
 
-  /** One after the other: they have a temporary file in common. */
+  /** Writes run one at a time, because they share a temporary file. */
   #write(): Promise<void> {
     if (this.#isReleased) return Promise.resolve()
     const written = this.#writing.then(() => this.#writeNow())
@@ -100,7 +103,7 @@ export class KeptFile {
     const file = await open(temporary, 'w', 0o600)
     try {
       await file.writeFile(content())
-      // A cut of the power may leave the old file or the new one, and no empty one.
+      // After a power failure there is the old file or the new file, never an empty file.
       await file.sync()
     } finally {
       await file.close()

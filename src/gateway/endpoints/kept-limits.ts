@@ -10,17 +10,17 @@ import type { EndpointPolicies, PlacedStates, PolicyPlace } from './endpoint-pol
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import { KeptFile } from './kept-file.ts'
 
-/** A moment that another process can tell the distance to. Milliseconds. */
+/** A point in time that another process can measure from. In milliseconds. */
 export interface Moment {
-  /** Since the epoch. */
+  /** Milliseconds since the epoch. */
   readonly at: number
-  /** Which start of the machine it belongs to; null where the system does not say. */
+  /** Boot that the point in time belongs to; null if the system does not tell. */
   readonly boot: string | null
-  /** Since that start. */
+  /** Milliseconds since that boot. */
   readonly upMs: number
 }
 
-/** How exact the system tells its uptime. */
+/** Resolution of the system's uptime, in milliseconds. */
 const UPTIME_STEP_MS = 10
 
 export function momentNow(clock: Pick<Clock, 'now'>): Moment {
@@ -28,8 +28,8 @@ export function momentNow(clock: Pick<Clock, 'now'>): Moment {
 }
 
 /**
- * How long ago a moment was, at least. Within one run of the machine its clock may be set to what it
- * likes; over a reboot there is nothing but that clock, and one that has gone back counts as no time.
+ * Returns the minimum time since a moment. Within one boot it uses the uptime, which does not depend on clock
+ * changes. Across a reboot only the clock is left; a clock that went back counts as 0.
  */
 export function elapsedMs(then: Moment, now: Moment): number {
   const isSameBoot = then.boot !== null && then.boot === now.boot && now.upMs >= then.upMs
@@ -45,14 +45,16 @@ function bootId(): string | null {
   }
 }
 
-/** Counts of shorter windows are not kept: they are over before they matter. */
+/** Counters with shorter windows are not saved: their windows end before the counters could matter. */
 export const KEPT_WINDOW_MS = 600_000
-/** What was admitted in so long a time before the process is killed is not in the file. */
+/**
+ * Interval for saving. Requests admitted since the last save are not in the file if the process is killed.
+ */
 export const KEEP_EVERY_MS = 10_000
-/** Of the file, but for what surrounds the counts. */
+/** Maximum size of the limits in the file, without the envelope. */
 const MAX_BYTES = 4 * 1024 * 1024
 
-/** Of base64. */
+/** Ratio of base64: 3 bytes become 4 characters. */
 const BINARY_PARTS = 3
 const TEXT_PARTS = 4
 
@@ -61,7 +63,7 @@ const Limit = z.strictObject({
   protocol: z.enum(['http', 'https', 'tcp', 'tls']),
   host: z.string(),
   poolMember: z.string().optional(),
-  /** Which limit of the policy: phase, type, configuration, and which one of several equal ones. */
+  /** Identifies the limit in the policy: phase, type, configuration, and its number among equal limits. */
   state: z.string(),
   capacity: z.int().positive(),
   windowMs: z.int().min(KEPT_WINDOW_MS),
@@ -78,7 +80,7 @@ export interface KeptLimitsOptions {
   readonly path: string
   readonly registry: EndpointRegistry
   readonly policies: EndpointPolicies
-  /** What the limits of the next policies have in common. */
+  /** State that the limits of the next policies share. */
   readonly tables: LimiterTables
   readonly maxBytes?: number
   readonly moment?: () => Moment
@@ -87,9 +89,9 @@ export interface KeptLimitsOptions {
 }
 
 /**
- * What rate limits with long windows have counted: an endpoint of the same account, host and limit goes
- * on with it in the next process. Nothing is written for a request; whoever kills the process gains
- * what was admitted since the file was written last.
+ * Counters of rate limits with long windows. In the next process, an endpoint with the same account, host and
+ * limit continues with them. Requests cause no writes. If the process is killed, requests admitted since the
+ * last save are not counted.
  */
 export class KeptLimits {
   readonly #options: KeptLimitsOptions
@@ -109,14 +111,14 @@ export class KeptLimits {
     })
   }
 
-  /** To be called before there are endpoints. */
+  /** Call this before there are endpoints. */
   start(): void {
     const kept = this.#file.read((text) => this.#parse(text))
     for (const placed of kept ?? []) this.#options.policies.remember(placed, placed)
     this.#file.start()
   }
 
-  /** Leaves the file to another process; what is counted here from then on it does not know. */
+  /** Leaves the file to another process, which does not see later counts of this process. */
   release(): Promise<void> {
     return this.#file.release()
   }
@@ -148,7 +150,7 @@ export class KeptLimits {
     return [...places.values()]
   }
 
-  /** Changes with whatever is counted. */
+  /** Changes whenever a limit counts. */
   #revision(): string {
     let count = 0
     let sum = 0
@@ -164,7 +166,7 @@ export class KeptLimits {
     const { at, boot, upMs } = this.#moment()
     let left = maxBytes
     let tooMuch = 0
-    // Small ones first: a limit that has too many keys to be kept takes no room from others.
+    // Small limits first, so that a limit with too many keys takes no room from others.
     const limits = [...this.#limits()].sort((a, b) => a.limiter.buckets - b.limiter.buckets)
     const kept = limits.flatMap(({ limiter, ...place }) => {
       const { capacity, windowMs } = limiter
@@ -201,7 +203,7 @@ export class KeptLimits {
     this.#isTooMuch = tooMuch > 0
   }
 
-  /** Those with long windows, of endpoints that are there and then of those that were. */
+  /** Limits with long windows: first of online endpoints, then of former endpoints. */
   *#limits(): Generator<PolicyPlace & { state: string; limiter: RateLimiter }> {
     const { registry, policies } = this.#options
     const seen = new Set<string>()

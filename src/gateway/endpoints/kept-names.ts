@@ -7,7 +7,7 @@ import { isPooled } from './endpoint-pool.ts'
 import { drawnFor, type EndpointRegistry } from './endpoint-registry.ts'
 import { KeptFile } from './kept-file.ts'
 
-/** A name that changes is in the file after this at the latest. */
+/** Interval for saving changed names, in milliseconds. */
 const LOOK_MS = 1_000
 
 const NameSchema = z.strictObject({
@@ -20,7 +20,7 @@ const NameSchema = z.strictObject({
   deviceId: z.string().optional(),
   drawn: z.strictObject({ endpointId: z.string(), forwardsTo: z.string() }).optional(),
   isPooled: z.literal(true).optional(),
-  /** Its device was here when it was written, or had just gone. */
+  /** Whether its device was connected, or had just disconnected, when the file was written. */
   isHeld: z.boolean(),
 })
 const NamesSchema = z.array(NameSchema)
@@ -29,19 +29,19 @@ type KeptName = z.output<typeof NameSchema>
 export interface KeptNamesOptions {
   readonly path: string
   readonly registry: EndpointRegistry
-  /** Who opened an endpoint; undefined when its session is over. */
+  /** Device that opened an endpoint. Undefined if its session is over. */
   readonly holderOf: (
     endpoint: AgentEndpoint,
   ) => Pick<NameFacts, 'credentialId' | 'deviceId'> | undefined
   /** Whether that authtoken may still have the name. */
   readonly mayReturn: (name: NameFacts) => boolean
-  /** How much longer than usual names are held at first: until the process before has let go of them. */
+  /** Names are held this much longer at first, until the previous process has released them. */
   readonly extraMs?: number | undefined
   readonly clock: Clock
   readonly log: Logger
 }
 
-/** Which names devices have: the next process holds them, where it would say that nobody has them. */
+/** Names of devices. The next process holds them instead of refusing their visitors. */
 export class KeptNames {
   readonly #options: KeptNamesOptions
   readonly #file: KeptFile
@@ -57,7 +57,7 @@ export class KeptNames {
     })
   }
 
-  /** Holds the names of the process before, and keeps the file true from now on. */
+  /** Holds the names of the previous process, and keeps the file up to date from now on. */
   start(): void {
     const { registry, mayReturn, extraMs } = this.#options
     const names = this.#file.read((text) => NamesSchema.parse(JSON.parse(text)))
@@ -69,7 +69,7 @@ export class KeptNames {
     this.#file.start()
   }
 
-  /** Leaves the file to another process, as true as it can be. */
+  /** Saves the latest state and leaves the file to another process. */
   release(): Promise<void> {
     return this.#file.release()
   }

@@ -14,14 +14,17 @@ import { type EndpointRegistry, isNearer } from './endpoint-registry.ts'
 import { HeldRequests } from './held-requests.ts'
 import type { NameState } from './host-table.ts'
 
-/** How long nobody waits again for a home that was waited for in vain, unless something changes. */
+/**
+ * After an unsuccessful wait for an unreachable node, requests do not wait again for this long, unless the
+ * state changes.
+ */
 const REST_MS = 5_000
 const CAPACITY = 10_000
 
 /**
- * Homes at other nodes that cannot be reached, or have said that they are none: who wants to go there
- * waits, as for a device that is away, until its node can be reached, the name has another home, or
- * the time is up.
+ * Names of endpoints on other nodes that are unreachable, or that reported that they do not serve them.
+ * Requests wait as for a disconnected device. The wait ends when the node is reachable, another node serves
+ * the name, or the time is up.
  */
 export class UnreachedHomes {
   readonly #holdMs: number
@@ -38,7 +41,7 @@ export class UnreachedHomes {
     return this.#names.size
   }
 
-  /** Requests that wait. */
+  /** Number of waiting requests. */
   get waiting(): number {
     return this.#held.size
   }
@@ -47,7 +50,7 @@ export class UnreachedHomes {
     return this.#aways.has(name)
   }
 
-  /** The name to wait for, in place of its home; `now` is monotonic. */
+  /** Returns the name to wait for instead of the remote endpoint. `now` is monotonic. */
   hold(home: RemoteHome, now: number): AwayName {
     const key = keyOf(home)
     const known = this.#names.get(key)
@@ -65,7 +68,7 @@ export class UnreachedHomes {
     return away
   }
 
-  /** False when the time is up, or there is no place. */
+  /** Returns false if the time is up, or there is no room. */
   wait(name: AwayName, request: HeldRequest, now: number): boolean {
     return name.isHeld(now) && this.#held.add(name, request)
   }
@@ -74,7 +77,7 @@ export class UnreachedHomes {
     this.#held.remove(name, request)
   }
 
-  /** Lets all go that may have somewhere to go now. */
+  /** Releases all requests whose remote endpoint may be reachable now. */
   release(isChanged: (home: RemoteHome) => boolean): void {
     for (const [key, { home }] of [...this.#names]) if (isChanged(home)) this.#forget(key)
   }
@@ -92,37 +95,37 @@ function keyOf({ protocol, host, ownerId }: RemoteHome): string {
   return `${protocol} ${host} ${ownerId ?? ''}`
 }
 
-/** A name whose endpoint is at home at another node. */
+/** A name whose endpoint is on another node. */
 export interface RemoteHome extends EndpointAddress {
   readonly type: 'remote'
   readonly nodeId: string
-  /** As its owner was told. */
+  /** As reported to its owner. */
   readonly url: string
   readonly ownerId: string | null
-  /** TLS of its visitors ends at its home, because its policy says how. */
+  /** The serving node terminates TLS, because the endpoint's policy configures it. */
   readonly endsTls: boolean
 }
 
-/** Where in a cluster the endpoints are, as far as this node knows. It never waits for anybody. */
+/** Endpoints of other nodes, as far as this node knows. Synchronous. */
 export interface Homes {
   /**
-   * Who serves visitors of a host at an entrance, by the exact name, else by the longest wildcard
-   * above it. Undefined: this node, or nobody.
+   * Finds the node that serves visitors of a host at an ingress type, by exact name or else by the longest
+   * wildcard above it. Undefined: this node serves it, or the name is free.
    */
   find(entrance: Entrance, host: string): RemoteHome | undefined
-  /** A name that this node is about to open: whoever comes sooner waits for that. */
+  /** A name that this node is about to open. Earlier requests wait for it. */
   coming?(entrance: Entrance, host: string, ownerId: string | null): RemoteHome | undefined
-  /** The same as `find` for policies of an account: an internal name of its own, else one that is shared. */
+  /** Like `find`, for policies of an account: its own internal name first, then a shared name. */
   findInternal(entrance: Entrance, host: string, ownerId: string | null): RemoteHome | undefined
 }
 
 /**
- * Whether a node may serve an endpoint that it has. `unsure`: nobody knows yet, and whoever comes waits;
- * `none`: it is for another node.
+ * Whether this node may serve an endpoint that it has. `unsure`: not known yet, requests wait. `none`:
+ * another node serves it.
  */
 export type Tenure = 'firm' | 'unsure' | 'none'
 
-/** What a node may serve, at this moment; asked for each visitor, and never waits. */
+/** Rights of this node to serve endpoints, at this moment. Called for each visitor; synchronous. */
 interface Tenures {
   readonly nodeId: string
   of(endpoint: Endpoint): Tenure
@@ -130,13 +133,15 @@ interface Tenures {
 
 const HOLD_MS = 10_000
 
-/** Who answers for a name: here, or at another node. */
+/** Destination of a request, at this node or another node. */
 export type Route = NameState | RemoteHome
 
-/** The account that a request, or a connection, has waited for or gone to. */
+/** Account that a request or connection has waited for or gone to. */
 export type RouteAccount = Pick<Route, 'ownerId'>
 
-/** What is found again for a request, as far as it is of the same account: a request moves to no other. */
+/**
+ * Returns a repeated lookup only if it belongs to the same account: a request never moves to another account.
+ */
 export function ofSameAccount<Found extends RouteAccount>(
   found: Found | undefined,
   before: RouteAccount | undefined,
@@ -144,20 +149,20 @@ export function ofSameAccount<Found extends RouteAccount>(
   return before && found?.ownerId !== before.ownerId ? undefined : found
 }
 
-/** Where requests go, and wait. A registry is that by itself, where there is one node alone. */
+/** Routes of requests and their waits. On a single node, EndpointRegistry implements this. */
 export interface Routes {
-  /** See `EndpointRegistry`, as for the others. */
+  /** See `EndpointRegistry`, also for the other members. */
   match(host: string, protocol?: EndpointProtocol, network?: string): Route | undefined
   matchInternal(url: URL, ownerId: string | null, network?: string): Route | undefined
   hasInternal(url: URL, ownerId: string | null): boolean
   successorOf(endpoint: Endpoint, network?: string): Route | undefined
   wait(name: AwayName, request: HeldRequest): boolean
   cancel(name: AwayName, request: HeldRequest): void
-  /** Where to wait for a home that cannot be reached; absent where there are no others. */
+  /** Returns the name to wait for if a remote endpoint is unreachable. Absent on a single node. */
   holdHome?(home: RemoteHome): AwayName
 }
 
-/** Where only what is served here counts. */
+/** Routes that only lead to endpoints of this node. */
 export interface OwnRoutes extends Routes {
   match(host: string, protocol?: EndpointProtocol, network?: string): NameState | undefined
   matchInternal(url: URL, ownerId: string | null, network?: string): NameState | undefined
@@ -167,17 +172,17 @@ export interface ClusterRoutesOptions {
   readonly registry: EndpointRegistry
   readonly homes: Homes
   readonly tenures: Tenures
-  /** Who owns names; see `EndpointRegistryOptions`. */
+  /** Owners of names; see `EndpointRegistryOptions`. */
   readonly owners?: Pick<NameOwners, 'mayAnswer'> | undefined
   readonly clock: Clock
-  /** How long requests wait for a home that cannot be reached. */
+  /** Requests wait this long for an unreachable node, in milliseconds. */
   readonly holdMs?: number | undefined
 }
 
 /**
- * The routes of a node of several. What is served here is found without asking where it is.
+ * Routes of a node in a cluster. Exact names that are online here are found without asking for other nodes.
  *
- * INVARIANT: nobody is led to an endpoint of this node, and counted there, that it may not serve.
+ * INVARIANT: a request is never routed to, and counted at, a local endpoint that this node may not serve.
  */
 export class ClusterRoutes implements Routes {
   readonly #registry: EndpointRegistry
@@ -196,7 +201,7 @@ export class ClusterRoutes implements Routes {
     this.#unreached = new UnreachedHomes(holdMs)
   }
 
-  /** Requests that wait for homes that cannot be reached. */
+  /** Number of requests that wait for unreachable nodes. */
   get waiting(): number {
     return this.#unreached.waiting
   }
@@ -211,7 +216,7 @@ export class ClusterRoutes implements Routes {
     return this.#lead(mine) ?? this.#awaitOpening(host, protocol)
   }
 
-  /** The nearest home at other nodes. A plain listener leads to an HTTPS endpoint, too. */
+  /** The nearest endpoint on other nodes. Plain HTTP also leads to an HTTPS endpoint. */
   #findElsewhere(host: string, protocol: EndpointProtocol): RemoteHome | undefined {
     const entrance = entranceOf(protocol)
     const found = this.#homes.find(entrance, host)
@@ -220,7 +225,7 @@ export class ClusterRoutes implements Routes {
     return home && this.#mayAnswer(home, host, protocol) ? home : undefined
   }
 
-  /** One account answers for a host at all nodes: the one that has the nearest name. */
+  /** On all nodes, only the account with the nearest name answers for a host. */
   #mayAnswer(route: Route, host: string, protocol: EndpointProtocol): boolean {
     if (route.host === host) return true
     const entrance = entranceOf(protocol)
@@ -236,7 +241,7 @@ export class ClusterRoutes implements Routes {
     const own = this.#registry.matchInternal(url, ownerId, network)
     if (own && own.type !== 'away' && own.ownerId === ownerId) return this.#lead(own)
     const elsewhere = this.#findInternal(url, ownerId)
-    // What is shared comes after what the account has itself, wherever that is.
+    // Shared endpoints come after the account's own endpoints, on any node.
     const isOwn = elsewhere?.ownerId === ownerId
     return elsewhere && (!own || own.type === 'away' || isOwn)
       ? elsewhere
@@ -249,7 +254,7 @@ export class ClusterRoutes implements Routes {
     )
   }
 
-  /** What was lost here may have come back at another node. */
+  /** A name that was lost here may have come back on another node. */
   successorOf(endpoint: Endpoint, network?: string): Route | undefined {
     const own = this.#registry.successorOf(endpoint, network)
     if (own && own.type !== 'away') return this.#lead(own)
@@ -276,22 +281,22 @@ export class ClusterRoutes implements Routes {
     return this.#unreached.hold(home, this.#clock.monotonic())
   }
 
-  /** What this node may serve may be another from now on. */
+  /** Call this when the set of endpoints that this node may serve has changed. */
   onSettled(): void {
     this.onNodeUp(this.#tenures.nodeId)
   }
 
-  /** A node can be reached from now on. */
+  /** Call this when a node is reachable again. */
   onNodeUp(nodeId: string): void {
     this.#unreached.release((home) => home.nodeId === nodeId)
   }
 
-  /** A name has another home, or none. */
+  /** Call this when another node serves a name, or the name is released. */
   onHomeChange(host: string): void {
     this.#unreached.release((home) => home.host === host)
   }
 
-  /** Those whom another node has sent here: what this one may not serve is not there for them. */
+  /** Routes for requests from other nodes. Endpoints that this node may not serve are not found. */
   readonly forPeers: OwnRoutes = {
     match: (host, protocol = 'http', network) =>
       this.#admit(this.#registry.match(host, protocol, network)) ??
@@ -305,12 +310,12 @@ export class ClusterRoutes implements Routes {
     cancel: (...asked) => this.cancel(...asked),
   }
 
-  /** A name whose claim is here, or on its way, before it is open. */
+  /** A name whose claim is at this node, or on its way, before its endpoint is open. */
   #awaitOpening(host: string, protocol: EndpointProtocol, ownerId: string | null = null) {
     const entrance = entranceOf(protocol)
     const home =
       this.#homes.coming?.(entrance, host, ownerId) ??
-      // See `match`.
+      // As in `match`: plain HTTP also leads to an HTTPS endpoint.
       (entrance === 'http' ? this.#homes.coming?.('https', host, ownerId) : undefined)
     return home && this.holdHome(home)
   }
@@ -329,7 +334,10 @@ export class ClusterRoutes implements Routes {
     return tenure === 'unsure' ? this.#holdHere(own) : own
   }
 
-  /** To what is here, as far as it may be served; else to where it is, or to wait for that. */
+  /**
+   * Routes to the local endpoint if this node may serve it. Otherwise routes to its serving node, or makes
+   * the request wait.
+   */
   #lead(own: NameState | undefined): Route | undefined {
     if (!own || own.type === 'away' || this.#tenures.of(own) === 'firm') return own
     return this.#homeOf(own) ?? this.#holdHere(own)
@@ -355,12 +363,12 @@ export class ClusterRoutes implements Routes {
     if (!address) return undefined
     const { protocol, host } = address
     const home = this.#homes.findInternal(entranceOf(protocol), host, ownerId)
-    // At the entrance of HTTPS there may be an endpoint of TLS.
+    // The HTTPS ingress may also have a TLS endpoint.
     return home?.protocol === protocol ? home : undefined
   }
 }
 
-/** Whether a home elsewhere is to serve a host, and not what there is here. */
+/** Whether the remote endpoint serves a host, instead of the local name. */
 function isElsewhere(
   elsewhere: RemoteHome,
   own: NameState | undefined,
@@ -368,7 +376,7 @@ function isElsewhere(
   clock: Clock,
 ): boolean {
   if (!own || elsewhere.host === host || elsewhere.host.length > own.host.length) return true
-  // A name that is held hides the wildcards above it, as it does where there is one node.
+  // A held name hides the wildcards above it, as on a single node.
   if (own.type === 'away') return elsewhere.host === own.host || !own.isHeld(clock.monotonic())
   return false
 }

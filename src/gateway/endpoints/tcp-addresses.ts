@@ -11,41 +11,47 @@ import { ServiceError } from '../records/service-error.ts'
 import { type DeviceMark, isSameDevice } from './away-name.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 
-/** For so long nobody is given a port that another program had. */
+/** A port that another program used is not assigned for this long. */
 const FOREIGN_MS = 60_000
-/** One that was given is not given again so soon: it is in the registry when its policy is compiled. */
+/**
+ * An assigned port is not assigned again for this long: it enters the registry only after its policy is
+ * compiled.
+ */
 const GIVEN_MS = 5_000
-/** An account may have one in so many of the addresses, beside those that are reserved. */
+/** An account may have at most a quarter of the addresses, besides its reserved addresses. */
 const OWNER_PART = 4
 
 export interface TcpAddressesOptions {
-  /** `host` is what visitors connect to, and stands in the addresses. */
+  /** `host` is the host name in the addresses, which visitors connect to. */
   readonly range: PortRange
   readonly registry: EndpointRegistry
-  /** Whether it is reserved, for whomever: then it is given to nobody who did not ask for it. */
+  /** Whether the address is reserved for any account. A reserved address is only assigned on request. */
   readonly isReserved: (address: string) => boolean
   readonly clock: Clock
 }
 
-/** Who wants an address, whichever it is. */
+/** A request for any free address. */
 export interface AddressWish extends DeviceMark {
   readonly ownerId: string | null
-  /** The endpoint that it had before, as the SDK says when it reconnects; empty at first. */
+  /** Its previous endpoint, as the SDK reports on a reconnect. Empty at first. */
   readonly endpointId: string
   readonly forwardsTo: string
-  /** One that the gateway has chosen for the account before, as its token proves. */
+  /** Address that the gateway has chosen for the account before, proved by its token. */
   readonly given?: string | undefined
-  /** Whether it may have a certain one. */
+  /** Whether it may have a certain address. */
   readonly mayBind: (address: string) => boolean
 }
 
-/** The addresses that TCP endpoints may have: `host:port`, one host for all of them. */
+/** Addresses for TCP endpoints: `host:port`, with the same host for all. */
 export class TcpAddresses {
   readonly range: PortRange
   readonly #registry: EndpointRegistry
   readonly #isReserved: (address: string) => boolean
   readonly #clock: Clock
-  /** Until when ports are not drawn: another program had them, or they were given a moment ago. */
+  /**
+   * Ports that are not assigned before this time (monotonic): another program had them, or they were just
+   * assigned.
+   */
   readonly #notBefore = new Map<number, number>()
 
   constructor({ range, registry, isReserved, clock }: TcpAddressesOptions) {
@@ -55,20 +61,21 @@ export class TcpAddresses {
     this.#clock = clock
   }
 
-  /** All addresses, as a rule for authtokens has them: `[::1]:*`. */
+  /** All addresses, in the format of an ACL rule of an authtoken: `[::1]:*`. */
   get anyPort(): string {
     return this.#at(0).replace(/0$/, '*')
   }
 
-  /** True for an address of the range: one that is kept from before may be none any more. */
+  /** Whether the address is in the range. Addresses stored before a change of the range may not be. */
   has(address: string): boolean {
     const parsed = parseListenAddress(address)
     return parsed?.host === this.range.host && hasPort(this.range, parsed.port)
   }
 
   /**
-   * Throws ServiceError 15013 when an account has its part of the addresses, online or away: those of
-   * others would be gone. The gateway's own may have all, and whoever has an address keeps it.
+   * Throws ServiceError 15013 if an account has used its share of the addresses, online or disconnected. So
+   * addresses are left for others. The gateway's owner may use all addresses. An account keeps an address
+   * that it already has.
    */
   requireShare(ownerId: string | null, address: string): void {
     if (ownerId === null || isInternal(address) || this.#isReserved(address)) return
@@ -91,7 +98,9 @@ export class TcpAddresses {
     )
   }
 
-  /** The address as it is kept. Throws the ServiceError `code` when there is none like it. */
+  /**
+   * Returns the address in its stored form. Throws the ServiceError `code` if the range does not contain it.
+   */
   read(text: string, code: number): string {
     const address = parseListenAddress(text.toLowerCase())
     const { first, last } = this.range
@@ -107,7 +116,7 @@ export class TcpAddresses {
     return parseListenAddress(address)?.port ?? 0
   }
 
-  /** The refusal for an address whose port could not be listened on; it is not drawn for a while. */
+  /** Returns the refusal for an address whose port cannot be opened. The port is not assigned for a while. */
   refuse(address: string, problem: string): ServiceError {
     this.#notBefore.set(this.portOf(address), this.#clock.monotonic() + FOREIGN_MS)
     return new ServiceError(
@@ -117,8 +126,8 @@ export class TcpAddresses {
   }
 
   /**
-   * The address that the gateway gave to this tunnel before, while nobody has it, else any that is
-   * free. Throws ServiceError 15013 when there is none.
+   * Returns the address that the gateway gave to this tunnel before if it is free, else any free address.
+   * Throws ServiceError 15013 if all are taken.
    */
   draw(wish: AddressWish): string {
     const address = this.#keptFor(wish) ?? this.#givenTo(wish) ?? this.drawFree(wish.mayBind)
@@ -126,7 +135,7 @@ export class TcpAddresses {
     return address
   }
 
-  /** Any address that nobody has and nobody has reserved. Throws ServiceError 15013. */
+  /** Returns any address that is neither used nor reserved. Throws ServiceError 15013. */
   drawFree(mayHave: (address: string) => boolean = () => true): string {
     const { first, last } = this.range
     const count = last - first + 1

@@ -1,10 +1,10 @@
 import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
 import type { EndpointTraffic } from './endpoint.ts'
 
-/** Counters of endpoints that are gone are added up when there are so many more than endpoints. */
+/** Counters of removed endpoints are summed up when they exceed the number of endpoints by this. */
 const MOST_GONE = 1_000
 
-/** What went through all endpoints of a protocol, those that are gone included. */
+/** Traffic of all endpoints of a protocol, including removed endpoints. */
 export interface TrafficTotal {
   requests: number
   active: number
@@ -15,8 +15,8 @@ export interface TrafficTotal {
 }
 
 /**
- * Sums of what endpoints count, which only grow. Nothing is counted twice on the way of a request:
- * the counters that are there are read when somebody asks.
+ * Sums of the counters of endpoints; they only grow. Requests cause no extra counting: the counters of the
+ * endpoints are read on demand.
  */
 export class TrafficTotals {
   readonly #isOnline: (traffic: EndpointTraffic) => boolean
@@ -28,7 +28,7 @@ export class TrafficTotals {
     this.#isOnline = isOnline
   }
 
-  /** An endpoint has come online; `online` is how many are. */
+  /** Adds a new endpoint. `online`: number of online endpoints. */
   follow(traffic: EndpointTraffic, protocol: EndpointProtocol, online: number): void {
     if (this.#followed.size > online + MOST_GONE) this.#letGo(traffic)
     this.#followed.set(traffic, protocol)
@@ -41,7 +41,7 @@ export class TrafficTotals {
     return totals
   }
 
-  /** Requests that the gateway had to answer itself, by the code of the answer. */
+  /** Requests that the gateway answered itself, by error code. */
   errors(): ReadonlyMap<string, number> {
     this.#letGo()
     const errors = new Map(this.#goneErrors)
@@ -49,7 +49,7 @@ export class TrafficTotals {
     return errors
   }
 
-  /** Whatever is under way at an endpoint that is gone still counts there. */
+  /** A removed endpoint keeps its counters while it has exchanges under way. */
   #letGo(except?: EndpointTraffic): void {
     for (const [traffic, protocol] of this.#followed) {
       if (traffic === except || traffic.active > 0 || this.#isOnline(traffic)) continue

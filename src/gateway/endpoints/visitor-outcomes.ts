@@ -1,29 +1,29 @@
 /**
- * What visitors of an endpoint get as of late; `unknown`: there were none. `busy`: they wait for a
- * connection of a service that takes no more of them.
+ * Recent results of an endpoint's visitors. `unknown`: no visitors. `busy`: they wait for a connection,
+ * because the service accepts no more.
  */
 export type VisitorState = 'unknown' | 'answered' | 'slow' | 'busy' | 'garbage' | 'unreachable'
 
-/** A wait that is longer is said, unless the service has answered later ones. */
+/** Longer waits are reported, unless the service has answered later requests. */
 const SLOW_MS = 10_000
 /** The same for a wait for a connection. */
 const BUSY_MS = 4_000
-/** A service that takes long as a rule is slow when it takes twice that. */
+/** A service counts as slow at twice its longest answered wait. */
 const PATIENCE = 2
 
 interface VisitorEvidence {
-  /** Since the last look. */
+  /** Counts since the last check. */
   readonly counts: OutcomeCounts
   readonly oldestWaitMs: number
   /** See `VisitorOutcomes`. */
   readonly longestMs: number
-  /** The longest wait for a connection of a service that takes no more. */
+  /** Longest wait for a connection, in milliseconds, because the service accepts no more connections. */
   readonly busyMs?: number | undefined
 }
 
 /**
- * The state that the evidence speaks for, by majority: one visitor of many who got nothing is no
- * failing service. Undefined where there is none.
+ * Returns the state that most of the evidence supports, because one failed visitor among many is no failing
+ * service. Undefined without evidence.
  */
 export function judgeVisitors(evidence: VisitorEvidence): VisitorState | undefined {
   const { counts, oldestWaitMs, longestMs, busyMs = 0 } = evidence
@@ -41,27 +41,27 @@ export function judgeVisitors(evidence: VisitorEvidence): VisitorState | undefin
 }
 
 /**
- * What became of a request that was sent on to a device. `garbage`: no HTTP, or not all of it.
- * `unreachable`: its service takes no connection. `late`: no answer in time. `abandoned`: the visitor
- * left before there was one.
+ * Outcome of a request that was sent to a device. `garbage`: the answer was not HTTP, or incomplete.
+ * `unreachable`: the service accepts no connection. `late`: no answer in time. `abandoned`: the visitor left
+ * before an answer.
  */
 export type VisitorOutcome = 'answered' | 'garbage' | 'unreachable' | 'late' | 'abandoned'
 
-/** A request that waits for the begin of its answer. */
+/** A request that waits for its answer to begin. */
 export interface VisitorWait {
   /** Monotonic. */
   readonly since: number
 }
 
-/** Who leaves sooner says nothing about the service. */
+/** A visitor that leaves sooner tells nothing about the service. */
 const PATIENCE_MS = 5_000
 
 const COUNTERS = ['answered', 'garbage', 'unreachable', 'late', 'abandoned', 'gaveUp'] as const
 
-/** How many requests ended how. `gaveUp`: those that were abandoned after a while. */
+/** Number of requests by outcome. `gaveUp`: abandoned requests whose visitor had waited for `PATIENCE_MS`. */
 export type OutcomeCounts = Record<(typeof COUNTERS)[number], number>
 
-/** What visitors of one endpoint got since it opened, and who still waits. */
+/** Results of the visitors of one endpoint since it opened, and the requests that still wait. */
 export class VisitorOutcomes {
   readonly counts: OutcomeCounts = {
     answered: 0,
@@ -71,11 +71,11 @@ export class VisitorOutcomes {
     abandoned: 0,
     gaveUp: 0,
   }
-  /** In the order of their begins. */
+  /** In the order of their start. */
   readonly #waiting = new Set<VisitorWait>()
-  /** The longest wait that was answered: that is how slow this service is when it is well. */
+  /** Longest wait that was answered, in milliseconds: the normal slowness of this service. */
   longestMs = 0
-  /** Somebody waits, or has got something. */
+  /** Called when a visitor begins to wait or gets a result. */
   onNews: (() => void) | undefined
 
   get waiting(): number {
@@ -89,7 +89,7 @@ export class VisitorOutcomes {
     return wait
   }
 
-  /** Undefined: it goes on elsewhere, or ended for a reason that is not the service's. */
+  /** `outcome` is undefined if the request continues elsewhere, or ended for a reason outside the service. */
   end(wait: VisitorWait, outcome: VisitorOutcome | undefined, now: number): void {
     if (!this.#waiting.delete(wait) || outcome === undefined) return
     const waitedMs = now - wait.since
@@ -99,7 +99,7 @@ export class VisitorOutcomes {
     this.onNews?.()
   }
 
-  /** An answer that had begun was no whole one. */
+  /** Corrects the outcome of an answer that began but was incomplete. */
   takeBack(outcome: VisitorOutcome): void {
     this.counts.answered -= 1
     this.counts[outcome] += 1
@@ -112,7 +112,7 @@ export class VisitorOutcomes {
   }
 }
 
-/** What counts there are beside those of an earlier look. */
+/** Counts since an earlier check. */
 export function countsSince(counts: OutcomeCounts, before: OutcomeCounts): OutcomeCounts {
   const entries = COUNTERS.map((name) => [name, counts[name] - before[name]])
   return Object.fromEntries(entries)
