@@ -121,7 +121,7 @@ export interface GatewayCore extends GatewayDatabase {
   readonly policies: EndpointPolicies
   /** Not started yet. */
   readonly ingress: Ingress
-  /** For bytes of the whole gateway that wait for somebody. */
+  /** Unsent bytes for slow visitors and devices, for the whole gateway. */
   readonly buffers: BufferAccount
   /** Undefined where no proxy in front is trusted. */
   readonly proxies: TrustedProxies | undefined

@@ -42,11 +42,13 @@ const STOP_MS = 2_000
 export interface GatewayOptions extends GatewayCoreOptions {
   /** Whom the DNS check asks, `address` or `address:port`; unset: the machine's resolvers. */
   readonly dnsServers?: readonly string[]
-  /** Which clients are told to update, and which are refused. */
+  /** Versions below which clients are warned or refused. */
   readonly leastClients?: LeastClientVersions | undefined
   /** Where it is, as clients show it. */
   readonly region?: string
-  /** Bytes a second; who moves fewer through a device is ended when others wait. 0: nobody is. */
+  /**
+   * Minimum rate in bytes per second. Slower requests may be ended while others wait for the device; 0: off.
+   */
   readonly leastRate?: number
   readonly agentLimits?: Partial<AgentLimits>
   /** What it has in common with other gateways; without it, it is the only one. */

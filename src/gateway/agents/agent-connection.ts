@@ -23,28 +23,28 @@ import {
 } from './control-message.ts'
 import { awaitTurn, settleRivals } from './rivals.ts'
 
-/** Messages that one connection may have under way; the SDK sends one at a time. */
+/** Messages of one connection under way at once. The SDK sends them one at a time. */
 const MAX_RPCS = 16
-/** Nothing to look into: an SDK that closes its session unbinds once more what is gone already. */
+/** Not worth a log entry: when an SDK closes its session, it unbinds endpoints that are already gone. */
 const NO_SUCH_ENDPOINT = 333
-/** A refused agent gets this long to read why. */
+/** A refused agent gets this long to read the reason. */
 const REFUSED_LINGER_MS = 1_000
-/** An agent that does not end its side of an answered message is taken to have read the answer. */
+/** If the agent does not close its side of an answered message, the answer counts as read after this time. */
 const HEARD_WITHIN_MS = 1_000
 
-/** What clients in Go take for no date. */
+/** Value that Go clients treat as "no date". */
 const NO_DATE = '0001-01-01T00:00:00Z'
 
 /** Another process of the device is connected. */
 const DUPLICATE = 830
 
-/** None, malformed, unknown, or of an owner who is switched off. */
+/** Authtoken missing, malformed, unknown, or of a disabled owner. */
 const WRONG_AUTHTOKEN: ReadonlySet<number> = new Set([4018, 105, 107, 636])
 
 /** `heard` resolves when the agent has the answer. */
 type Rpc = (message: unknown, heard: Promise<void>) => object | Promise<object>
 
-/** One connection from an agent: authenticates it, then hands its messages to its session. */
+/** One connection from an agent: authenticates it, then passes its messages to its session. */
 export class AgentConnection {
   readonly #remote: ListenAddress
   readonly #remoteAddress: string
@@ -73,7 +73,7 @@ export class AgentConnection {
     })
   }
 
-  /** True once an agent has authenticated. */
+  /** Whether an agent has authenticated. */
   get isOnline(): boolean {
     return this.#agent !== undefined
   }
@@ -118,7 +118,7 @@ export class AgentConnection {
         this.#serveAgent(stream, MAX_BIND_BYTES, (agent) => (message) => agent.patch(message))
         break
       case StreamType.serviceInfo:
-        // Asked by clients that diagnose the link, before they authenticate.
+        // Sent before authentication, by clients that diagnose the link.
         this.#serveRpc(stream, MAX_MESSAGE_BYTES, () => ({ Region: this.#deps.region }))
         break
       case HEARTBEAT_STREAM_TYPE:
@@ -134,7 +134,7 @@ export class AgentConnection {
     if (this.#agent || this.#isRefused) {
       throw new ServiceError(801, 'The session is already authenticated.')
     }
-    // Until it is let in, it is refused: whatever throws below, there is no second try.
+    // Refused until the authentication succeeds. An error below allows no second attempt.
     this.#isRefused = true
     let request: AuthRequest | undefined
     try {
@@ -160,7 +160,7 @@ export class AgentConnection {
     }
   }
 
-  /** Tells an old client to update: clients log the warning, or show the banner. */
+  /** Returns the advice for an outdated client to update. Clients log the warning or show the banner. */
   #adviceFor({ Extra }: AuthRequest) {
     const older = findOlder(Extra, this.#deps.leastClients?.warnBelow)
     if (!older) return { Banner: '' }
@@ -184,7 +184,7 @@ export class AgentConnection {
     await settleRivals(identity, sessions, log)
     const { clock } = this.#deps
     const other = await awaitTurn(identity, { sessions, clock, signal: this.#closing.signal })
-    // That may have taken a moment.
+    // The wait may have taken a moment.
     authority.checkCredential(credential.id)
     if (this.#closing.signal.aborted) throw new ServiceError(803, 'The session has ended.')
     const agent = new AgentSession(identity, this.#session, this.#deps)
@@ -198,7 +198,7 @@ export class AgentConnection {
     return agent
   }
 
-  /** A duplicate is told of by the session that stays. */
+  /** Reports a refused authentication. Duplicates are reported by the session that stays. */
   #tell(request: AuthRequest | undefined, error: unknown): void {
     if (!request || !(error instanceof ServiceError) || error.code === DUPLICATE) return
     const { deviceId } = readDevice(request.Extra.Metadata)
@@ -207,29 +207,29 @@ export class AgentConnection {
     this.#deps.devices.refused({ ownerId: this.#accountOf(request), deviceId, ip, code, message })
   }
 
-  /** Of a token that is good, as far as it is. */
+  /** Account of the token, if the token is valid. */
   #accountOf({ Extra }: AuthRequest): string | null {
     return this.#deps.authority.accountOf(Extra.AuthToken.reveal())
   }
 
   /**
-   * After many wrong authtokens of an address the answer waits. A right one never does: many devices
-   * may be behind that address. What waits is a connection like any other, and the first to give
-   * its place up when there are too many.
+   * Delays the answer after many wrong authtokens from an address. Valid authtokens are never delayed,
+   * because many devices may share the address. A delayed connection counts like any other and is dropped
+   * first when there are too many.
    */
   async #refuseAgent(error: unknown): Promise<never> {
     const { clock, failures, limits, log } = this.#deps
     const isWrong = error instanceof ServiceError && WRONG_AUTHTOKEN.has(error.code)
     const waitMs = isWrong ? failures.take(this.#remote.host) : 0
     if (waitMs > 0) log.debug({ remote: this.#remoteAddress, waitMs }, 'invalid authtoken delayed')
-    // The connection may end first; then nobody hears the answer.
+    // The connection may end first; then the answer is not read.
     if (waitMs > 0) await clock.sleep(waitMs, this.#closing.signal).catch(() => {})
     this.#goAwayAfter(Math.min(REFUSED_LINGER_MS, limits.authMs), 'not authenticated')
     throw error
   }
 
   #serveAgent(stream: Stream, maxBytes: number, rpc: (agent: AgentSession) => Rpc): void {
-    // Nothing is read for a stranger: its messages would only fill memory.
+    // Messages before authentication are not read, because they would only use memory.
     if (this.#agent) this.#serveRpc(stream, maxBytes, rpc(this.#agent))
     else this.#refuse(stream, new ServiceError(4018, 'The session is not authenticated yet.'))
   }
@@ -253,7 +253,7 @@ export class AgentConnection {
 
   #answer(stream: Stream, reply: object, onHeard: () => void): void {
     const waiting = new AbortController()
-    // A reason of our own: the default one costs a stack trace.
+    // An explicit reason, because the default reason costs a stack trace.
     answer(stream, reply, () => waiting.abort('heard'))
     this.#deps.clock.sleep(HEARD_WITHIN_MS, waiting.signal).then(onHeard, onHeard)
   }
@@ -276,7 +276,7 @@ export class AgentConnection {
     return new ServiceError(802, 'Internal error of the gateway. See its log.')
   }
 
-  /** Closes the connection after a while unless an agent has come online on it. */
+  /** Closes the connection after this time unless an agent has come online on it. */
   #goAwayAfter(ms: number, reason: string): void {
     this.#deps.clock.sleep(ms, this.#closing.signal).then(
       () => {

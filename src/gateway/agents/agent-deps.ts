@@ -14,21 +14,21 @@ import type { Binder } from './binder.ts'
 import type { LeastClientVersions } from './client-versions.ts'
 import type { SessionTable } from './session-table.ts'
 
-/** Sizes and times that a single agent connection keeps to. */
+/** Limits and timeouts of a single agent connection. */
 export interface AgentLimits {
-  /** When there are as many, each address has its share (`ConnectionShares`). */
+  /** At this number, each address gets a fair share (`ConnectionShares`). */
   readonly connections: number
   readonly tlsHandshakeMs: number
   /** From the end of the handshake to a valid Auth. */
   readonly authMs: number
-  /** For one message to arrive whole, and for the agent's answer to a command. */
+  /** Timeout for a complete message, and for the agent's answer to a command. */
   readonly rpcMs: number
   readonly heartbeatIntervalMs: number
   readonly heartbeatToleranceMs: number
   readonly endpointsPerSession: number
-  /** A device that is back has taken its names when it binds nothing for so long. */
+  /** A returning device counts as complete when it binds nothing for this long. */
   readonly returnMs: number
-  /** The same for one that says when it has taken them: after that its other names count as away. */
+  /** The same for a device that reports completion. Its other names then count as disconnected. */
   readonly progressMs: number
 }
 
@@ -44,7 +44,7 @@ export const DEFAULT_AGENT_LIMITS: AgentLimits = {
   progressMs: 60_000,
 }
 
-/** What every agent connection works with. */
+/** Dependencies of every agent connection. */
 export interface AgentDeps {
   readonly authority: Authority
   readonly registry: EndpointRegistry
@@ -57,22 +57,24 @@ export interface AgentDeps {
   readonly policies: EndpointPolicies
   readonly ids: IssuedIds
   readonly botUsers: Pick<BotUserStore, 'get'>
-  /** Of wrong authtokens, by address. */
+  /** Limits wrong authtokens per address. */
   readonly failures: Limiter
   readonly limits: AgentLimits
   /** Makes sure that HTTPS clients of a host get a certificate. */
   readonly coverHost: (host: string) => Promise<void>
-  /** Listens on a TCP address; throws ServiceError 334 when another program does. */
+  /** Listens on a TCP address. Throws ServiceError 334 if another program uses it. */
   readonly openAddress: (address: string) => Promise<void>
-  /** For bytes of the whole gateway that wait for somebody. */
+  /** Unsent bytes for slow visitors and devices, for the whole gateway. */
   readonly buffers: BufferAccount
-  /** Bytes a second; who moves fewer through a device is ended when others wait. 0: nobody is. */
+  /**
+   * Minimum rate in bytes per second. Slower requests may be ended while others wait for the device; 0: off.
+   */
   readonly leastRate: number
-  /** Which clients are told to update, and which are refused. */
+  /** Versions below which clients are warned or refused. */
   readonly leastClients?: LeastClientVersions | undefined
-  /** Where the gateway is: clients show it. */
+  /** Region of the gateway, shown by clients. */
   readonly region: string
-  /** Told to agents as the version of the service. */
+  /** Reported to agents as the version of the service. */
   readonly version: string
   readonly log: Logger
   readonly clock: Clock

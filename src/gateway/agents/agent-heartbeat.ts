@@ -4,7 +4,7 @@ import type { Session } from '../../muxado/session.ts'
 import type { AgentIdentity } from '../endpoints/endpoint.ts'
 import type { AgentLimits } from './agent-deps.ts'
 
-/** After that, or four round trips, an agent that owes an echo is silent. */
+/** An agent that owes an echo counts as silent after this time or four round trips, whichever is longer. */
 const SILENT_MS = 1_400
 
 export interface AgentHeartbeatOptions {
@@ -12,19 +12,19 @@ export interface AgentHeartbeatOptions {
   readonly identity: AgentIdentity
   readonly limits: AgentLimits
   readonly clock: Clock
-  /** Once; the agent has not answered. */
+  /** Called once, when the agent has not answered. */
   onMissed(): void
 }
 
-/** Whether an agent is alive: it is asked, unless it sends heartbeats of its own and wants none. */
+/** Checks whether an agent is alive. Sends heartbeats, unless the agent sends its own and wants no others. */
 export class AgentHeartbeat {
   readonly #clock: Clock
   readonly #ownHeartbeatMs: number | undefined
   readonly #heartbeat: Heartbeat
   #latencyMs: number | undefined
-  /** Monotonic; of the agent's own heartbeats. */
+  /** Time of the agent's last own heartbeat; monotonic. */
   #heardAt: number
-  /** When it last answered because somebody asked; monotonic. */
+  /** Time of the last requested answer; monotonic. */
   #answeredAt = Number.NEGATIVE_INFINITY
 
   constructor({ session, identity, limits, clock, onMissed }: AgentHeartbeatOptions) {
@@ -37,7 +37,7 @@ export class AgentHeartbeat {
       clock,
       intervalMs: ownHeartbeatMs ?? limits.heartbeatIntervalMs,
       toleranceMs: limits.heartbeatToleranceMs,
-      // On a metered link its own are enough; ours ask only when they are missing.
+      // On a metered link the agent's own heartbeats are enough. This side only sends when they are missing.
       ...(ownHeartbeatMs !== undefined && { heardAt: () => this.#heardAt }),
       onLatency: (ms) => {
         this.#latencyMs = ms
@@ -46,7 +46,7 @@ export class AgentHeartbeat {
     })
   }
 
-  /** Round trip of the last one; undefined before the first echo. */
+  /** Round trip of the last heartbeat, in milliseconds. Undefined before the first echo. */
   get latencyMs(): number | undefined {
     return this.#latencyMs
   }
@@ -60,24 +60,24 @@ export class AgentHeartbeat {
     this.#heartbeat.stop()
   }
 
-  /** The agent has sent a heartbeat of its own. */
+  /** Records a heartbeat that the agent sent itself. */
   heard(): void {
     this.#heardAt = this.#clock.monotonic()
   }
 
-  /** Asks the agent now; `isSilent` tells soon. */
+  /** Sends a heartbeat now. `isSilent` shows the result soon after. */
   ask(): void {
     this.#heartbeat.beat()
   }
 
-  /** Nothing comes back: the link may be dead, although nobody has closed it. */
+  /** Whether nothing comes back. The link may be dead although neither side has closed it. */
   get isSilent(): boolean {
     return this.#heartbeat.owedMs >= Math.max(SILENT_MS, 4 * (this.#latencyMs ?? 0))
   }
 
   /**
-   * Whether an echo comes within so many ms; the beat goes out at once. On a metered link an answer is
-   * good until the agent's next own heartbeat is due: a duplicate asks every few seconds.
+   * Sends a heartbeat and returns whether an echo arrives within `withinMs`. On a metered link, an answer
+   * stays valid until the agent's next own heartbeat is due, because a duplicate asks every few seconds.
    */
   async answers(withinMs: number): Promise<boolean> {
     const goodUntil = this.#answeredAt + (this.#ownHeartbeatMs ?? 0)

@@ -7,11 +7,14 @@ import { findOlder, type LeastClientVersions } from './client-versions.ts'
 import { type AuthRequest, PROTOCOL_VERSIONS } from './control-message.ts'
 
 const MAX_METADATA = 4_096
-/** Faster heartbeats would be work without use. */
+/** Faster heartbeats would be work without benefit. */
 const MIN_HEARTBEAT_MS = 500
 const NS_PER_MS = 1_000_000
 
-/** Throws ServiceError 811, 121, 100, 111 or 112 when an agent cannot be served whoever it is. */
+/**
+ * Checks an agent before its identity is known. Throws ServiceError 811, 121, 100, 111 or 112 if it cannot be
+ * served.
+ */
 export function checkAuth(
   { Version, Extra }: AuthRequest,
   { refuseBelow }: LeastClientVersions = {},
@@ -37,7 +40,7 @@ export function checkAuth(
   checkPeriod(Extra.HeartbeatTolerance, 112, 'heartbeat tolerance')
 }
 
-/** The best version that both sides speak. */
+/** The best version that both sides support. */
 export const commonVersion = (offered: readonly string[]): string | undefined =>
   PROTOCOL_VERSIONS.find((version) => offered.includes(version))
 
@@ -76,7 +79,7 @@ const DeviceMetadata = z.object({
   heartbeat: z.object({ interval_s: seconds, tolerance_s: seconds }).optional().catch(undefined),
 })
 
-/** `{"device_id": "…", "instance": "…"}`; any other text may stand in the metadata. */
+/** Reads `{"device_id": "…", "instance": "…"}` from the metadata, which may contain any other text. */
 export function readDevice(
   metadata: string,
 ): Pick<AgentIdentity, 'deviceId' | 'instance' | 'ownHeartbeatMs' | 'tellsComplete'> {

@@ -19,18 +19,18 @@ import { AgentConnection } from './agent-connection.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import { sendAway } from './departure.ts'
 
-/** Sockets in TLS handshakes are cut after this when the listener stops. */
+/** Sockets in TLS handshakes are cut after this time when the listener stops. */
 const STOP_MS = 1_000
 const KEEP_ALIVE_MS = 60_000
 
 export interface AgentListenerOptions {
   readonly listen: ListenAddress
   readonly deps: AgentDeps
-  /** Whether agents may come here; who may not finds a closed connection, and tries elsewhere. */
+  /** Whether agents are accepted. Otherwise connections are closed, and agents try elsewhere. */
   readonly isOpen?: () => boolean
 }
 
-/** Where agents connect: TLS, then one session per connection. */
+/** Listener for agents: TLS, then one session per connection. */
 export class AgentListener {
   readonly #listen: ListenAddress
   readonly #deps: AgentDeps & { readonly slabs: SlabPool }
@@ -47,7 +47,7 @@ export class AgentListener {
     this.#shares = new ConnectionShares({ capacity: deps.limits.connections })
   }
 
-  /** Listens and gives the real address. Throws a StartError when it is taken. */
+  /** Listens and returns the actual address. Throws a StartError if the address is taken. */
   async start({ certPem, keyPem }: KeptCertificate): Promise<ListenAddress> {
     const { limits, log } = this.#deps
     const server = createServer({
@@ -63,7 +63,7 @@ export class AgentListener {
     server.on('secureConnection', (socket) => this.#accept(socket))
     server.on('tlsClientError', (error, socket) => {
       log.debug({ reason: error.message, remote: socket.remoteAddress }, 'tls handshake failed')
-      // Node leaves a socket open whose handshake has only timed out.
+      // After a handshake timeout, Node.js leaves the socket open.
       socket.destroy()
     })
     try {
@@ -81,14 +81,14 @@ export class AgentListener {
     return { host: this.#listen.host, port }
   }
 
-  /** Serves another certificate to connections that come from now on. */
+  /** Uses another certificate for new connections. */
   setCertificate({ certPem, keyPem }: KeptCertificate): void {
     this.#server?.setSecureContext({ cert: certPem, key: keyPem, minVersion: 'TLSv1.2' })
   }
 
   /**
-   * Another process accepts on the same socket from now on: whoever has not authenticated has to go
-   * there at once, the others go as `sendAway` says.
+   * Stops accepting, because another process now accepts on the same socket. Unauthenticated connections are
+   * closed at once; the others leave as `sendAway` says.
    */
   leave(withinMs: number): void {
     this.#server?.close()
@@ -106,7 +106,7 @@ export class AgentListener {
     for (const connection of this.#connections) {
       connection.end('the gateway is stopping', 'gateway-left')
     }
-    // Nobody is told anything there; the others close by themselves, behind what they have to say.
+    // Connections without a session need no goodbye. The others close by themselves once their data is sent.
     for (const socket of this.#sockets.values()) if (!socket.connection) socket.yieldPlace()
     await withDeadline(closed, STOP_MS, 'telling agents to reconnect elsewhere').catch(() => {})
     for (const socket of this.#sockets.values()) socket.yieldPlace()
@@ -144,7 +144,7 @@ export class AgentListener {
   }
 }
 
-/** A socket below TLS, as the listener counts it: until an agent is online it is nobody's. */
+/** A socket below TLS, as counted by the listener. It belongs to no agent until an agent is online on it. */
 class AgentSocket implements SharedConnection {
   readonly #socket: Socket
   readonly idleSince = performance.now()

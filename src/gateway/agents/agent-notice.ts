@@ -2,9 +2,9 @@ import * as z from 'zod'
 import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
 
-/** What an agent of ours and the gateway say beyond the SDK stands in texts, below this key. */
+/** Key of the texts that device-agent and the gateway exchange in addition to the SDK protocol. */
 const MARK = 'device-agent'
-/** Nobody waits longer for the begin of an answer. */
+/** Longest wait for the start of an answer, in seconds. */
 const MAX_SECONDS = 3_600
 
 const UpstreamPart = z.object({
@@ -17,19 +17,20 @@ const UpstreamPart = z.object({
   }),
 })
 
-/** What an agent of ours says of the service behind an endpoint. */
+/** Facts about the upstream of an endpoint, sent by device-agent. */
 interface UpstreamNotice {
-  /** How long it may take to begin an answer. */
+  /** Timeout until its answer begins, in milliseconds. */
   readonly answerMs: number | undefined
-  /** Each connection begins with this version of the PROXY header, of which the SDK knows nothing. */
+  /** Version of the PROXY header at the start of each connection. The SDK does not know about it. */
   readonly proxyProtocol: ProxyProtocol | undefined
-  /** How many connections the service takes at once. */
+  /** Connections that the upstream accepts at once. */
   readonly maxConnections: number | undefined
 }
 
 /**
- * Reads it from the metadata of a bind: `{"device-agent":{"upstream":{"timeout_s":60,"proxy_protocol":2}}}`.
- * Undefined where nothing of that kind is said.
+ * Reads the notice from the metadata of a bind:
+ * `{"device-agent":{"upstream":{"timeout_s":60,"proxy_protocol":2}}}`. Undefined if the metadata contains no
+ * such notice.
  */
 export function upstreamNoticeIn(metadata: string): UpstreamNotice | undefined {
   const { data } = UpstreamPart.safeParse(readMarked(metadata))
@@ -40,9 +41,9 @@ export function upstreamNoticeIn(metadata: string): UpstreamNotice | undefined {
   return { answerMs: seconds && seconds * 1_000, proxyProtocol, maxConnections }
 }
 
-/** A drain waits no longer, whatever is asked for. */
+/** Longest wait of a drain, whatever the agent asks for. */
 const MAX_DRAIN_MS = 60_000
-/** The text of an Update command; the agent ignores a text above 4,096. */
+/** Size of the text of an Update command, in bytes. The agent ignores texts above 4,096 bytes. */
 const MAX_UPDATE_BYTES = 3_000
 
 const Notice = z.strictObject({
@@ -52,17 +53,17 @@ const Notice = z.strictObject({
   ]),
 })
 
-/** What a bind says that is none. */
+/** A notice in a bind message that opens no endpoint. */
 export type AgentNotice =
-  /** How long the agent waits at most for what is under way. */
+  /** Time that the agent waits for exchanges under way. */
   | { readonly type: 'drain'; readonly withinMs: number }
-  /** It has bound all names that it wants, as far as they can be bound. */
+  /** The agent has bound all names that it wants, except names that were refused. */
   | { readonly type: 'complete' }
 
 /**
- * What the metadata of a bind says instead: `{"device-agent":{"drain":{"within_ms":10000}}}` or
- * `{"device-agent":{"complete":{}}}`. Undefined for the metadata of an endpoint. Throws ServiceError 301 when
- * it is neither.
+ * Reads a notice from the metadata of a bind: `{"device-agent":{"drain":{"within_ms":10000}}}` or
+ * `{"device-agent":{"complete":{}}}`. Undefined for the metadata of an endpoint. Throws ServiceError 301 for
+ * an invalid notice.
  */
 export function agentNoticeIn(metadata: string): AgentNotice | undefined {
   const value = readMarked(metadata)
@@ -74,21 +75,20 @@ export function agentNoticeIn(metadata: string): AgentNotice | undefined {
   return { type: 'drain', withinMs: Math.min(notice.drain.within_ms, MAX_DRAIN_MS) }
 }
 
-/** The URL that answers an agent whose names are complete. */
+/** URL of the answer to a `complete` notice. */
 export const COMPLETED_URL = 'complete:'
 
-/** The URL that answers a drain: how many exchanges are still under way. */
+/** URL of the answer to a drain, with the number of exchanges still under way. */
 export const drainedUrl = (busy: number) => `drain:${busy}`
 
-/** What tells an agent that another process with its identity was refused: the Update command. */
+/** Update command that tells an agent that another process with its identity was refused. */
 export function duplicateNotice(ip: string): object {
   const version = JSON.stringify({ [MARK]: { duplicate: { ip } } })
   return { Version: version, PermitMajorVersion: false }
 }
 
 /**
- * The Update command that tells an agent which names visitors wait for: as many of them as fit, which are
- * taken out of `due`.
+ * Update command that tells an agent which names visitors wait for. Takes as many names from `due` as fit.
  */
 export function awaitedNotice(due: Set<string>): object {
   const hosts: string[] = []
@@ -104,7 +104,7 @@ export function awaitedNotice(due: Set<string>): object {
 const awaitedText = (hosts: readonly string[]) => JSON.stringify({ [MARK]: { awaited: hosts } })
 
 function readMarked(metadata: string): unknown {
-  // Most have none, and what is no JSON is an error with a stack.
+  // Most metadata contains no notice, and parsing invalid JSON costs an error with a stack trace.
   if (!metadata.includes(MARK)) return undefined
   try {
     const value = JSON.parse(metadata)

@@ -50,14 +50,14 @@ import { DuplicateRecord, ipOf } from './rivals.ts'
 import type { Heir, TableEntry } from './session-table.ts'
 import { VisitorNotices } from './visitor-notices.ts'
 
-/** What an agent had taken over from another session is ended with it, at the latest. */
+/** A superseded session ends with its exchanges, or after this time at the latest. */
 const SUPERSEDED_MS = 10_000
-/** How often a connection asks whether another one of its client still serves, at another gateway. */
+/** Interval for checking whether another connection of the same client still serves, at another gateway. */
 const LEG_MS = 1_000
-/** How long an agent that obeys a stop has to be silent for its connection to be closed. */
+/** The connection of an agent that obeys a stop is closed after this much silence. */
 const STOPPED_SILENCE_MS = 1_000
 
-/** One authenticated agent: its endpoints live and die with it. */
+/** One authenticated agent. Its endpoints exist for as long as the session. */
 export class AgentSession implements TableEntry {
   readonly id: string
   readonly identity: AgentIdentity
@@ -67,23 +67,23 @@ export class AgentSession implements TableEntry {
   readonly #deps: AgentDeps
   readonly #slots: StreamSlots
   readonly #heartbeat: AgentHeartbeat
-  /** Undefined for an agent that would not know what to make of them. */
+  /** Undefined for an agent that does not understand notices. */
   readonly #notices: VisitorNotices | undefined
   readonly #endpoints = new Map<string, AgentEndpoint>()
-  /** The ids of those that others have taken over and that the agent has still to unbind. */
+  /** Ids of endpoints that other sessions have taken over and that the agent has not unbound yet. */
   readonly #takenOver = new Set<string>()
-  /** Sessions of other accounts that come next, by the id of the endpoint. */
+  /** Sessions of other accounts that take over an endpoint, by the endpoint's id. */
   readonly #heirs = new Map<string, Heir>()
   readonly #patches = new KeyedLock()
   readonly #refused: RefusedEndpoints
   /** Binds of endpoints that another connection of the client serves, by id. */
   readonly #standbys = new Map<string, unknown>()
-  /** Runs while another gateway serves one of them. */
+  /** Whether the watch runs: another gateway serves one of the standbys. */
   #isWatching = false
-  /** What was withdrawn by a drain. */
+  /** Names that a drain has withdrawn. */
   #drained: AwayName[] = []
   readonly #duplicates: DuplicateRecord
-  /** It said that it obeys a stop. */
+  /** Whether the agent has confirmed a stop command. */
   #isStopped = false
   #hasBound = false
   #silence = new AbortController()
@@ -133,7 +133,7 @@ export class AgentSession implements TableEntry {
   }
 
   get endpointCount(): number {
-    // What it holds on standby takes as much memory as an endpoint.
+    // A standby uses as much memory as an endpoint.
     return this.#endpoints.size + this.#standbys.size
   }
 
@@ -141,12 +141,12 @@ export class AgentSession implements TableEntry {
     return [...this.#endpoints.values()]
   }
 
-  /** The agent has sent a heartbeat of its own. */
+  /** Records a heartbeat that the agent sent itself. */
   heard(): void {
     this.#heartbeat.heard()
   }
 
-  /** Takes its place in the table, or throws the ServiceError that keeps it out. */
+  /** Adds the session to the table. Throws the ServiceError that refuses it. */
   start(): void {
     this.#deps.sessions.add(this)
     try {
@@ -160,8 +160,8 @@ export class AgentSession implements TableEntry {
   }
 
   /**
-   * Visitors find the endpoint at once; they reach the agent when it has `heard` of it too. A bind
-   * that fails changes nothing. A drain comes as a bind, too: see `agent-notice.ts`.
+   * Opens an endpoint. Visitors find it at once, but reach the agent only once the agent has `heard` of it. A
+   * failed bind changes nothing. A drain also arrives as a bind: see `agent-notice.ts`.
    */
   async bind(message: unknown, heard: Promise<void>): Promise<object> {
     const twin = this.#twinOf(message)
@@ -202,7 +202,7 @@ export class AgentSession implements TableEntry {
     }
   }
 
-  /** Changes an endpoint that is online. One change at a time: each goes on from the one before. */
+  /** Changes an endpoint that is online. Changes run one at a time, each based on the previous one. */
   async patch(message: unknown): Promise<object> {
     const request = parsePatch(message)
     const id = renamedId(request.TunnelId, 'ep')
@@ -225,7 +225,7 @@ export class AgentSession implements TableEntry {
     if (endpoint) this.#close(endpoint)
     if (heir && this.#deps.sessions.find(heir.sessionId)) this.#deps.registry.hold(heir.facts)
     this.#awaitSilence()
-    // What another has taken over is not this one's to give up.
+    // An endpoint that another session has taken over no longer belongs to this session.
     if (this.#takenOver.delete(Id)) return {}
     if (this.#refused.forget(Id) || this.#standbys.delete(Id)) return {}
     if (!endpoint) throw new ServiceError(333, `The session has no endpoint ${Id}.`)
@@ -250,7 +250,7 @@ export class AgentSession implements TableEntry {
   noteDuplicate(ip: string): boolean {
     this.#deps.devices.refusedDuplicate(this, ip)
     const isNews = this.#duplicates.note(ip)
-    // To any other agent that would be an order to update itself. It is heard of again when the other one
+    // Other agents would take this for an order to update. The duplicate is reported again when its process
     // comes back.
     if (isNews && this.#notices) this.#call(StreamType.update, duplicateNotice(ip)).catch(() => {})
     return isNews
@@ -348,7 +348,7 @@ export class AgentSession implements TableEntry {
     void this.#session.goAway(ErrorCode.none, reason)
   }
 
-  /** The endpoint that another connection of the same client serves, and that this one binds, too. */
+  /** The endpoint that another connection of the same client serves and that this connection also binds. */
   #twinOf(message: unknown): AgentEndpoint | undefined {
     const { registry, sessions } = this.#deps
     if (!this.identity.presentedClientId) return undefined
@@ -359,7 +359,7 @@ export class AgentSession implements TableEntry {
     return legs.some(({ id }) => id === endpoint.sessionId) ? endpoint : undefined
   }
 
-  /** Accepts a bind that is served when the connection ends that serves it now. */
+  /** Accepts a bind as a standby. It is served when the connection that serves it now ends. */
   #standBy(message: unknown, twin: AgentEndpoint): object {
     const { id, url, protocol } = twin
     this.#checkRoom()
@@ -369,14 +369,17 @@ export class AgentSession implements TableEntry {
     return acceptedAs({ id, url, protocol, token: readRebind(message)?.token ?? '' }, message)
   }
 
-  /** The same where that connection is at another gateway: from time to time this one tries again. */
+  /** The same if that connection is at another gateway. This session then retries periodically. */
   #standByFor(message: unknown, rebind: Rebind): object {
     this.#standbys.set(rebind.id, message)
     if (!this.#isWatching) void this.#watchLegs()
     return acceptedAs(rebind, message)
   }
 
-  /** One endpoint tells whether the other leg still serves: when this one gets it, it asks for the others. */
+  /**
+   * Probes with one endpoint whether the other connection still serves. When this session gets that endpoint,
+   * it binds the others too.
+   */
   async #watchLegs(): Promise<void> {
     const { clock } = this.#deps
     const { signal } = this.#ending
@@ -392,7 +395,7 @@ export class AgentSession implements TableEntry {
       )
       const isPassed = error instanceof ServiceError && isPassing(error)
       if (error instanceof HeldByLegError || isPassed) continue
-      // The agent may have given it up meanwhile.
+      // The agent may have unbound it meanwhile.
       const isWanted = error !== undefined || this.#standbys.delete(id)
       const endpoint = this.#endpoints.get(id)
       if (isWanted) this.legEnded()
@@ -402,8 +405,9 @@ export class AgentSession implements TableEntry {
   }
 
   /**
-   * Every SDK drops its session, with all endpoints, when one bind after a reconnect is refused. So that
-   * bind is accepted and not served, and the agent is told to stop it. Throws the refusal of a first bind.
+   * Accepts a refused bind without serving it, and tells the agent to stop the endpoint. Otherwise every SDK
+   * drops its session with all endpoints when one bind after a reconnect is refused. Throws the refusal of a
+   * first bind.
    */
   #acceptUnserved(message: unknown, refusal: ServiceError, heard: Promise<void>): object {
     const { ids } = this.#deps
@@ -435,7 +439,7 @@ export class AgentSession implements TableEntry {
     })
   }
 
-  /** The SDK for Node.js listens to this until it reconnects for the first time. */
+  /** The SDK for Node.js listens for this only until its first reconnect. */
   #tellStopped(id: string, code: number, message: string): void {
     if (this.#isEnded) return
     const stop = { Id: id, Message: message, ErrorCode: `ERR_NGROK_${code}` }
@@ -449,14 +453,14 @@ export class AgentSession implements TableEntry {
     }
   }
 
-  /** A connection that breaks after the agent has given everything up was closed on purpose. */
+  /** A connection that breaks after the agent has unbound all endpoints was closed on purpose. */
   #meant(why: SessionEnd): SessionEnd {
     if (why !== 'disconnected') return why
     if (this.#isStopped) return 'kicked'
     return this.#hasBound && this.#endpoints.size === 0 ? 'stopped' : why
   }
 
-  /** Throws the ServiceError that keeps another endpoint out. */
+  /** Throws the ServiceError that refuses another endpoint. */
   #checkRoom(): void {
     if (this.#isEnded) throw new ServiceError(803, 'The session has ended.')
     const size = this.endpointCount
@@ -464,7 +468,7 @@ export class AgentSession implements TableEntry {
     throw new ServiceError(324, `The session is at its limit of ${size} endpoints.`)
   }
 
-  /** The SDK knows a tunnel by its first id for good, over reconnects too. Nobody gets another's. */
+  /** The SDK keeps the first id of a tunnel, also across reconnects. An id in use is never assigned twice. */
   #idFor(presented: string): string {
     const { registry, ids } = this.#deps
     return isResourceId(presented, 'ep') && !registry.find(presented) ? presented : ids.next('ep')
@@ -475,7 +479,7 @@ export class AgentSession implements TableEntry {
     const { isShared, isPooled, proxyProtocol, token: _t, ...binding } = compiled
     const { registry } = this.#deps
     const { protocol } = binding
-    // It may be taken by now.
+    // The id may be taken by now.
     const id = this.#idFor(idea)
     const before = findPredecessor({ ...binding, isShared, isPooled }, this, this.#deps)
     // Other binds of the account may have come first.
@@ -513,7 +517,7 @@ export class AgentSession implements TableEntry {
     return endpoint
   }
 
-  /** Resolves with the URL that answers it. */
+  /** Resolves with the URL of the answer. */
   async #follow(notice: AgentNotice): Promise<string> {
     if (notice.type === 'drain') return drainedUrl(await this.#drain(notice.withinMs))
     this.#namesToCome.complete()
@@ -521,7 +525,7 @@ export class AgentSession implements TableEntry {
     return COMPLETED_URL
   }
 
-  /** Withdraws all names, waits for what is under way; answers how much is left of it. */
+  /** Withdraws all names and waits for exchanges under way. Returns how many are left. */
   async #drain(withinMs: number): Promise<number> {
     const { clock, log, registry } = this.#deps
     log.info({ session: this.id, withinMs, endpoints: this.#endpoints.size }, 'agent is draining')
@@ -530,7 +534,7 @@ export class AgentSession implements TableEntry {
       const name = this.#suspend(endpoint, withinMs)
       if (name) this.#drained.push(name)
     }
-    // Its own time is the agent's to choose, also where another process of it serves already.
+    // The agent may choose its own time, even if another process of it already serves.
     this.#superseding.allow(withinMs)
     const slots = this.#slots
     const { signal } = this.#ending
@@ -539,13 +543,13 @@ export class AgentSession implements TableEntry {
     return slots.busy
   }
 
-  /** Nobody has the name any more. */
+  /** Frees the name of an endpoint. */
   #close(endpoint: AgentEndpoint): void {
     this.#deps.registry.remove(endpoint)
     this.#release(endpoint)
   }
 
-  /** The agent is about to come back, as far as anybody knows: visitors wait for it. */
+  /** The agent is expected to come back: visitors wait for it. */
   #suspend(endpoint: AgentEndpoint, extraMs = 0): AwayName | undefined {
     const name = this.#deps.registry.suspend(endpoint, this.identity, extraMs)
     this.#release(endpoint)
@@ -562,9 +566,9 @@ export class AgentSession implements TableEntry {
   }
 
   /**
-   * Ends the session of an agent that has stopped, once it has unbound everything and says no more:
-   * the SDK leaves the connection of a closed session open, and would be heard of no more until the
-   * heartbeat is missed. An agent that keeps endpoints has not stopped.
+   * Ends the session of a stopped agent once it has unbound all endpoints and is silent. The SDK leaves the
+   * connection of a closed session open, so the stop would only show as a missed heartbeat. An agent that
+   * keeps endpoints has not stopped.
    */
   #awaitSilence(): void {
     if (!this.#isStopped) return
@@ -577,7 +581,7 @@ export class AgentSession implements TableEntry {
     )
   }
 
-  /** Never rejects: what the agent does not hear of, it does in its own order. */
+  /** Never rejects. If the agent misses the notice, it continues in its own order. */
   #tell(notice: object): Promise<void> {
     return this.#call(StreamType.update, notice).then(
       () => {},

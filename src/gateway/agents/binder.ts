@@ -31,21 +31,26 @@ const SCHEME = /^([a-z][a-z0-9+.-]*):\/\/(.*)$/is
 const PLACE = /^(\[[0-9a-f:.]+\]|[^[\]:\s]*)(?::(\d*))?$/i
 const MAX_PORT = 65_535
 
-/** What the URL of a bind asks for. */
+/** Address in the URL of a bind. */
 interface AskedPlace {
   readonly protocol: EndpointProtocol
-  /** Lower case; with its port for TCP. Empty: any that the gateway chooses. */
+  /** Lower case; with its port for TCP. Empty: the gateway chooses. */
   readonly host: string
 }
 
 /**
- * Reads the URL of a bind: `host`, `scheme://host`, `scheme://host:port`, or `scheme://` for an address
- * that the gateway chooses. `proto` is the protocol of the same bind and has to agree; empty means the
- * scheme of the URL, or https.
+ * Reads the URL of a bind: `host`, `scheme://host`, `scheme://host:port`, or `scheme://` for an address that
+ * the gateway chooses. `proto` is the protocol of the same bind and must match. If it is empty, the scheme of
+ * the URL or https is used.
  *
- * Throws a ServiceError with the code of the hosted service: 9030 for a port out of range, 9034 for text
- * that is no URL, 9035 for a port that the scheme cannot have here, 9036 for a scheme, 9037 for a user,
- * path, query or fragment, 9038 for a slash at the end.
+ * Throws a ServiceError with the code of the hosted service:
+ *
+ * - 9030: port out of range.
+ * - 9034: not a URL.
+ * - 9035: port that the scheme cannot use here.
+ * - 9036: scheme not allowed.
+ * - 9037: user, path, query or fragment.
+ * - 9038: trailing slash.
  */
 function readBindUrl(text: string, proto: string, urls: EndpointUrls): AskedPlace {
   const [, scheme, place = text] = SCHEME.exec(text) ?? []
@@ -104,7 +109,7 @@ function addressOf(text: string, host: string, port: number | undefined): string
   throw new ServiceError(9034, `The URL ${text} needs a port: write tcp://host:port.`)
 }
 
-/** Without what may be a password. */
+/** Removes a possible password. */
 const shown = (text: string) => text.replace(/[^/@]*@/, '…@')
 
 const MAX_METADATA = 4_096
@@ -122,42 +127,42 @@ export interface BinderDeps {
   readonly policies: EndpointPolicies
   readonly urls: EndpointUrls
   readonly secrets: Pick<AccountSecrets, 'secretFor'>
-  /** Without them TCP endpoints are refused. */
+  /** Undefined: TCP endpoints are refused. */
   readonly tcpAddresses?: TcpAddresses | undefined
 }
 
-/** Who binds. */
+/** The agent that binds. */
 export interface BinderOf {
   readonly credentialId: string
   readonly ownerId: string | null
   readonly deviceId?: string | undefined
   readonly instance?: string | undefined
-  /** The random host that it has at the other of HTTP and HTTPS, for the same service. */
+  /** Random host of its endpoint for the same service, at the other of HTTP and HTTPS. */
   readonly pairedHost?: (protocol: EndpointProtocol, forwardsTo: string) => string | undefined
 }
 
-/** What an accepted bind comes down to. */
+/** An accepted bind. */
 export interface Binding extends BindRight, EndpointAddress {
   readonly url: string
-  /** The gateway has chosen the address. */
+  /** Whether the gateway has chosen the address. */
   readonly isDrawn: boolean
   readonly forwardsTo: string
   readonly proxyProtocol: ProxyProtocol | undefined
   readonly appProtocol: AppProtocol
-  /** Visitors speak WebSocket, and the service TCP. */
+  /** Visitors speak WebSocket, the upstream TCP. */
   readonly isBehindWebSocket: boolean
   readonly metadata: string
-  /** For people; empty when the agent gave none. */
+  /** For people; empty if the agent gave no name. */
   readonly name: string
   readonly description: string
   readonly trafficPolicy: string | null
-  /** What the agent shows to get the same random name again; empty for a name that it asked for. */
+  /** Proof that the agent presents to get the same random name again. Empty for a name that it asked for. */
   readonly token: string
-  /** What its options beside the policy come to. */
+  /** Rules from its options, besides the policy. */
   readonly around: OptionRules | undefined
-  /** It shares its address with others of the account that do the same. */
+  /** Whether it shares its address with other pooling endpoints of the account. */
   readonly isPooled: boolean
-  /** Which member of the pool it is, as far as that is known: a device has one place in it. */
+  /** Its member id in the pool, if known. A device has one place in a pool. */
   readonly poolMember: string | undefined
 }
 
@@ -165,7 +170,7 @@ export interface CompiledBinding extends Binding {
   readonly policy: CompiledPolicy
 }
 
-/** Judges binds: protocol, name, authority, then the policy. Every refusal is a ServiceError. */
+/** Validates binds: protocol, name, authority, then the policy. Every refusal is a ServiceError. */
 export class Binder {
   readonly #deps: BinderDeps
 
@@ -224,7 +229,9 @@ export class Binder {
     }
   }
 
-  /** Compiles the policy in turns with everything else; the right to bind is the one after it. */
+  /**
+   * Compiles the policy in small steps that let other work run. Checks the right to bind again afterwards.
+   */
   async compile(binding: Binding, credentialId: string): Promise<CompiledBinding> {
     const policy = await this.#compile(binding)
     const { host, protocol, isDrawn } = binding
@@ -232,7 +239,7 @@ export class Binder {
     return { ...binding, ...right, policy }
   }
 
-  /** A bind with a URL is one with the older fields that say the same. */
+  /** Converts a bind with a URL to the older fields. */
   #withPlace(request: BindRequest): BindRequest {
     const { Proto, Opts } = request
     if (Opts.URL === '' && Proto === '') {
@@ -285,7 +292,10 @@ export class Binder {
     })
   }
 
-  /** An address that was given to a device stays its account's, until nobody knows of it any more. */
+  /**
+   * Throws ServiceError 334 for an address of another account. An assigned address belongs to its account
+   * until it is forgotten.
+   */
   #checkKept(host: string, ownerId: string | null): void {
     const holder = this.#deps.registry.match(host, 'tcp')
     if (!holder || holder.ownerId === ownerId) return
@@ -317,8 +327,9 @@ export class Binder {
   }
 
   /**
-   * The random name of a token. The SDK brings the token along when it reconnects, so that the tunnel keeps
-   * its name. Tokens of earlier versions are the bare name: good for whoever may bind that name anyway.
+   * Returns the random name of a token. The SDK sends the token when it reconnects, so that the tunnel keeps
+   * its name. Tokens of earlier versions are the bare name. They are valid for an agent that may bind that
+   * name anyway.
    */
   #givenBefore(token: string, { credentialId, ownerId }: BinderOf, suffix: string) {
     const [host = ''] = token.split(' ')
@@ -331,13 +342,13 @@ export class Binder {
     return isOurs ? host : undefined
   }
 
-  /** Shows that the gateway has chosen a name for this account. */
+  /** Proves that the gateway has chosen a name for this account. */
   #tokenOf(host: string, ownerId: string | null): string {
     const key = this.#deps.secrets.secretFor(ownerId, 'names that the gateway has chosen')
     return `${host} ${createHmac('sha256', key).update(host).digest('base64url')}`
   }
 
-  /** With the counters of the policy that it takes over from, if the name is online. */
+  /** Keeps the counters of the policy that it replaces, if the name is online. */
   async #compile(binding: Binding): Promise<CompiledPolicy> {
     const { policies, registry } = this.#deps
     const { ownerId, trafficPolicy, isPooled, poolMember } = binding
@@ -345,7 +356,7 @@ export class Binder {
       const holder = registry
         .holdersOf(binding, ownerId)
         .find((one) => one.ownerId === ownerId && one.poolMember === poolMember)
-      // A member of a pool that nobody knows yet begins anew: each counts for itself.
+      // A pool member without an id starts new counters: each member counts separately.
       if (isPooled && poolMember === undefined) return undefined
       return holder ? holder.policy : policies.last(binding)
     }
@@ -358,7 +369,7 @@ export class Binder {
   }
 }
 
-/** Throws ServiceError 301 for what an agent says of its endpoint at too great a length. */
+/** Throws ServiceError 301 for metadata, names or descriptions that are too long. */
 export function checkTexts(texts: {
   readonly metadata: string
   readonly name: string
@@ -369,7 +380,7 @@ export function checkTexts(texts: {
   checkLength(texts.description, MAX_NAME, 301, 'description')
 }
 
-/** A field that this gateway does not know may protect the endpoint. */
+/** Refuses unknown fields, because they may be meant to protect the endpoint. */
 function refuseUnknownFields(request: BindRequest): void {
   for (const [name, value] of Object.entries(request)) {
     if (FIELDS.has(name) || !isAsked(value)) continue
@@ -377,7 +388,7 @@ function refuseUnknownFields(request: BindRequest): void {
   }
 }
 
-/** Nobody finds an internal endpoint by a name that the gateway has drawn. */
+/** Requires a name for an internal endpoint: policies could not address it by a random name. */
 function requireInternalName({ Opts, Extra }: BindRequest): void {
   const isNamed = Opts.Domain || Opts.Hostname || Opts.Subdomain || Opts.Addr
   if (isNamed || !Extra?.Bindings?.includes('internal')) return
@@ -387,14 +398,14 @@ function requireInternalName({ Opts, Extra }: BindRequest): void {
   )
 }
 
-/** How the service is told who visits it. */
+/** Version of the PROXY header that tells the upstream the visitor's address. */
 function proxyProtocolOf(asked: unknown): ProxyProtocol | undefined {
   if (!isAsked(asked)) return undefined
   if (asked === 1 || asked === 2) return asked
   throw new ServiceError(301, 'The option ProxyProto cannot be used: it must be 1 or 2.')
 }
 
-/** What requests go to the service in. Another protocol would be the service's alone to know. */
+/** Protocol of requests to the upstream. The gateway does not support others. */
 function appProtocolOf(
   { ForwardsProto: asked }: BindRequest,
   carries: 'requests' | 'connections',
@@ -410,7 +421,7 @@ function appProtocolOf(
   throw new ServiceError(301, `The application protocol ${asked} is unknown. Use http1 or http2.`)
 }
 
-/** Its visitors have to send requests, which a WebSocket begins with. */
+/** A WebSocket starts with an HTTP request, so this is only for HTTP endpoints. */
 function convertsWebSocket(asked: unknown, carries: 'requests' | 'connections'): boolean {
   if (!isAsked(asked)) return false
   if (carries === 'requests' && isDeepStrictEqual(asked, {})) return true
@@ -424,7 +435,7 @@ function checked(host: string): string {
   return host
 }
 
-/** In one, whichever part of the bind they stand in; a policy is read in `Opts` alone. */
+/** Merges the options of both parts of the bind. Policies are only read in `Opts`. */
 function optionsOf({ Opts, Extra }: BindRequest): Record<string, unknown> {
   const asked = Object.entries(Extra ?? {}).filter(([, value]) => isAsked(value))
   for (const [name, value] of asked) {
@@ -442,20 +453,20 @@ function isDrawn({ Opts }: BindRequest, protocol: EndpointProtocol): boolean {
   return !(Opts.Domain || Opts.Hostname || Opts.Subdomain)
 }
 
-/** As text, whichever form the client has for it; null when it has none. */
+/** Returns the policy as text, in whichever form the client sent it. Null: no policy. */
 function policyOf({ Opts }: BindRequest): string | null {
   if (!isAsked(Opts.Policy)) return Opts.TrafficPolicy || null
   if (!Opts.TrafficPolicy) return oldPolicyText(Opts.Policy)
   throw new ServiceError(9025, 'Policy and TrafficPolicy are both set. Use only TrafficPolicy.')
 }
 
-/** In constant time: a name is as good as its token. */
+/** Compares in constant time, because the token grants the name. */
 function isSame(one: string, other: string): boolean {
   const [a, b] = [Buffer.from(one), Buffer.from(other)]
   return a.length === b.length && timingSafeEqual(a, b)
 }
 
-/** A random name that may be had: nobody has it, or a pool that takes one more. */
+/** Returns a random name that is free, or a pool with room. */
 function drawHost(suffix: string, mayHave: (host: string) => boolean): string {
   let host: string
   do host = `${randomLabel()}${suffix}`

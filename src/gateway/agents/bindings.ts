@@ -19,7 +19,7 @@ import {
   type TableEntry,
 } from './session-table.ts'
 
-/** The endpoint that a bind takes over, and whose it is. */
+/** The endpoint that a bind takes over, and its session. */
 interface Predecessor {
   readonly endpoint: AgentEndpoint
   readonly session: TableEntry
@@ -31,10 +31,10 @@ interface Places {
 }
 
 /**
- * The endpoint whose name a session may take over: one of its own, where its agent says which device
- * it is, or one of another session of the same process. Of a pool it is the place that the device has
- * in it. Undefined when the name is free, or there is room in the pool. Throws the ServiceError of
- * `checkAddressFree` when others keep it off.
+ * Returns the endpoint whose name a session may take over. It is an endpoint of another session of the same
+ * process, or its own if the agent reports a device id. In a pool, it is the device's own member. Undefined
+ * if the name is free, or the pool has room. Throws the ServiceError of `checkAddressFree` if the address is
+ * taken.
  */
 export function findPredecessor(
   binding: Pick<Binding, 'host' | 'ownerId' | 'protocol' | 'isShared' | 'isPooled'>,
@@ -56,8 +56,8 @@ export function findPredecessor(
 }
 
 /**
- * The authtoken of a process is one of another account now: its older session has to unbind the name
- * first. That session learns which one comes next, so that visitors wait in between.
+ * Handles a process that changes to an authtoken of another account: its older session must unbind the name
+ * first. Tells that session which session comes next, so that visitors wait in between.
  */
 function announceHeir(
   binding: Pick<Binding, 'host' | 'ownerId' | 'protocol' | 'isShared' | 'isPooled'>,
@@ -95,9 +95,9 @@ function mayReplace(session: TableEntry, asking: TableEntry): boolean {
 }
 
 /**
- * Changes an endpoint that is online: only what the agent names. Its address, id, streams and counts stay,
- * and the rules of its options stand around the new policy. `isCurrent` says whether the endpoint is still
- * the session's. Throws the ServiceError that the agent is refused with.
+ * Applies the changes that the agent names to an online endpoint. It keeps its address, id, streams and
+ * counters. The rules of its options stay around the new policy. `isCurrent` tells whether the endpoint still
+ * belongs to the session. Throws a ServiceError as refusal.
  */
 export async function patchEndpoint(
   before: AgentEndpoint,
@@ -153,8 +153,8 @@ async function compile(
 }
 
 /**
- * What it takes for a session to open an endpoint: a right, a certificate or a port, a policy. Throws
- * the ServiceError that the agent is refused with.
+ * Prepares an endpoint of a session: checks the right, gets a certificate or port, and compiles the policy.
+ * Throws a ServiceError as refusal.
  */
 export async function prepareBinding(
   request: BindRequest,
@@ -177,8 +177,8 @@ export async function prepareBinding(
 }
 
 /**
- * Agents of version 2 bind a tunnel twice, for HTTP and for HTTPS, and show both as one: a random name
- * is the same for both.
+ * Agents of version 2 bind a tunnel twice, for HTTP and for HTTPS, and show both as one. So a random name is
+ * the same for both.
  */
 function pairedHost(
   session: TableEntry,
@@ -193,8 +193,8 @@ function pairedHost(
 }
 
 /**
- * Throws ServiceError 18021 when the account may have no more online. What a device takes back counts as
- * it did: only a longer policy needs room.
+ * Throws ServiceError 18021 if the account may have no more endpoints online. Endpoints that a device takes
+ * back are already counted: only a longer policy needs room.
  */
 export function checkQuota(
   {
@@ -206,7 +206,7 @@ export function checkQuota(
   { quotas, registry }: Pick<AgentDeps, 'quotas' | 'registry'>,
 ): void {
   if (!before) {
-    // A name that is held for its device stays above a quota, too.
+    // A name that is held for its device is accepted even above the quota.
     if (!registry.awayAt(address, ownerId)) quotas.checkBind(ownerId, address, trafficPolicy)
     return
   }

@@ -1,35 +1,35 @@
 import type { AuthRequest } from './control-message.ts'
 
-/** A client by the name that it gives itself, and a version of it. */
+/** Name that a client reports, and a version. */
 export interface ClientVersion {
   readonly name: string
   readonly version: string
 }
 
-/** Which clients are to be updated. */
+/** Minimum versions of clients. */
 export interface LeastClientVersions {
-  /** Below, a client is told to update. */
+  /** Clients below these versions are asked to update. */
   readonly warnBelow?: readonly ClientVersion[] | undefined
-  /** Below, a client is refused. */
+  /** Clients below these versions are refused. */
   readonly refuseBelow?: readonly ClientVersion[] | undefined
 }
 
-/** A client that gives itself no name, such as the agent of version 2. */
+/** Name for clients that report no name, such as the agent of version 2. */
 const NAMELESS = 'agent'
 const PRODUCT = /(@?[\w.-]+(?:\/[a-z][\w.-]*)?)\/v?(\d+(?:\.\d+){0,3})/gi
 const ENTRY = /^(@?[a-z][\w.-]*(?:\/[a-z][\w.-]*)?)\/v?(\d+(?:\.\d+){0,3})$/i
-/** No user agent is that long a chain. */
+/** Maximum number of products read from a user agent. Real user agents are shorter. */
 const MAX_PRODUCTS = 10
 
-/** Reads `name/version`, such as `ngrok-go/1.11`; undefined when it is none. */
+/** Reads `name/version`, such as `ngrok-go/1.11`. Undefined if the text has another form. */
 export function parseClientVersion(text: string): ClientVersion | undefined {
   const [, name, version] = ENTRY.exec(text) ?? []
   return name && version ? { name: name.toLowerCase(), version } : undefined
 }
 
 /**
- * The entry of a list that a client is below, by any library in its chain; undefined when it is new
- * enough, or the list does not name it.
+ * Returns the entry of the list that a client is below, by any library in its user agent. Undefined if the
+ * client is recent enough, or is not in the list.
  */
 export function findOlder(
   extra: Pick<AuthRequest['Extra'], 'UserAgent' | 'ClientType' | 'Version'>,
@@ -43,7 +43,7 @@ export function findOlder(
   return undefined
 }
 
-/** What a client says that it is made of. */
+/** Products and versions that a client reports. */
 function productsOf({
   UserAgent,
   ClientType,

@@ -4,7 +4,7 @@ import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
 
-/** The SDK's numbers for what an endpoint speaks. */
+/** Protocol numbers of endpoints in the SDK. */
 const EDGE_TYPES: Readonly<Record<EndpointProtocol, string>> = {
   tcp: '1',
   tls: '2',
@@ -13,7 +13,7 @@ const EDGE_TYPES: Readonly<Record<EndpointProtocol, string>> = {
 }
 const LENGTH_BYTES = 8
 
-/** What a proxy stream starts with after its type: an int64 (little-endian) length, then JSON. */
+/** Encodes the header of a proxy stream, after its type: an int64 (little-endian) length, then JSON. */
 export function encodeProxyHeader(
   { id, protocol }: Pick<Endpoint, 'id' | 'protocol'>,
   clientAddr: string,
@@ -31,7 +31,7 @@ export function encodeProxyHeader(
   return header
 }
 
-/** The first four bytes of a stream say what it carries. */
+/** Type of a stream, in its first four bytes. */
 export const StreamType = {
   auth: 0,
   bind: 1,
@@ -46,16 +46,16 @@ export const StreamType = {
   patchTunnel: 10,
 } as const
 
-/** The versions of the control protocol that are spoken here, best first; 2 is that of old agents. */
+/** Supported versions of the control protocol, best first. Version 2 is for old agents. */
 export const PROTOCOL_VERSIONS: readonly string[] = ['3', '2']
-/** Everything but a bind is small. */
+/** Enough for every message except a bind. */
 export const MAX_MESSAGE_BYTES = 16_384
-/** A bind carries a traffic policy; one stream window holds it whole. */
+/** A bind contains a traffic policy. One stream window holds the whole message. */
 export const MAX_BIND_BYTES = 262_144
 
 const MAX_NAME = 1_024
 const MAX_LEGS = 100
-/** Agents send null, an empty string or nothing for what is not set. */
+/** Agents send null, an empty string or nothing for unset fields. */
 const text = (maxLength: number) =>
   z
     .string()
@@ -65,14 +65,14 @@ const text = (maxLength: number) =>
 const name = text(MAX_NAME)
 const nanoseconds = z.number().nonnegative().nullish()
 
-// Versions of the SDK differ in what they send beside this; unknown keys are let through unread.
+// SDK versions send different additional fields. Unknown keys are ignored.
 const AuthRequest = z.object({
   Version: z.array(z.string().max(32)).max(16),
   ClientId: name,
   Extra: z
     .object({
       AuthToken: name,
-      /** As agents of version 2 spell it. */
+      /** Spelling of agents of version 2. */
       Authtoken: name,
       OS: name,
       Arch: name,
@@ -80,7 +80,7 @@ const AuthRequest = z.object({
       Hostname: name,
       UserAgent: name,
       ClientType: name,
-      // Its own code says when it is too long.
+      // Loose limit here: too long metadata is refused later with its own code.
       Metadata: text(MAX_MESSAGE_BYTES),
       LegNumber: z.number().int().min(0).max(MAX_LEGS).nullish(),
       HeartbeatInterval: nanoseconds,
@@ -101,22 +101,22 @@ const BindOptions = z.looseObject({
   Hostname: name,
   Subdomain: name,
   Addr: name,
-  /** Where clients of version 3 say all that the four above say. */
+  /** Used by clients of version 3 instead of the four fields above. */
   URL: name,
   TrafficPolicy: text(MAX_BIND_BYTES),
 })
 
 const BindRequest = z.looseObject({
   Id: name,
-  /** Empty: that of the URL. */
+  /** Empty: the scheme of the URL. */
   Proto: text(32),
   ForwardsTo: name,
-  /** What the service speaks; empty where nobody has said. */
+  /** Protocol of the upstream; empty if not set. */
   ForwardsProto: text(32),
   Opts: BindOptions.nullish().transform((options) => options ?? BindOptions.parse({})),
   Extra: z
     .looseObject({
-      /** Of the answer to an earlier bind of the same tunnel. */
+      /** Token from the answer to an earlier bind of the same tunnel. */
       Token: name,
       Metadata: text(MAX_MESSAGE_BYTES),
       Name: text(MAX_MESSAGE_BYTES),
@@ -130,7 +130,7 @@ export type BindRequest = z.infer<typeof BindRequest>
 const change = (maxLength: number) => z.string().max(maxLength).nullish()
 const PatchRequest = z
   .strictObject({
-    /** `tn_…`, as the answer to a bind has it. */
+    /** `tn_…`, as in the answer to the bind. */
     TunnelId: z.string().max(MAX_NAME),
     Name: change(MAX_MESSAGE_BYTES),
     Description: change(MAX_MESSAGE_BYTES),
@@ -146,13 +146,13 @@ const PatchRequest = z
     PoolingEnabled: asked.PoolingEnabled ?? undefined,
     TrafficPolicy: asked.TrafficPolicy ?? undefined,
   }))
-/** What is to be changed; undefined stays as it is. */
+/** Changes to an endpoint. Undefined fields stay the same. */
 export type PatchRequest = z.infer<typeof PatchRequest>
 
 const UnbindRequest = z.object({ Id: z.string().max(MAX_NAME) })
 const CommandAnswer = z.object({ Error: name.optional(), error: name.optional() })
 
-/** Throws ServiceError 801: the payload is not what an agent sends. */
+/** Throws ServiceError 801 if the payload is invalid. */
 export const parseAuth = (message: unknown) => parse(AuthRequest, message, 801)
 /** Throws ServiceError 301. */
 export const parseBind = (message: unknown) => parse(BindRequest, message, 301)
@@ -162,19 +162,19 @@ export const parsePatch = (message: unknown) => parse(PatchRequest, message, 301
 export const parseUnbind = (message: unknown) => parse(UnbindRequest, message, 801)
 
 /**
- * The options of a bind exactly as the agent sent them. The SDK binds again with the options of the
- * answer: an option that the answer lacked would be gone after a reconnect. They may hold secrets.
+ * Returns the options of a bind exactly as the agent sent them. The SDK binds again with the options of the
+ * answer, so a missing option would be lost after a reconnect. They may contain secrets.
  */
 export const sentOptions = (bind: unknown): object =>
   (bind as { readonly Opts?: object | null }).Opts ?? {}
 
-/** Why the agent did not obey a command; empty when it did. */
+/** Reason why the agent did not obey a command; empty if it did. */
 export function commandError(message: unknown): string {
   const answer = parse(CommandAnswer, message, 801)
   return answer.error || answer.Error || ''
 }
 
-/** What an RPC is answered with when it is refused: the code stands on a line of its own. */
+/** Answer to a refused RPC. The code is on its own line. */
 export function refusal(error: ServiceError): { Error: string } {
   return { Error: `${error.message}\n\n${error.errorCode}\n` }
 }

@@ -7,22 +7,22 @@ import { untilIdle } from '../streams/stream-slots.ts'
 import { commandError, StreamType } from './control-message.ts'
 import type { TableEntry } from './session-table.ts'
 
-/** Since it was wanted: what is under way is not waited for any longer, whatever is asked for. */
+/** Maximum wait for exchanges under way since the end was requested, whatever the agent asks for. */
 const MAX_ALLOWED_MS = 60_000
 
-/** What is to be ended, and when. */
+/** The requested end, and its condition. */
 interface Wanted {
   readonly isIdle: () => boolean
   readonly end: () => void
 }
 
-/** Ends something as soon as nothing is under way on a session, and after a time in any case. */
+/** Ends something as soon as a session has nothing under way, or after a time in any case. */
 export class IdleEnd {
   readonly #slots: StreamSlots
   readonly #clock: Clock
   #waiting = new AbortController()
   #wanted: Wanted | undefined
-  /** Until when it may be allowed more time, monotonic; undefined once it was. */
+  /** The agent may extend the time until then, monotonic. Undefined once it has. */
   #allowedUntil: number | undefined
 
   constructor(options: { readonly slots: StreamSlots; readonly clock: Clock }) {
@@ -30,13 +30,13 @@ export class IdleEnd {
     this.#clock = options.clock
   }
 
-  /** In the place of what was wanted before. */
+  /** Replaces an earlier request. */
   begin(wanted: Wanted, withinMs: number): void {
     this.#allowedUntil = this.#clock.monotonic() + MAX_ALLOWED_MS
     this.#wait(wanted, withinMs)
   }
 
-  /** What is under way gets another time from now on, once, where something is to be ended. */
+  /** Gives exchanges under way a new time from now, once, if an end is requested. */
   allow(withinMs: number): void {
     if (!this.#wanted || this.#allowedUntil === undefined) return
     const leftMs = Math.max(0, this.#allowedUntil - this.#clock.monotonic())
@@ -63,9 +63,9 @@ export class IdleEnd {
 }
 
 interface CommandParts {
-  /** For an agent that does not know the command, and for one that failed to obey it. */
+  /** Error codes for an agent that does not support the command, and for a failed command. */
   readonly codes: { readonly unsupported: number; readonly failed: number }
-  /** What is sent; the SDK does not read a command that lacks a field. */
+  /** Message to send. The SDK does not accept a command with missing fields. */
   readonly message: object
 }
 
@@ -79,7 +79,7 @@ const COMMANDS: Readonly<Record<AgentCommand, CommandParts>> = {
   },
 }
 
-/** Tells an agent to do something. Throws a ServiceError when it cannot or does not obey. */
+/** Sends a command to an agent. Throws a ServiceError if the agent cannot or does not obey. */
 export async function commandAgent(
   command: AgentCommand,
   identity: AgentIdentity,
@@ -92,31 +92,31 @@ export async function commandAgent(
   if (error) throw new ServiceError(codes.failed, `The agent failed to ${command}: ${error}`)
 }
 
-/** An agent of ours listens to updates for the sake of notices; what is really one it does not obey. */
+/** device-agent supports the Update command only for notices. It does not obey a real update. */
 function refusalOf(command: AgentCommand, { instance, unsupported }: AgentIdentity): string {
   const isNoticed = command === 'update' && instance !== undefined
   return isNoticed ? 'self-update is not supported.' : unsupported[command]
 }
 
 /**
- * What a visitor's idle connection has left when the gateway stops, twice the `sweepMs` of the ingress:
- * a request that comes on it has to find its device here.
+ * Idle connections of visitors stay open this long when the gateway stops, twice the `sweepMs` of the
+ * ingress. A request on such a connection must still find its device here.
  */
 const KEPT_OPEN_MS = 2_000
 
 export interface Departure {
-  /** For what is under way on a session that has to end. */
+  /** Time for exchanges under way on a session that must end. */
   readonly withinMs: number
-  /** How long visitors who come on idle connections find it here. */
+  /** Visitors on idle connections find the agent here for this long. */
   readonly keptOpenMs?: number
   readonly clock: Clock
   readonly log: Logger
 }
 
 /**
- * Sends an agent to another process that listens on the same socket, or to another node. One of ours brings a second
- * session up there and keeps this one for what is under way; any other has one session, which ends as
- * soon as nothing is.
+ * Sends an agent to another process that listens on the same socket, or to another node. device-agent opens a
+ * second session there and keeps this session for exchanges under way. Other agents have one session, which
+ * ends as soon as it is idle.
  */
 export async function sendAway(
   session: TableEntry,

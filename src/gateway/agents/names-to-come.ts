@@ -5,9 +5,9 @@ import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { AgentLimits } from './agent-deps.ts'
 import { awaitedNotice } from './agent-notice.ts'
 
-/** Names that went away after the device had connected are looked for no more often. */
+/** Minimum time between two checks for names that were lost after the device had connected. */
 const LOOK_MS = 1_000
-/** Between two notices of names that visitors wait for. */
+/** Minimum time between two notices of names that visitors wait for. */
 const TELL_MS = 100
 
 export interface NamesToComeOptions {
@@ -15,14 +15,17 @@ export interface NamesToComeOptions {
   readonly identity: AgentIdentity
   readonly limits: Pick<AgentLimits, 'returnMs' | 'progressMs'>
   readonly clock: Clock
-  /** Tells the agent by an Update command, and never rejects; unset: the agent would update itself. */
+  /**
+   * Sends a notice to the agent by an Update command; never rejects. Unset for agents that would update
+   * themselves.
+   */
   readonly tell?: ((notice: object) => Promise<void>) | undefined
 }
 
 /**
- * The names that a device had and has not bound again on its new connection: visitors wait for them while
- * the device goes through its names. An agent of ours says when it has done so. Any other has done so when it
- * binds nothing for a while. An agent of ours learns which names visitors wait for, and binds them first.
+ * Names that a device had and has not bound again on its new connection. Visitors wait for them while the
+ * device binds its names. device-agent reports when it is done; other agents count as done when they bind
+ * nothing for a while. device-agent is also told which names visitors wait for, and binds them first.
  */
 export class NamesToCome {
   readonly #options: NamesToComeOptions
@@ -30,7 +33,7 @@ export class NamesToCome {
   #device: DeviceReturn | undefined
   /** Monotonic. */
   #lookedAt = Number.NEGATIVE_INFINITY
-  /** Names that visitors wait for and the agent was not told of, the longest wait first. */
+  /** Names that visitors wait for and that the agent does not know yet, the longest wait first. */
   readonly #awaited = new Set<string>()
   #isTelling = false
   readonly #onAwaited: AwaitedListener = (hosts) => {
@@ -43,13 +46,13 @@ export class NamesToCome {
     this.#options = options
   }
 
-  /** The device says by a bind that it goes on; it has the answer to its authentication. */
+  /** Called for each bind, which shows progress. The agent has the answer to its authentication by then. */
   goOn(): void {
     this.look()
     this.#listen()
   }
 
-  /** Looks which names the device may bind again: at first when it has connected. */
+  /** Checks which names the device may bind again. Called first when the device has connected. */
   look(): void {
     if (this.#ending.signal.aborted) return
     const { registry, identity, clock } = this.#options
@@ -69,15 +72,15 @@ export class NamesToCome {
     if (isFirst && !identity.tellsComplete) void this.#awaitQuiet()
   }
 
-  /** The device has bound all names that it wants: nobody has the others. */
+  /** The device has bound all names that it wants. Its other names become free. */
   complete(): void {
-    // What went away since the last look is among them.
+    // Includes names that were lost since the last check.
     this.#lookedAt = Number.NEGATIVE_INFINITY
     this.look()
     if (this.#device) this.#options.registry.endReturn(this.#device)
   }
 
-  /** The connection has ended. */
+  /** Called when the connection has ended. */
   stop(): void {
     if (this.#ending.signal.aborted) return
     this.#ending.abort()
@@ -122,7 +125,7 @@ export class NamesToCome {
     } catch {
       return
     }
-    // Others may have the same authtoken as a device that does not say which it is.
+    // Without a device id, other devices may use the same authtoken.
     if (this.#device && identity.deviceId !== undefined) registry.endReturn(this.#device)
   }
 }

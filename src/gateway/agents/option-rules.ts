@@ -27,8 +27,8 @@ const Rules = z
 const Policy = z.strictObject({ Inbound: Rules, Outbound: Rules })
 
 /**
- * The policy of a client from before traffic policies were texts (SDK 1.0 to 1.3), as the text that it
- * means. Throws ServiceError 301.
+ * Converts the policy of a client before text policies (SDK 1.0 to 1.3) to the text of a policy. Throws
+ * ServiceError 301.
  */
 export function oldPolicyText(value: unknown): string {
   const parsed = Policy.safeParse(value)
@@ -57,13 +57,13 @@ const Pem = z
 const Authority = z.strictObject({ mutual_tls_ca: Pem })
 const None = z.literal('').nullish()
 
-/** By their names on the wire; clients call them `mutualTlsca` and `termination`. */
+/** Names on the wire; clients call them `mutualTlsca` and `termination`. */
 const TlsOptions = z.object({
-  /** Of HTTP endpoints. */
+  /** For HTTP endpoints. */
   MutualTLSCA: Authority.nullish(),
-  /** The same of TLS ones. */
+  /** The same for TLS endpoints. */
   MutualTLSAtEdge: Authority.nullish(),
-  /** Without certificate and key: with the certificate that the gateway has for the domain. */
+  /** Without certificate and key, the gateway's certificate for the domain is used. */
   TLSTermination: z
     .strictObject({ cert: Pem.nullish(), key: Pem.nullish(), sealed_key: None })
     .refine(({ cert, key }) => !cert === !key, {
@@ -72,7 +72,7 @@ const TlsOptions = z.object({
     .nullish(),
 })
 
-/** What they come to: one action; undefined when none of them is asked for. */
+/** Converts TLS options to one action. Undefined if they are not set. */
 function terminateTls(options: z.output<typeof TlsOptions>) {
   const { MutualTLSCA, MutualTLSAtEdge, TLSTermination } = options
   const authorities = [MutualTLSCA, MutualTLSAtEdge].flatMap((it) => it?.mutual_tls_ca ?? [])
@@ -87,16 +87,16 @@ function terminateTls(options: z.output<typeof TlsOptions>) {
   return { type: 'terminate-tls', config }
 }
 
-/** Headers that one action adds or removes. */
+/** Headers that one action can add or remove. */
 const MAX_HEADERS = 10
-/** Options of one kind, such as ranges; as many as the action takes that is made of them. */
+/** Maximum number of options of one kind, such as ranges. The matching action has the same limit. */
 const MAX_ITEMS = 1_000
-/** Conditions that are asked of one name of a client. */
+/** Maximum number of conditions on the client name. */
 const MAX_PATTERNS = 20
-/** Addresses, or domains, that one log-in lets in, and characters of one. */
+/** Maximum number of allowed addresses or domains of a sign-in, and maximum length of each. */
 const MAX_PEOPLE = 200
 const MAX_NAME = 254
-/** Those that one expression asks about. */
+/** Number of addresses or domains in one expression. */
 const PEOPLE_AT_ONCE = 10
 const EVERYBODY = ['0.0.0.0/0', '::/0']
 const USER_AGENT = "(hasReqHeader('user-agent') ? getReqHeader('user-agent')[0] : '')"
@@ -114,7 +114,7 @@ const People = z
   .max(MAX_PEOPLE)
   .nullish()
   .transform((list) => list ?? [])
-/** An action would compute it; what is meant as it stands must not come out as something else. */
+/** Refuses `${`, because an action would evaluate it instead of using it literally. */
 const Literal = z
   .string()
   .max(4_096)
@@ -122,7 +122,7 @@ const Literal = z
 
 const Text = Literal.nullish().transform((text) => text ?? '')
 
-/** Of a client at a provider, and of the people that may come; without names of any, all may. */
+/** Client at a provider, and allowed people. If the lists are empty, all people are allowed. */
 const login = {
   client_id: Text,
   client_secret: Text,
@@ -142,17 +142,17 @@ interface Rule {
   readonly actions: readonly Action[]
 }
 
-/** A policy document, as far as options are written as one. */
+/** A policy document, limited to the parts that options use. */
 export interface OptionRules {
   readonly on_tcp_connect?: readonly Rule[]
   readonly on_http_request?: readonly Rule[]
   readonly on_http_response?: readonly Rule[]
 }
 
-/** What an option comes to; `name` is how a client knows it. */
+/** Conversion of an option to rules. `name` is the name that clients use. */
 interface Option<T extends z.ZodType = z.ZodType> {
   readonly phase: 'on_http_request' | 'on_http_response'
-  /** True when it can be asked of a connection, too, which has no requests. */
+  /** Whether it also applies to connections, which have no requests. */
   readonly isOfConnections?: boolean
   readonly schema: T
   readonly rules: (value: z.output<T>, name: string) => readonly Rule[]
@@ -174,8 +174,8 @@ const headerRules = ({ add, remove }: z.output<typeof Headers>, name: string): R
 }
 
 /**
- * In the order in which they are met on the way in: who may come at all, who one is, then what becomes
- * of the request; on the way out headers, and compression as the last thing.
+ * In the order of evaluation. On requests: access, identity, then changes to the request. On responses:
+ * headers, with compression last.
  */
 const OPTIONS: Readonly<Record<string, Option>> = {
   IPRestriction: option({
@@ -211,7 +211,7 @@ const OPTIONS: Readonly<Record<string, Option>> = {
         .max(MAX_ITEMS),
     }),
     rules({ credentials: pairs }, name) {
-      // Without one the hosted service would let everybody pass, and who asks for it means nobody.
+      // With an empty list, the hosted service would let all visitors pass, but the owner means the opposite.
       if (pairs.length === 0) throw invalid(name, 'credentials are required')
       const credentials = pairs.map((pair) => `${pair.username}:${pair.cleartext_password}`)
       return [rule(name, 'basic-auth', { credentials })]
@@ -257,7 +257,7 @@ const OPTIONS: Readonly<Record<string, Option>> = {
 
 const OPTION_ENTRIES = Object.entries(OPTIONS)
 
-/** Options that are read elsewhere, or say what the agent does itself, such as to set the host. */
+/** Options that are read elsewhere, or that the agent carries out itself, such as the host header. */
 const ELSEWHERE: ReadonlySet<string> = new Set([
   ...['URL', 'Domain', 'Hostname', 'Subdomain', 'TrafficPolicy', 'Policy', 'LocalUrlScheme'],
   ...[
@@ -271,7 +271,7 @@ const ELSEWHERE: ReadonlySet<string> = new Set([
     'Bindings',
     'PoolingEnabled',
     'AllowsPooling',
-    // TLS that nothing ends here reaches the agent, which asks for certificates.
+    // TLS that is not terminated here reaches the agent, which asks for certificates.
     'MutualTLSAtAgent',
     'Name',
     'Description',
@@ -279,9 +279,9 @@ const ELSEWHERE: ReadonlySet<string> = new Set([
 ])
 
 /**
- * The rules that the options of a bind come to, beside its traffic policy; undefined when there are
- * none. To ignore one in silence would open what its owner believes closed: what is not known, or
- * cannot be, is refused with ServiceError 301.
+ * Converts the options of a bind to rules, in addition to its traffic policy. Undefined if there are no
+ * rules. Throws ServiceError 301 for unknown or impossible options, because an ignored option could open an
+ * endpoint that its owner considers protected.
  */
 export function optionRules(
   options: Readonly<Record<string, unknown>>,
@@ -309,7 +309,7 @@ export function optionRules(
   return phases.length > 0 ? Object.fromEntries(phases) : undefined
 }
 
-/** Whether a field says more than that it is not set. */
+/** Whether a field has a value that differs from unset. */
 export const isAsked = (value: unknown): boolean =>
   value !== undefined && value !== null && value !== '' && value !== false && value !== 0
 
@@ -320,7 +320,7 @@ function refuseUnknown(name: string): void {
 
 const isOfTls = (name: string) => Object.hasOwn(TlsOptions.shape, name)
 
-/** TLS ends when the connection may come at all; requests come after that. */
+/** Terminates TLS after the connection is allowed, and before its requests. */
 function tlsRules(options: Readonly<Record<string, unknown>>, asked: readonly string[]): Rule[] {
   const given = asked.filter(isOfTls).map((name) => [name, options[name]])
   const parsed = TlsOptions.safeParse(Object.fromEntries(given))
@@ -331,8 +331,9 @@ function tlsRules(options: Readonly<Record<string, unknown>>, asked: readonly st
 }
 
 /**
- * Lets pass whom a pattern of `allow` knows, and whom none of `deny` does; with `allow` alone nobody
- * else. Who does not say what they are is refused unless `allow` has a pattern for an empty name.
+ * Allows visitors that match a pattern of `allow`, and visitors that match no pattern of `deny`. With `allow`
+ * alone, all others are refused. Visitors without a user agent are refused unless a pattern of `allow`
+ * matches the empty name.
  */
 function userAgentRules(
   { allow, deny }: { readonly allow: readonly string[]; readonly deny: readonly string[] },
@@ -356,7 +357,9 @@ function userAgentRules(
   return [{ name, expressions, actions: [{ type: 'custom-response', config }] }]
 }
 
-/** Sends away who has signed in and is not named; a provider may write an address in any case. */
+/**
+ * Refuses signed-in visitors that are not listed. Compares addresses in lower case, because providers differ.
+ */
 function allowedPeople(
   name: string,
   action: 'oauth' | 'oidc',
@@ -387,7 +390,7 @@ function allowedPeople(
 
 const endsWith = (text: string, end: string) => `${text}.endsWith(${JSON.stringify(end)})`
 
-/** Each `name:value` in a group where its name has not been yet. */
+/** Puts each `name:value` in the first group that does not contain its name. */
 function groupsOf(fields: readonly string[], option: string): Record<string, string>[] {
   const groups: Map<string, string>[] = []
   for (const field of fields) {
@@ -408,7 +411,7 @@ function inGroups(names: readonly string[], size = MAX_HEADERS): string[][] {
   return groups
 }
 
-/** Says where, never what: a value may be a secret. */
+/** Describes the place of the problem, never the value, which may be a secret. */
 function describe({ issues }: z.ZodError): string {
   const [issue] = issues
   const place = issue?.path.join('.')

@@ -5,10 +5,10 @@ import { renamedId } from '../records/resource-id.ts'
 import type { ServiceError } from '../records/service-error.ts'
 import { sentOptions } from './control-message.ts'
 
-/** As many are remembered; the oldest goes first. */
+/** Maximum number of remembered refusals; the oldest is dropped first. */
 const MOST = 100
 
-/** Endpoints that an agent takes for online and that the gateway does not serve, with the reasons. */
+/** Endpoints that are not served although the agent considers them online, with the reasons. */
 export class RefusedEndpoints {
   readonly #clock: Clock
   readonly #byId = new Map<string, RefusedEndpoint>()
@@ -30,7 +30,7 @@ export class RefusedEndpoints {
     }
   }
 
-  /** False when it was not among them. */
+  /** Returns false if it was not present. */
   forget(id: string): boolean {
     return this.#byId.delete(id)
   }
@@ -38,7 +38,7 @@ export class RefusedEndpoints {
 
 const MAX_TEXT = 1_024
 const text = z.string().max(MAX_TEXT).catch('')
-/** What is read of a bind that may have fields of any form. */
+/** Fields that are read of a bind, even if other fields are malformed. */
 const Rebind = z.object({
   Id: z.string().max(MAX_TEXT),
   Proto: text,
@@ -53,13 +53,13 @@ export interface Rebind {
   readonly id: string
   readonly protocol: string
   readonly token: string
-  /** As far as the bind says where the endpoint was. */
+  /** URL of the endpoint, if the bind tells it. */
   readonly url: string
 }
 
 /**
- * Refusals that pass by themselves: the session has ended, the gateway failed or does not know yet, or the
- * authtoken binds too often for the moment. An SDK that hears one tries again.
+ * Temporary refusals, after which an SDK tries again: the session has ended, the gateway failed or does not
+ * know yet, or the authtoken binds too often.
  */
 const PASSING: ReadonlySet<number> = new Set([351, 802, 803])
 
@@ -70,7 +70,7 @@ export function readRebind(message: unknown): Rebind | undefined {
   const { data } = Rebind.safeParse(message)
   if (!data?.Id) return undefined
   const { Id: id, Proto: protocol, Opts, Extra } = data
-  // What follows the address in a token proves that the gateway has chosen it: it is the agent's alone.
+  // The rest of the token proves that the gateway has chosen the address. It must stay private to the agent.
   const [drawn] = Extra.Token.split(' ')
   const host = Opts.Domain || Opts.Hostname || Opts.Subdomain || Opts.Addr || drawn
   const url = /^[a-z]+:\/\/./i.test(Opts.URL)
@@ -79,7 +79,7 @@ export function readRebind(message: unknown): Rebind | undefined {
   return { id, protocol, token: Extra.Token, url }
 }
 
-/** The answer to a bind that is accepted, and not served yet. */
+/** The answer to a bind that is accepted but not served yet. */
 export function acceptedAs({ id, url, protocol, token }: Rebind, message: unknown): object {
   return {
     ...{ Id: id, URL: url, Proto: protocol, Opts: sentOptions(message) },

@@ -4,10 +4,10 @@ import type { AgentIdentity, Duplicate } from '../endpoints/endpoint.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { SessionTable } from './session-table.ts'
 
-/** An agent hears of a duplicate no more often; the other one tries every few seconds. */
+/** Minimum time between two notices of a duplicate, because its process retries every few seconds. */
 const NOTICE_STEP_MS = 600_000
 
-/** The last that was seen of another process with the identity of a session's device. */
+/** Last duplicate: another process with the identity of a session's device. */
 export class DuplicateRecord {
   readonly #clock: Clock
   #last: Duplicate | undefined
@@ -22,7 +22,7 @@ export class DuplicateRecord {
     return this.#last
   }
 
-  /** Whether the agent and the log are to hear of it. */
+  /** Records a duplicate. Returns whether to report it to the agent and the log. */
   note(ip: string): boolean {
     const now = this.#clock.monotonic()
     const isNews = now - this.#toldAt >= NOTICE_STEP_MS || this.#last?.ip !== ip
@@ -32,13 +32,13 @@ export class DuplicateRecord {
   }
 }
 
-/** How long the older session of a device has to show that it is alive; four round trips on a slow link. */
+/** The older session of a device must answer within this time; four round trips on a slow link. */
 const ANSWER_MS = 2_000
 
 /**
- * Sees to it that one process of a device is connected: a session of another process that answers a
- * heartbeat stays, one that does not is a ghost and ends. Throws ServiceError 830 when one stays: the
- * data folder of the device was copied.
+ * Ensures that only one process of a device is connected. A session of another process stays if it answers a
+ * heartbeat; otherwise it is dead and ends. Throws ServiceError 830 if one stays: the data directory of the
+ * device was copied.
  */
 export async function settleRivals(
   identity: AgentIdentity,
@@ -69,9 +69,9 @@ export async function settleRivals(
 }
 
 /**
- * Waits until a session may take the place of one of another process that calls itself the same device and
- * names no instance: that happens once a second for a device. Two such processes would otherwise end each
- * other without a pause. Returns the address of the other process when there was a fight.
+ * Waits until a session may replace a session of another process that reports the same device and no
+ * instance. That is allowed once per second and device; otherwise two such processes would end each other
+ * without a pause. Returns the address of the other process if there was a conflict.
  */
 export async function awaitTurn(
   identity: AgentIdentity,

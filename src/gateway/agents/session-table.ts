@@ -17,10 +17,10 @@ import { ServiceError } from '../records/service-error.ts'
 
 const MINUTE_MS = 60_000
 const TURN_MS = 1_000
-/** Connections of one process: twice as many as it opens, for those that another set replaces. */
+/** Connections of one process: twice as many as it opens, because a new set may replace the old set. */
 const MAX_OF_PROCESS = 40
 
-/** What one credential may use at once, and how fast. */
+/** Limits of one credential: concurrent use and rates. */
 export interface CredentialLimits {
   /** Several connections of one process count as one. */
   readonly sessions: number
@@ -41,52 +41,59 @@ export interface TableEntry extends ConnectedAgent {
   /** Given to the agent, which presents it again when it reconnects. */
   readonly clientId: string
   readonly endpointCount: number
-  /** Whether the agent answers a heartbeat in time; one goes out at once. */
+  /** Sends a heartbeat and returns whether the agent answers in time. */
   answers(withinMs: number): Promise<boolean>
-  /** Another process with the identity of the device was refused. Returns whether that is news. */
+  /**
+   * Records that another process with the identity of the device was refused. Returns whether that is news.
+   */
   noteDuplicate(ip: string): boolean
   /**
-   * One of its names is served by `successor` from now on, which may be itself, or at another node. What
-   * is under way has `withinMs` when nothing else is left.
+   * Gives the name of an endpoint to `successor`, which may be this session itself. Undefined: a session at
+   * another node. If this was the last endpoint, exchanges under way have `withinMs`.
    */
   giveWay(endpoint: AgentEndpoint, successor: TableEntry | undefined, withinMs?: number): void
-  /** Another account's session of the same process is to have an endpoint of this one, once that is unbound. */
+  /**
+   * Reserves an endpoint for a session of the same process under another account. That session gets it once
+   * it is unbound.
+   */
   leaveTo(endpoint: AgentEndpoint, heir: Heir): void
-  /** Ends the session as soon as nothing is under way on it, after `withinMs` in any case. */
+  /** Ends the session as soon as it has nothing under way, or after `withinMs` in any case. */
   retire(withinMs: number): void
-  /** Another connection of the same client has ended: this one serves what both have bound. */
+  /**
+   * Another connection of the same client has ended. This session serves the endpoints that both have bound.
+   */
   legEnded?(): void
-  /** Ends what the credential no longer allows. */
+  /** Ends the session or endpoints that the credential no longer allows. */
   recheck(): void
 }
 
-/** What a session binds as soon as the endpoint of another account is gone. */
+/** The session that binds an endpoint as soon as the endpoint of another account is gone. */
 export interface Heir {
   readonly sessionId: string
   readonly facts: NameFacts
 }
 
-/** Who wants to know which sessions there are. */
+/** Observer of sessions. */
 export interface SessionWatch {
   came(session: ConnectedAgent): void
-  /** `urls` are those of the endpoints that it had. */
+  /** `urls`: URLs of the endpoints that it had. */
   went(session: ConnectedAgent, why: SessionEnd, urls: readonly string[]): void
 }
 
 /**
- * The authenticated sessions. A device that comes back takes the place of its own ghost. A process
- * may have several, which take each other's names over; of two processes with the identity of one
- * device a single one gets in (`rivals.ts`).
+ * The authenticated sessions. A returning device replaces its own dead session. A process may have several
+ * sessions, which take over each other's names. Of two processes with the identity of one device, only one is
+ * accepted (`rivals.ts`).
  *
  * INVARIANTS
- * - A session adds itself once, when it has authenticated, and removes itself when it ends, whatever
- *   ends it. The table ends sessions and never forgets one by itself.
- * - A session stands in all maps that it belongs to or in none; `id` and `identity` never change.
- * - `end()` and `recheck()` come back with `remove()` before they return, so a set is walked as a copy.
- * - Nothing here waits: between a check and what it allows, nobody else comes in.
- * - `add` ends ghosts only when it can no longer refuse the newcomer: a device whose reconnect is
- *   refused keeps the session that it has.
- * - A bind is counted before it is judged: what is refused uses up the minute, too.
+ * - A session adds itself once, after authentication, and removes itself when it ends for any reason. The
+ *   table ends sessions but never removes them by itself.
+ * - A session is in all maps that it belongs to, or in no map. `id` and `identity` never change.
+ * - `end()` and `recheck()` call `remove()` before they return, so sets are iterated as copies.
+ * - All methods are synchronous: no other session can come in between a check and the step it allows.
+ * - `add` ends dead sessions only after the last check. A device whose reconnect is refused keeps its
+ *   session.
+ * - A bind is counted before it is validated, so refused binds also count for the minute.
  */
 export class SessionTable {
   readonly #limits: CredentialLimits
@@ -94,12 +101,12 @@ export class SessionTable {
   #elsewhere: UsageElsewhere = NO_USAGE
   readonly #newSessions: SlidingLog
   readonly #newBinds: SlidingLog
-  /** Changes of which session is a device's, where two processes fight for it. */
+  /** Limits how often a device's session is replaced while two processes compete for it. */
   readonly #turns: SlidingLog
   readonly #byId = new Map<string, TableEntry>()
-  /** Only credentials that have a session: a set that empties goes. */
+  /** Only credentials with sessions; empty sets are removed. */
   readonly #byCredential = new Map<string, Set<TableEntry>>()
-  /** The same, of devices that say who they are. */
+  /** By device, for agents that report a device id. */
   readonly #byDevice = new Map<string, Set<TableEntry>>()
 
   constructor({
@@ -126,7 +133,7 @@ export class SessionTable {
     })
   }
 
-  /** From now on what is used at other gateways counts, too. */
+  /** Also counts usage at other gateways from now on. */
   countElsewhere(usage: UsageElsewhere): void {
     this.#elsewhere = usage
   }
@@ -143,7 +150,7 @@ export class SessionTable {
     return this.#byId.get(id)
   }
 
-  /** A session of another process of the same device: with its authtoken, and another instance. */
+  /** A session of another process of the same device: same authtoken, different instance. */
   rivalOf(identity: AgentIdentity): TableEntry | undefined {
     const { instance } = identity
     const key = deviceKey(identity)
@@ -156,7 +163,7 @@ export class SessionTable {
     return undefined
   }
 
-  /** A session of another client that ends when this agent comes, because both call themselves one device. */
+  /** A session of another client that ends when this agent connects, because both report the same device. */
   replacedBy(identity: AgentIdentity): TableEntry | undefined {
     const clientId = identity.presentedClientId
     return this.#peersOf(identity.credentialId).find(
@@ -164,7 +171,7 @@ export class SessionTable {
     )
   }
 
-  /** 0 when a session may take another one's place now, else the milliseconds until it may. */
+  /** Returns 0 if a session may replace another session now, else the wait in milliseconds. */
   takeTurn(identity: AgentIdentity): number {
     return this.#turns.take(`${identity.credentialId} ${identity.deviceId}`)
   }
@@ -176,15 +183,15 @@ export class SessionTable {
     )
   }
 
-  /** After a credential was changed: its sessions end what it no longer allows. */
+  /** Rechecks the sessions of a changed credential, which end everything it no longer allows. */
   recheck(credentialId: string): void {
     for (const session of this.#peersOf(credentialId)) session.recheck()
   }
 
   /**
-   * Takes a session in and ends those that it replaces: same credential, and same client, or same
-   * device where one of the two does not name its process.
-   * Throws ServiceError 108 or 349 when the credential has its fill.
+   * Adds a session and ends the sessions that it replaces. They have the same credential and the same client,
+   * or the same device if one of the two reports no process. Throws ServiceError 108 or 349 if the credential
+   * is at its limit.
    */
   add(session: TableEntry): void {
     const { identity } = session
@@ -202,13 +209,13 @@ export class SessionTable {
     try {
       this.#watch?.came(session)
     } catch (error) {
-      // It has not come, so it never goes.
+      // The session was not added, so no end is reported either.
       this.#drop(session)
       throw error
     }
   }
 
-  /** Another connection of a process that has `own` of them. */
+  /** Checks a further connection of a process that already has `own` connections. */
   #checkLane({ identity: { credentialId, deviceId } }: TableEntry, own: number): void {
     const perMinute = this.#limits.sessionsPerMinute
     if (own < MAX_OF_PROCESS && this.#newSessions.take(`${credentialId} ${deviceId}`) === 0) return
@@ -249,7 +256,7 @@ export class SessionTable {
     if (this.#drop(session)) this.#watch?.went(session, why, urls)
   }
 
-  /** Counts a bind of a session. Throws ServiceError 351 when its credential has its fill. */
+  /** Counts a bind of a session. Throws ServiceError 351 if its credential is at its limit. */
   countBind({ identity: { credentialId } }: Pick<TableEntry, 'identity'>): void {
     if (this.#newBinds.take(credentialId) === 0) return
     throw new ServiceError(
@@ -258,7 +265,7 @@ export class SessionTable {
     )
   }
 
-  /** Throws ServiceError 18021 when the credential of a session may have no endpoint more. */
+  /** Throws ServiceError 18021 if the credential of a session may have no more endpoints. */
   checkRoom({ identity: { credentialId } }: Pick<TableEntry, 'identity'>, name: OnlineName): void {
     let here = 0
     for (const { endpointCount } of this.#byCredential.get(credentialId) ?? []) {
@@ -275,7 +282,7 @@ export class SessionTable {
     )
   }
 
-  /** Looked up only where it may matter: where there is room for `room` more, less than that is 0. */
+  /** Returns usage at other gateways. If they cannot reach `room`, returns 0 without counting. */
   #usedElsewhere(
     credentialId: string,
     room: number,
@@ -285,7 +292,7 @@ export class SessionTable {
     return usage.mostOf(credentialId) >= room ? count(usage) : 0
   }
 
-  /** Out of all maps; false when it was in none. */
+  /** Removes a session from all maps. Returns false if it was not present. */
   #drop(session: TableEntry): boolean {
     const { credentialId } = session.identity
     drop(this.#byCredential, credentialId, session)
@@ -293,24 +300,24 @@ export class SessionTable {
     return this.#byId.delete(session.id)
   }
 
-  /** A copy: who ends leaves the set. */
+  /** Returns a copy, because ended sessions leave the set. */
   #peersOf(credentialId: string): TableEntry[] {
     return [...(this.#byCredential.get(credentialId) ?? [])]
   }
 }
 
-/** Whether two sessions are of one process and account: then they may take each other's names over. */
+/** Whether two sessions have the same process and account. Such sessions may take over each other's names. */
 export function isSameProcess(a: AgentIdentity, b: AgentIdentity): boolean {
   return a.ownerId === b.ownerId && isSameInstance(a, b)
 }
 
-/** The same, whatever the accounts. */
+/** Whether two sessions have the same process, under any account. */
 export function isSameInstance({ deviceId, instance }: AgentIdentity, b: AgentIdentity): boolean {
   const isNamed = deviceId !== undefined && instance !== undefined
   return isNamed && deviceId === b.deviceId && instance === b.instance
 }
 
-/** Whether `old` is what is left of the agent that comes back as `session`. */
+/** Whether `old` is a leftover session of the agent that returns as `session`. */
 function isGhost(
   old: TableEntry,
   session: { readonly clientId: string | undefined; readonly identity: AgentIdentity },
@@ -322,12 +329,12 @@ function isGhost(
   return instance === undefined || old.identity.instance === undefined
 }
 
-/** The same for all connections of a process. */
+/** Key shared by all connections of a process. */
 function processKey({ id, identity: { deviceId, instance } }: TableEntry): string {
   return deviceId === undefined || instance === undefined ? id : `${deviceId} ${instance}`
 }
 
-/** Of one account; undefined for agents that do not say which device they are. */
+/** Includes the account. Undefined for agents without a device id. */
 function deviceKey({ ownerId, deviceId }: AgentIdentity): string | undefined {
   return deviceId === undefined ? undefined : `${ownerId ?? ''} ${deviceId}`
 }

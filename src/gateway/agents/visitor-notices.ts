@@ -9,20 +9,23 @@ import {
 } from '../endpoints/visitor-outcomes.ts'
 import type { ServicePressure } from '../streams/service-connections.ts'
 
-/** Between two looks; what happens meanwhile is one piece of news. */
+/** Interval of checks. Changes within it are reported as one. */
 const LOOK_MS = 2_000
-/** A trouble that goes on is told again: who was told may have looked meanwhile and found nothing. */
+/**
+ * Persistent trouble is reported again after this time: the agent may have checked meanwhile and found
+ * nothing.
+ */
 const AGAIN_MS = 30_000
-/** Notices of one session in a minute: on a metered link each costs 800 bytes and more. */
+/** Notices per session and minute: on a metered link each costs 800 bytes and more. */
 const PER_MINUTE = 5
-/** Longer texts have not been tried with the SDK. */
+/** Maximum size of a notice in bytes. Longer texts have not been tried with the SDK. */
 const MAX_BYTES = 3_000
 
 const TROUBLES: ReadonlySet<VisitorState> = new Set(['slow', 'busy', 'garbage', 'unreachable'])
 
 export interface VisitorNoticesOptions {
   readonly clock: Clock
-  /** Rejects when the agent was not told. */
+  /** Rejects if the agent did not get the notice. */
   readonly send: (notice: object) => Promise<unknown>
 }
 
@@ -34,18 +37,18 @@ interface Watched {
   isDue: boolean
   oldestWaitMs: number
   seen: OutcomeCounts
-  /** Of its service, when it took no more connections at a look. */
+  /** Load of its upstream, at the last check where it accepted no more connections. */
   pressure: ServicePressure | undefined
 }
 
 /**
- * Tells an agent what visitors of its endpoints get: when that changes, and now and then while it is
- * bad. Costs nothing while nobody comes.
+ * Tells an agent how its endpoints serve visitors: on each change, and repeatedly while there is trouble.
+ * Costs nothing without visitors.
  */
 export class VisitorNotices {
   readonly #options: VisitorNoticesOptions
   readonly #watched = new Map<AgentEndpoint, Watched>()
-  /** Those that somebody waits at, or has got something from, since the last look. */
+  /** Endpoints with new results or waiting visitors since the last check. */
   readonly #active = new Set<AgentEndpoint>()
   readonly #sent: SlidingLog
   readonly #stopping = new AbortController()
@@ -124,7 +127,7 @@ export class VisitorNotices {
     watched.isDue = state !== watched.toldState || isOld
   }
 
-  /** True while something is left to tell. */
+  /** Resolves with true while there is more to report. */
   async #tell(): Promise<boolean> {
     const due = [...this.#watched].filter(([, { isDue }]) => isDue)
     if (due.length === 0) return false
@@ -139,7 +142,7 @@ export class VisitorNotices {
       }
       told.push(watched)
     }
-    // Noted first: what changes while the agent is told is due again.
+    // Recorded before sending, so that changes during the send are reported again.
     const now = this.#options.clock.monotonic()
     const before = told.map(({ toldState }) => toldState)
     for (const watched of told) {
@@ -161,7 +164,7 @@ function entryOf({ traffic }: AgentEndpoint, watched: Watched): object {
   const { answered, garbage, unreachable, late, abandoned } = traffic.outcomes.counts
   return {
     host,
-    // Older agents know no other word for it.
+    // Older agents only know this word for it.
     state: state === 'busy' ? 'slow' : state,
     ...(state === 'busy' && pressure && { busy: loadOf(pressure) }),
     answered,
@@ -175,7 +178,7 @@ function loadOf({ connections, streams, waiting }: ServicePressure): object {
   return { connections, streams, waiting }
 }
 
-/** The Update command, whose version the SDK hands on as it is. */
+/** Update command: the SDK passes its version text on unchanged. */
 function noticeOf(visitors: readonly object[]): object {
   const version = JSON.stringify({ 'device-agent': { visitors } })
   return { Version: version, PermitMajorVersion: false }

@@ -85,7 +85,7 @@ export class DnsListener {
     })
   }
 
-  /** Listens and gives the real address. Throws a StartError when it is taken. */
+  /** Listens and returns the actual address. Throws a StartError if the address is taken. */
   async start(): Promise<ListenAddress> {
     const { listen, log } = this.#options
     try {
