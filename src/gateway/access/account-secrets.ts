@@ -7,13 +7,13 @@ const KEY_BYTES = 32
 const LABEL = 'device-agent gateway 1'
 
 /**
- * Secrets that policies seal with what they give to clients, one for each account and purpose. All come
- * out of one key in a private file (RFC 5869): without the file whatever was sealed is worth nothing.
+ * Secrets that policies use to seal data for clients, one per account and purpose. All are derived from one
+ * key in a private file (RFC 5869). Without the file, sealed data is worthless.
  */
 export class AccountSecrets {
   readonly #key: Buffer
 
-  /** Makes the file where there is none. A key that cannot be kept serves as long as the process. */
+  /** Creates the file if it is missing. A key that cannot be saved is used until the process ends. */
   constructor(path: string, log: Logger) {
     this.#key = readKey(path, log) ?? makeKey(path, log)
   }
@@ -24,7 +24,7 @@ export class AccountSecrets {
   }
 }
 
-/** The system takes 1,024 bytes of it, and a purpose may be longer. */
+/** A hash, because the system accepts 1,024 bytes and a purpose may be longer. */
 const digestOf = (info: string) => createHash('sha256').update(info).digest()
 
 function readKey(path: string, log: Logger): Buffer | undefined {

@@ -6,16 +6,19 @@ import type { Credential, CredentialStore } from '../records/credential-store.ts
 import { findDomainProblem, isBelow, isInternal } from '../records/domain-name.ts'
 import { MOST_TOLD, type NameOwners } from './name-rules.ts'
 
-/** Authtokens that are read at once. */
+/** Authtokens read at once. */
 const PAGE = 100
 
-/** An ACL rule that gives no name, and the fix. */
+/** An ACL rule that allows no name, and the fix. */
 interface RuleWithoutEffect {
   readonly rule: string
   readonly msg: string
 }
 
-/** The ACL rules of an authtoken that are for reserved names, and give none of them. TCP addresses and internal names need no domain. */
+/**
+ * Returns the ACL rules of an authtoken that are for reserved names but allow no name. TCP addresses and
+ * internal names need no domain.
+ */
 export function rulesWithoutEffect(
   { ownerId, acl, granted }: Pick<Credential, 'ownerId' | 'acl' | 'granted'>,
   owners: Pick<NameOwners, 'givesNothing'>,
@@ -30,7 +33,9 @@ export function rulesWithoutEffect(
   })
 }
 
-/** Why the name of a stored cloud endpoint is not, or not entirely, its account's; undefined when it is. */
+/**
+ * Why the account of a stored cloud endpoint no longer has its name, or not all of it. Undefined if it does.
+ */
 export function lostNameOf(
   { host, ownerId }: Pick<StoredCloudEndpoint, 'host' | 'ownerId'>,
   owners: Pick<NameOwners, 'useProblem' | 'reservationOf' | 'olderOverlap'>,
@@ -43,7 +48,10 @@ export function lostNameOf(
   return `The domain ${domain.domain} overlaps with an older domain of another account, which gets the visitors of the names that both cover. Give the names to this account with a key of the gateway's owner, or delete the endpoint.`
 }
 
-/** Tells the gateway's owner of stored ACL rules and cloud endpoints that an upgrade has left without names. */
+/**
+ * Logs stored ACL rules and cloud endpoints that have lost their names by an upgrade, for the gateway's
+ * owner.
+ */
 export function tellOfLostNames(
   stores: {
     readonly credentials: Pick<CredentialStore, 'page'>
@@ -96,21 +104,27 @@ type Rule =
   | { readonly kind: 'all' }
   | {
       readonly kind: 'host'
-      /** An IPv6 address stands without brackets. */
+      /** IPv6 addresses without brackets. */
       readonly host: string
-      /** Undefined: it speaks of a name, and of no TCP address. */
+      /** Undefined: the rule is for a name, not for a TCP address. */
       readonly port: number | typeof ANY_PORT | undefined
-      /** Whether other accounts find what is bound there. */
+      /** Whether endpoints bound there are reachable by other accounts. */
       readonly isShared: boolean
     }
   /** `key=value` rules are for labeled tunnels; they never allow a name. */
   | { readonly kind: 'label' }
 
 /**
- * What a credential may bind: `*`, `bind:*`, names as `bind:<host>` and `bind:*.<host>`, TCP addresses as
- * `bind:<host>:<port>` and `bind:<host>:*`, where a host that is an IP address needs no port,
- * `bind:<key>=<value>`, and `share:<host>` for an internal name that policies of all accounts find.
- * One rule that fits is enough; without any rule there is no limit to what its owner has.
+ * ACL of a credential: the names it may bind. One matching rule is enough. Without rules, all names of its
+ * owner are allowed.
+ *
+ * | rule                            | allows                                                   |
+ * |---------------------------------|----------------------------------------------------------|
+ * | `*`, `bind:*`                   | all names                                                |
+ * | `bind:<host>`, `bind:*.<host>`  | names                                                    |
+ * | `bind:<host>:<port>` or `:*`    | TCP addresses; the port is optional for an IP address    |
+ * | `bind:<key>=<value>`            | labeled tunnels                                          |
+ * | `share:<host>`                  | an internal name that policies of all accounts can reach |
  */
 export class Acl {
   readonly #rules: readonly Rule[]
@@ -119,67 +133,67 @@ export class Acl {
     this.#rules = rules
   }
 
-  /** Compiles rules that `isAclRule` has accepted; others are dropped, so they allow nothing. */
+  /** Compiles rules that `isAclRule` has accepted. Other rules allow no name. */
   static of(texts: readonly string[]): Acl {
     const rules = texts.map(parseRule)
-    // A list of nothing but bad rules must not become the empty list, which allows everything.
+    // Keeps a list of only invalid rules from becoming an empty list, which allows all names.
     return new Acl(rules.map((rule) => rule ?? { kind: 'label' }))
   }
 
-  /** Without rules nothing is granted beyond what the owner has. */
+  /** Whether there are no rules. Then the credential is limited to names of its owner. */
   get isEmpty(): boolean {
     return this.#rules.length === 0
   }
 
-  /** True when a rule allows all names. */
+  /** Whether a rule allows all names. */
   get hasAll(): boolean {
     return this.#rules.some(({ kind }) => kind === 'all')
   }
 
-  /** True when an HTTP endpoint on `host` (lower case; may be a wildcard) may be bound. */
+  /** Whether an HTTP endpoint on `host` (lower case; may be a wildcard) may be bound. */
   allows(host: string): boolean {
     return this.isEmpty || this.#rules.some((rule) => ruleAllows(rule, host))
   }
 
-  /** True when a TCP endpoint on `address` (`host:port`) may be bound. */
+  /** Whether a TCP endpoint on `address` (`host:port`) may be bound. */
   allowsAddress(address: string): boolean {
     const { host = '', port = 0 } = parseListenAddress(address) ?? {}
     return this.isEmpty || this.#rules.some((rule) => ruleAllowsPort(rule, plainHost(host), port))
   }
 
-  /** True when a rule shares the internal endpoint on `host` with all accounts. */
+  /** Whether a rule shares the internal endpoint on `host` with all accounts. */
   shares(host: string): boolean {
     return this.#rules.some(
       (rule) => rule.kind === 'host' && rule.isShared && ruleAllows(rule, host),
     )
   }
 
-  /** What the rules that allow a host spell out; undefined for a rule that allows all hosts. */
+  /** Hosts in the rules that allow a host; undefined for a rule that allows all hosts. */
   hostsOfRulesFor(host: string): (string | undefined)[] {
     const rules = this.#rules.filter((rule) => ruleAllows(rule, host))
     return rules.map((rule) => (rule.kind === 'host' ? rule.host : undefined))
   }
 
-  /** The wildcards and names that the rules spell out, first rule first. */
+  /** Names and wildcards in the rules, first rule first. */
   hosts(): string[] {
     return this.#rules.flatMap((rule) => (rule.kind === 'host' ? [rule.host] : []))
   }
 }
 
-/** True when the text is a rule of the grammar. */
+/** Whether the text is a valid ACL rule. */
 export function isAclRule(text: string): boolean {
   return parseRule(text) !== undefined
 }
 
-/** What a rule spells out. */
+/** Name in a rule. */
 export interface NameInRule {
   readonly host: string
-  /** Of a TCP address; `*` is any. */
+  /** Port of a TCP address; `*`: any port. */
   readonly port: number | typeof ANY_PORT | undefined
   readonly isShared: boolean
 }
 
-/** The name or wildcard that a rule spells out, and what for; undefined when it spells out none. */
+/** Returns the name or wildcard in a rule and its use. Undefined if the rule contains no name. */
 export function nameInRule(text: string): NameInRule | undefined {
   const rule = parseRule(text)
   return rule?.kind === 'host' ? rule : undefined
@@ -187,7 +201,7 @@ export function nameInRule(text: string): NameInRule | undefined {
 
 function ruleAllows(rule: Rule, host: string): boolean {
   if (rule.kind !== 'host') return rule.kind === 'all'
-  // A rule with another port speaks of a TCP address alone.
+  // A rule with another port is only for a TCP address.
   if (rule.port === ANY_PORT) return false
   if (rule.port !== undefined && !DEFAULT_PORTS.includes(rule.port)) return false
   return rule.host === host || isBelow(host, rule.host)
@@ -195,7 +209,7 @@ function ruleAllows(rule: Rule, host: string): boolean {
 
 function ruleAllowsPort(rule: Rule, host: string, port: number): boolean {
   if (rule.kind !== 'host') return rule.kind === 'all'
-  // A rule for a name must not open a port, nor one for ports a name.
+  // A rule for a name must not allow a port, and a rule for a port must not allow a name.
   if (rule.port !== ANY_PORT && rule.port !== port) return false
   return rule.host === host || isBelow(host, rule.host)
 }
@@ -218,7 +232,7 @@ function parseRule(text: string): Rule | undefined {
   return Number(port) > 65_535 ? undefined : { kind: 'host', host, port: Number(port), isShared }
 }
 
-/** An address of IPv6 in one form, however it is written. */
+/** Normalizes the host, including the spelling of an IPv6 address. */
 function plainHost(text: string): string {
   const host = text.toLowerCase().replace(IPV6, '$1')
   return isIPv6(host) ? new URL(`http://[${host}]`).hostname.replace(IPV6, '$1') : host

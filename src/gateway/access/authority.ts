@@ -16,8 +16,8 @@ import { Acl } from './acl.ts'
 import { NameOwners, type NameUse } from './name-rules.ts'
 
 /**
- * Calls `listener` with the id of each credential that was changed or deleted, itself or with its owner,
- * whoever did it: what it no longer allows has to end.
+ * Calls `listener` with the id of each credential that was changed or deleted, directly or with its owner.
+ * Sessions must then end what the credential no longer allows.
  */
 export function watchCredentials(
   { credentials, botUsers }: { credentials: CredentialStore; botUsers: BotUserStore },
@@ -30,13 +30,13 @@ export function watchCredentials(
   })
 }
 
-/** Compared with when there is no such credential, so that the answer takes as long. */
+/** Compared if the credential does not exist, so that the response time is the same. */
 const NO_HASH = hashToken('')
 
-/** Lists of rules that are kept compiled. */
+/** Maximum number of compiled rule lists in the cache. */
 const MAX_ACLS = 64
 
-/** The time of last use is true to this much, so that using a key is not writing. */
+/** Accuracy of the time of last use, so that most uses of a key cause no write. */
 const USE_STEP_MS = 60_000
 
 export interface AuthorityDeps {
@@ -51,23 +51,26 @@ export interface AuthorityDeps {
   readonly clock: Clock
 }
 
-/** What a credential has leave for on a host. */
+/** Rights of a credential on a host. */
 export interface BindRight {
-  /** Whose endpoint it is going to be. */
+  /** Owner of the future endpoint. */
   readonly ownerId: string | null
   /** Whether policies of other accounts can reach it. */
   readonly isShared: boolean
 }
 
-/** A name, and what it was bound with. */
+/** A name and the credential it was bound with. */
 export interface BoundName extends EndpointAddress {
   readonly credentialId: string
   readonly ownerId: string | null
-  /** Set where the gateway has chosen the name for that credential. */
+  /** Set if the gateway has chosen the name for that credential. */
   readonly drawn?: object | undefined
 }
 
-/** Decides who somebody is, and which names an agent may bind. Every answer is read fresh. */
+/**
+ * Authenticates callers, and decides which names an agent may bind. Reads the current records for every
+ * answer.
+ */
 export class Authority {
   readonly owners: NameOwners
   readonly #credentials: CredentialStore
@@ -76,10 +79,10 @@ export class Authority {
   readonly #reservedAddrs: ReservedAddrStore
   readonly #apiKeys: ApiKeyStore
   readonly #database: Pick<Database, 'change'>
-  /** Keys whose use is being noted. */
+  /** Keys with a pending update of their last use. */
   readonly #noting = new Set<string>()
   readonly #clock: Clock
-  /** By their rules: a device binds a thousand names with the same ones. */
+  /** Compiled ACLs by their rules: a device binds a thousand names with the same rules. */
   readonly #acls = new BoundedCache((rules) => Acl.of(JSON.parse(rules)), MAX_ACLS)
 
   constructor(deps: AuthorityDeps) {
@@ -94,7 +97,7 @@ export class Authority {
     this.owners = new NameOwners(domains, deps.ownNames)
   }
 
-  /** The credential of an authtoken. Throws ServiceError 4018, 105, 107 or 636. */
+  /** Returns the credential of an authtoken. Throws ServiceError 4018, 105, 107 or 636. */
   authenticate(authtoken: string): Credential {
     if (authtoken === '') throw new ServiceError(4018, 'The agent sent no authtoken.')
     const id = idOfToken(authtoken, 'cr')
@@ -115,7 +118,9 @@ export class Authority {
     return credential
   }
 
-  /** The account that an authtoken is of, whether or not it is good for anything; null when unknown. */
+  /**
+   * Returns the account of an authtoken, even if the authtoken is no longer usable. Null if it is unknown.
+   */
   accountOf(authtoken: string): string | null {
     const credential = this.#credentials.get(idOfToken(authtoken, 'cr') ?? '')
     const isOne = matchesHash(authtoken, credential?.tokenHash ?? NO_HASH)
@@ -123,8 +128,8 @@ export class Authority {
   }
 
   /**
-   * The API key of a token. Throws ServiceError 202, 203, 206, 208 or 636, and AppError
-   * `unauthenticated` for one that has ended.
+   * Returns the API key of a token. Throws ServiceError 202, 203, 206, 208 or 636, and AppError
+   * `unauthenticated` if it has expired.
    */
   authenticateApiKey(token: string): ApiKey {
     const id = idOfToken(token, 'ak')
@@ -145,8 +150,8 @@ export class Authority {
   }
 
   /**
-   * An API key that is still good for something. Throws ServiceError 203 or 636, and AppError
-   * `unauthenticated` for one that has ended.
+   * Returns a valid API key. Throws ServiceError 203 or 636, and AppError `unauthenticated` if it has
+   * expired.
    */
   currentApiKey(keyId: string): ApiKey {
     const apiKey = this.#apiKeys.get(keyId)
@@ -156,8 +161,8 @@ export class Authority {
   }
 
   /**
-   * Notes that an API key was used, once a minute. Nobody waits for it, and a storage that cannot be
-   * written keeps nobody out.
+   * Records that an API key was used, at most once a minute. Callers do not wait for the write, and a failed
+   * write refuses no caller.
    */
   noteUse({ id, lastUsedAt }: ApiKey): void {
     const now = this.#clock.now()
@@ -165,23 +170,27 @@ export class Authority {
     if (lastUsedAt !== null && Math.abs(now - lastUsedAt) < USE_STEP_MS) return
     if (this.#noting.has(id)) return
     this.#noting.add(id)
-    // Backups are for what people change: this alone is not worth one.
+    // Backups are for changes that people make: this change alone is not worth a backup.
     void this.#database
       .change(() => this.#apiKeys.noteUse(id, now), { withoutBackup: true })
       .catch(() => {})
       .finally(() => this.#noting.delete(id))
   }
 
-  /** Checks that a credential is still good for anything. Throws ServiceError 300 or 636. */
+  /** Checks that a credential is still valid. Throws ServiceError 300 or 636. */
   checkCredential(credentialId: string): void {
     this.#current(credentialId)
   }
 
   /**
-   * Checks that a credential may bind an endpoint on a valid `host`: in a domain of its owner, in
-   * one of the gateway's own when the gateway's owner has set a rule for that, or below `.internal`, where
-   * each account has names of its own. A name that the gateway has chosen for the credential (`isDrawn`)
-   * needs no rule. Throws ServiceError 300, 636, 316, 318, 319 or 321.
+   * Checks that a credential may bind an endpoint on a valid `host`. The host must be in one of these places:
+   *
+   * - in a domain of its owner.
+   * - in a domain of the gateway's owner, if that owner has set a rule for it.
+   * - below `.internal`, where each account has its own names.
+   *
+   * A name that the gateway has chosen for the credential (`isDrawn`) needs no rule. Throws ServiceError 300,
+   * 636, 316, 318, 319 or 321.
    */
   checkBind(
     credentialId: string,
@@ -192,12 +201,12 @@ export class Authority {
     const credential = this.#current(credentialId)
     const { ownerId } = credential
     const acl = this.#aclOf(credential.acl)
-    // The rules come first: a device learns nothing about names that are not its own.
+    // Rules are checked first, so that a device learns nothing about names of others.
     const isInternalAddress = protocol === 'tcp' && isInternal(host)
     const isAddress = protocol === 'tcp' && !isInternalAddress
     const name = isInternalAddress ? host.replace(/:\d+$/, '') : host
     const isDrawnName = isDrawn && !isAddress && this.#drawsFrom(credential, host) !== undefined
-    // Behind an internal name nobody listens: a rule for the name is one for its ports.
+    // Internal addresses have no listener, so a rule for the name covers its ports.
     const isAllowed = protocol === 'tcp' && acl.allowsAddress(host)
     if (!isDrawnName && !isAllowed && (isAddress || !acl.allows(name))) {
       throw new ServiceError(
@@ -227,28 +236,28 @@ export class Authority {
     }
   }
 
-  /** Which TCP addresses the rules of a credential allow. Throws ServiceError 300 or 636. */
+  /** Returns which TCP addresses the rules of a credential allow. Throws ServiceError 300 or 636. */
   addressesOf(credentialId: string): (address: string) => boolean {
     const acl = this.#aclOf(this.#current(credentialId).acl)
     return (address) => acl.allowsAddress(address)
   }
 
-  /** The account that an address is reserved for, internal ones aside; null also when it is for nobody. */
+  /** Returns the account that a public address is reserved for. Null if it is not reserved. */
   accountFor({ protocol, host }: EndpointAddress): string | null {
     const reserved =
       protocol === 'tcp' ? this.#reservedAddrs.find(host) : this.owners.reservationOf(host)
     return reserved?.ownerId ?? null
   }
 
-  /** Checks the address of an endpoint that no credential binds; see `checkReserved`. */
+  /** Checks the address of an endpoint without a credential; see `checkReserved`. */
   checkUse({ protocol, host }: EndpointAddress, use: NameUse): void {
     if (protocol === 'tcp' && !isInternal(host)) this.#checkAddress(host, use)
     else this.checkReserved(host, use)
   }
 
   /**
-   * Checks that a valid host is internal, or reserved for who wants to use it. What is reserved
-   * for another is answered as what is not reserved at all. Throws ServiceError 318, 319 or 321.
+   * Checks that a valid host is internal, or reserved for the account. A host of another account gives the
+   * same answer as an unreserved host. Throws ServiceError 318, 319 or 321.
    */
   checkReserved(host: string, use: NameUse): void {
     const problem = this.owners.useProblem(host, use)
@@ -273,7 +282,7 @@ export class Authority {
     }
   }
 
-  /** Throws ServiceError 319 for a TCP address that is reserved for somebody else. */
+  /** Throws ServiceError 319 if a TCP address is reserved for another account. */
   #checkAddress(address: string, { ownerId, isGranted }: NameUse): void {
     const reserved = this.#reservedAddrs.find(address)
     if (!reserved || reserved.ownerId === ownerId) return
@@ -281,7 +290,7 @@ export class Authority {
     throw new ServiceError(319, `The address ${address} is reserved for another account.`)
   }
 
-  /** Whether the gateway's owner has given a name of its own domains to a credential. */
+  /** Whether the gateway's owner has granted a credential this name of the owner's domains. */
   #isGranted(credential: Credential, host: string): boolean {
     if (credential.granted.length === 0) return false
     const hosts = this.#grantsOf(credential).hostsOfRulesFor(host)
@@ -289,8 +298,8 @@ export class Authority {
   }
 
   /**
-   * The wildcard from which a credential may be given a host: one of its owner, or one of the gateway's
-   * owner in which that owner has given the credential something.
+   * The wildcard that may supply an automatic host for a credential. It belongs to the credential's owner, or
+   * to the gateway's owner with a grant for the credential.
    */
   #drawsFrom(credential: Credential, host: string): string | undefined {
     const covering = this.owners.reservationOf(host)
@@ -304,14 +313,14 @@ export class Authority {
     return credential.granted.length > 0 && isGiven ? domain : undefined
   }
 
-  /** Those of its rules that the gateway's owner has set. */
+  /** Rules that the gateway's owner has set. */
   #grantsOf({ acl, granted }: Credential): Acl {
     return this.#aclOf(granted.filter((rule) => acl.includes(rule)))
   }
 
   /**
-   * The wildcard that a credential draws names from when it asks for none: one that its rules allow, else
-   * one that a name of its rules lies below. Throws 300, 636, 15013.
+   * Returns the wildcard for automatic names of a credential. It is a wildcard that its rules allow, else the
+   * wildcard above a name in its rules. Throws 300, 636, 15013.
    */
   wildcardFor(credentialId: string): string {
     const credential = this.#current(credentialId)

@@ -32,32 +32,32 @@ export interface CredentialChange extends CredentialText {
   readonly acl?: readonly string[] | undefined
 }
 
-/** Who changes a credential. */
+/** The caller that changes a credential. */
 export interface CredentialAuthor {
-  /** Whether the rules are set by the gateway's owner, and may give names of the owner's domains. */
+  /** Whether the rules are set by the gateway's owner, and may grant names of the owner's domains. */
   readonly isGranting: boolean
 }
 const GATEWAY_OWNER: CredentialAuthor = { isGranting: true }
 
 export interface ApiKeyChange extends CredentialText {
-  /** Unless given, the description, or the id of the key. */
+  /** Default: the description, or the id of the key. */
   readonly name?: string | undefined
   readonly scope?: ApiKeyScope | undefined
-  /** Unless given, a key that has an owner is good for what belongs to that owner alone. */
+  /** Whether the key only works for objects of its owner. Default: true for a key with an owner. */
   readonly isOwnerOnly?: boolean | undefined
-  /** Milliseconds since the epoch; null for no end. */
+  /** Milliseconds since the epoch; null: no expiry. */
   readonly expiresAt?: number | null | undefined
 }
 
 interface Owned {
   readonly ownerId?: string | null | undefined
-  /** Whether the owner may be switched off: what it gets is of no use until it is switched on. */
+  /** Whether the owner may be disabled. The credential then works once the owner is enabled. */
   readonly mayBeInactive?: boolean
 }
 
 /**
- * Makes, changes and revokes bot users, authtokens and API keys. Every refusal is a ServiceError. Each
- * change concludes the id of what it is about.
+ * Creates, changes and revokes bot users, authtokens and API keys. Every refusal is a ServiceError. Each
+ * change concludes the id of its object.
  */
 export class CredentialIssuer {
   readonly #deps: CredentialIssuerDeps
@@ -87,7 +87,7 @@ export class CredentialIssuer {
     change: {
       name?: string | undefined
       active?: boolean | undefined
-      /** Null takes a quota back to its default. */
+      /** Null resets a quota to its default. */
       quotas?: Readonly<Partial<Record<QuotaName, number | null | undefined>>> | undefined
     },
   ): Promise<BotUser> {
@@ -107,14 +107,14 @@ export class CredentialIssuer {
     })
   }
 
-  /** Its authtokens, API keys and cloud endpoints go with it; its domains are the gateway's then. */
+  /** Also deletes its authtokens, API keys and cloud endpoints. Its domains go to the gateway's owner. */
   async deleteBotUser({ id }: BotUser): Promise<void> {
     await this.#remove(id, () => this.#deps.botUsers.delete(id))
   }
 
   /**
-   * The token stands in this answer and nowhere else. `check` is asked in the same transaction: what it
-   * throws refuses the credential.
+   * Creates a credential. The token is only in this answer. `check` runs in the same transaction and may
+   * throw to refuse the credential.
    */
   createCredential(
     request: CredentialChange & Owned,
@@ -135,7 +135,7 @@ export class CredentialIssuer {
     })
   }
 
-  /** `check` is asked in the same transaction, with the credential as it is. */
+  /** `check` runs in the same transaction, with the current credential. */
   updateCredential(
     { id }: Credential,
     change: CredentialChange,
@@ -150,7 +150,7 @@ export class CredentialIssuer {
       const { acl = credential.acl } = change
       checkTexts({ description, metadata }, TEXT_CODES)
       checkRules(acl)
-      // What is left of the rules stays as it was given, whoever changes the others.
+      // Kept rules keep their grants, whether or not the gateway's owner changes the others.
       const isGiven = (rule: string) =>
         (isGranting && change.acl !== undefined) || credential.granted.includes(rule)
       const granted = acl.filter(isGiven)
@@ -164,7 +164,7 @@ export class CredentialIssuer {
     await this.#remove(id, () => this.#deps.credentials.delete(id))
   }
 
-  /** The key stands in this answer and nowhere else. */
+  /** Creates an API key. The token is only in this answer. */
   createApiKey(request: ApiKeyChange & Owned): Promise<{ apiKey: ApiKey; token: Secret }> {
     const { scope = 'write', expiresAt = null } = request
     const { item, token } = this.#draw('ak', request)

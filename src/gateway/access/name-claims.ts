@@ -1,7 +1,7 @@
 import type { EndpointAddress, OwnedAddress } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
 
-/** Who serves a name that is about to come online. */
+/** The session that serves a name which is about to come online. */
 export interface NameHolder {
   readonly id: string
   /** Given to the agent, which presents it again when it comes back. */
@@ -16,7 +16,7 @@ export interface NameHolder {
   }
 }
 
-/** Thrown when another connection of the same client serves the name at another node. */
+/** Thrown if another connection of the same client serves the name at another node. */
 export class HeldByLegError extends ServiceError {
   readonly url: string
 
@@ -26,12 +26,12 @@ export class HeldByLegError extends ServiceError {
   }
 }
 
-/** What a claim calls the client of a session: each of its connections has a text of its own. */
+/** Client id of a session in a claim; different for each connection of the client. */
 export function claimClientId({ clientId, identity: { legNumber = 0 } }: NameHolder): string {
   return legNumber === 0 ? clientId : `${clientId} ${legNumber}`
 }
 
-/** Whether two claims are of two connections of one client. */
+/** Whether two claims belong to different connections of the same client. */
 export function isOtherLeg(one: string | null, other: string | null): boolean {
   if (one === null || other === null || one === other) return false
   return one.split(' ')[0] === other.split(' ')[0]
@@ -39,18 +39,18 @@ export function isOtherLeg(one: string | null, other: string | null): boolean {
 
 /** A name that is about to come online. */
 export interface WantedName extends EndpointAddress {
-  /** As its owner is told. */
+  /** As reported to its owner. */
   readonly url: string
   readonly ownerId: string | null
-  /** All accounts find this internal name. */
+  /** Whether all accounts can reach this internal name. */
   readonly isShared: boolean
-  /** Its place in a pool; empty for a name that one endpoint has alone. */
+  /** Its member id in a pool; empty without pooling. */
   readonly member: string
-  /** TLS of its visitors ends where it is at home. */
+  /** Whether the serving node terminates TLS of its visitors. */
   readonly endsTls: boolean
   /** Undefined for a cloud endpoint. */
   readonly session: NameHolder | undefined
-  /** What its policy counts goes on where the name was before; unset for one that is new. */
+  /** Its counters continue at the node that served the name before. Unset for a new name. */
   readonly policy?: { readonly states: ReadonlyMap<string, unknown> }
 }
 
@@ -60,44 +60,49 @@ export interface OnlineName extends EndpointAddress {
   readonly poolMember?: string | undefined
 }
 
-/** What a credential uses at other gateways, as far as this one has heard. */
+/** Usage of a credential at other gateways, as far as this gateway knows. */
 export interface UsageElsewhere {
-  /** No less than what the others say, and said at once. */
+  /** Upper limit of the other counts; fast. */
   mostOf(credentialId: string): number
-  /** Those with endpoints. One of the device that asks is about to come here, and left out. */
+  /**
+   * Number of sessions with endpoints. Excludes a session of the given device, which is about to move here.
+   */
   sessionsOf(
     credentialId: string,
     device: { readonly clientId: string; readonly deviceId: string | undefined },
   ): number
-  /** But for the name that is bound here: that moves. */
+  /** Number of endpoints. Excludes the name that is bound here, because it moves. */
   endpointsOf(credentialId: string, name: OnlineName): number
 }
 
-/** Where a credential uses nothing else. */
+/** For a single gateway: no usage elsewhere. */
 export const NO_USAGE: UsageElsewhere = {
   mostOf: () => 0,
   sessionsOf: () => 0,
   endpointsOf: () => 0,
 }
 
-/** Sees to it that a name is online at one gateway alone. */
+/** Ensures that a name is online at only one gateway. */
 export interface NameClaims {
   /**
-   * Runs `open`, which brings the name online, once this gateway has it; when that throws, the name is
-   * given up again. Throws ServiceError 334 when another has it, as a HeldByLegError when that is of the
-   * same client, and 803 while nobody knows.
+   * Claims the name, then runs `open`, which brings it online. Releases the name if `open` throws. Throws
+   * ServiceError 334 if another gateway has the name (HeldByLegError if it belongs to the same client).
+   * Throws 803 while the state is unknown.
    */
   open<T>(wanted: WantedName, open: () => T | Promise<T>): Promise<T>
-  /** Whether an endpoint that is online here is at home here: cloud endpoints are online at all. */
+  /**
+   * Whether this gateway is the serving node of an endpoint that is online here. Cloud endpoints are online
+   * at all gateways.
+   */
   isHome(name: OnlineName): boolean
-  /** Names that are online at the other gateways. */
+  /** Names that are online at other gateways. */
   elsewhere(): Iterable<OwnedAddress>
-  /** The same of devices alone. */
+  /** The same, only endpoints of devices. */
   devicesElsewhere(): Iterable<OwnedAddress>
   readonly usage: UsageElsewhere
 }
 
-/** Where there is one gateway, its registry knows of all names. */
+/** For a single gateway: its registry knows all names. */
 export const ALONE: NameClaims = {
   open: async (_wanted, open) => open(),
   isHome: () => true,

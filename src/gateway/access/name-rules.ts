@@ -4,10 +4,10 @@ import type { Logger } from '../../base/logger.ts'
 import { isBelow, isInternal, wildcardsAbove } from '../records/domain-name.ts'
 import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
 
-/** Hosts of visitors whose reservations are kept at hand. */
+/** Maximum number of cached verdicts for hosts of visitors. */
 const MAX_HOSTS = 4_096
 
-/** Who owns which name here: the rules of `name-ts` for the reservations as they are. */
+/** Owners of names, by the rules of this file and the current reservations. */
 export class NameOwners {
   readonly #domains: Pick<ReservedDomainStore, 'find' | 'related' | 'version'>
   /** Names and wildcards of the gateway itself. */
@@ -33,7 +33,7 @@ export class NameOwners {
     return reservationProblem(reserved, related, this.#ownNames)
   }
 
-  /** The older domain of another account that overlaps with this one, and serves where both cover a name. */
+  /** The older overlapping domain of another account, which serves the names that both domains cover. */
   olderOverlap(reserved: ReservedDomain): ReservedDomain | undefined {
     if (reserved.ownerId === null || reserved.isGranted) return undefined
     const related = this.#domains.related(reserved.domain)
@@ -43,7 +43,7 @@ export class NameOwners {
     return undefined
   }
 
-  /** Whether an ACL rule gives an account none of the reserved names that it is for. */
+  /** Whether an ACL rule allows an account no name of the reserved names that it is for. */
   givesNothing(ruleHost: string, use: NameUse): boolean {
     const related = this.#domains.related(ruleHost)
     return givesNothing(ruleHost, use, this.#find, this.#ownNames, related)
@@ -57,7 +57,7 @@ export class NameOwners {
     return isGrant(ruleHost, host, this.#find, this.#ownNames)
   }
 
-  /** See `mayAnswer`; asked for each request that a wildcard is to answer. */
+  /** See `mayAnswer`. Called for each request that a wildcard could answer. */
   mayAnswer(host: string, endpoint: { readonly host: string; readonly ownerId: Account }): boolean {
     if (endpoint.host === host) return true
     const { version } = this.#domains
@@ -74,10 +74,10 @@ export class NameOwners {
   }
 }
 
-/** Of each kind, as many are told one by one; of more, how many there are. */
+/** Maximum number of log entries of each kind. Beyond that, only the total is logged. */
 export const MOST_TOLD = 20
 
-/** Tells the gateway's owner of domains that overlapped before overlaps were refused. */
+/** Logs overlapping domains that were reserved before overlaps were refused, for the gateway's owner. */
 export function tellOfOverlaps(domains: Pick<ReservedDomainStore, 'all'>, log: Logger): void {
   let count = 0
   for (const [older, newer] of contradictions(domains.all())) {
@@ -96,12 +96,12 @@ export function tellOfOverlaps(domains: Pick<ReservedDomainStore, 'all'>, log: L
   if (count > MOST_TOLD) log.warn({ count }, 'more domains overlap than are listed')
 }
 
-/** Stands for any label in a question about what lies right below a name. */
+/** Placeholder label for a name directly below another. */
 const ANY_LABEL = 'any'
 
 /**
- * True for a name below which anybody may register names: `com`, `co.uk`, `github.io`, a top-level name
- * that is on no list, and a name below which all names are such.
+ * Whether the public may register names below this name. True for `com`, `co.uk`, `github.io` and unlisted
+ * top-level names. Also true if all names directly below it are public suffixes.
  */
 function isPublicSuffix(name: string): boolean {
   return isSuffix(name) || isSuffix(`${ANY_LABEL}.${name}`)
@@ -115,16 +115,16 @@ function isSuffix(name: string): boolean {
 /** An account: a bot user, or null for the gateway's owner. */
 export type Account = string | null
 
-/** What a reserved domain says about names. */
+/** A reserved domain, as far as ownership of names depends on it. */
 export interface Reservation {
   readonly domain: string
   readonly ownerId: Account
-  /** Made by the gateway's owner, who may let domains of several accounts overlap. */
+  /** Whether it was made by the gateway's owner, who may let domains of several accounts overlap. */
   readonly isGranted: boolean
   readonly createdAt: number
 }
 
-/** The reservation of exactly this domain. */
+/** Finds the reservation of exactly this domain. */
 export type FindReservation<R extends Reservation = Reservation> = (domain: string) => R | undefined
 
 /** Why a domain cannot be reserved. */
@@ -137,16 +137,17 @@ export type UseProblem =
   | 'wildcard-not-reserved'
   | 'wildcard-above'
 
-/** What an account wants to use a name for. */
+/** The account that wants to use a name, and its grant. */
 export interface NameUse {
   readonly ownerId: Account
-  /** Whether the gateway's owner lets the account use this name of the owner's own domains. */
+  /** Whether the gateway's owner lets the account use this name of the owner's domains. */
   readonly isGranted: boolean
 }
 
 /**
- * The reservation that a name belongs to: the most specific one that covers it. Of two that overlapped
- * before overlaps were refused, the older one, unless the gateway's owner has given the name away.
+ * Returns the reservation that a name belongs to: the most specific reservation that covers it. If two
+ * overlapped before overlaps were refused, the older reservation wins, unless the gateway's owner has granted
+ * the newer.
  */
 export function reservationOf<R extends Reservation>(
   name: string,
@@ -160,13 +161,13 @@ export function reservationOf<R extends Reservation>(
   return found
 }
 
-/** True when the wider of two reservations keeps its names, because it was there first. */
+/** Whether the wider of two reservations keeps its names, because it is older. */
 function isContested(narrow: Reservation, wide: Reservation): boolean {
   if (narrow.isGranted || narrow.ownerId === wide.ownerId) return false
   return narrow.ownerId !== null && wide.ownerId !== null && wide.createdAt < narrow.createdAt
 }
 
-/** True when one of two domains covers the other; a wildcard and the name above it count, too. */
+/** Whether one of two domains covers the other. A wildcard and the name directly above it also overlap. */
 export function overlaps(one: string, other: string): boolean {
   return one === other || covers(one, other) || covers(other, one)
 }
@@ -177,8 +178,8 @@ function covers(wildcard: string, name: string): boolean {
 }
 
 /**
- * Why an account cannot reserve a domain by itself; undefined when it can. `related` are the reservations
- * that overlap with the domain. Whatever the gateway's owner asks for is granted.
+ * Why an account cannot reserve a domain by itself; undefined if it can. `related`: the reservations that
+ * overlap with the domain. Requests of the gateway's owner are always granted.
  */
 export function reservationProblem(
   { domain, ownerId, isGranted }: Pick<Reservation, 'domain' | 'ownerId' | 'isGranted'>,
@@ -187,14 +188,16 @@ export function reservationProblem(
 ): ReservationProblem | undefined {
   if (isGranted || ownerId === null) return undefined
   if (isPublicSuffix(domain.replace(/^\*\./, ''))) return 'public-suffix'
-  // Names below the gateway's own would look like the gateway's to visitors.
+  // Visitors would take names below the gateway's own names for the gateway.
   if (ownNames.some((own) => overlaps(own, domain) || isBelow(domain, `*.${own}`))) {
     return 'gateway-name'
   }
   return overlapping({ domain, ownerId, isGranted }, related) ? 'overlap' : undefined
 }
 
-/** The first reservation of another account that overlaps with one, where the gateway's owner did not allow that. */
+/**
+ * The first overlapping reservation of another account, unless the gateway's owner has allowed the overlap.
+ */
 function overlapping<R extends Reservation>(
   { domain, ownerId, isGranted }: Pick<Reservation, 'domain' | 'ownerId' | 'isGranted'>,
   related: Iterable<R>,
@@ -206,7 +209,7 @@ function overlapping<R extends Reservation>(
   return undefined
 }
 
-/** Why an account cannot use a host for an endpoint; undefined when it can. */
+/** Why an account cannot use a host for an endpoint; undefined if it can. */
 export function useProblem(
   host: string,
   { ownerId, isGranted }: NameUse,
@@ -227,9 +230,9 @@ export function useProblem(
 }
 
 /**
- * Whether an ACL rule is for reserved names, and gives an account none of them: it has no domain there, and
- * the rule does not lie in one of the gateway's owner. `related` are the reservations that overlap with the
- * rule's host.
+ * Whether an ACL rule is for reserved names but allows the account no name. Then the account has no domain
+ * there, and the rule is outside the domains of the gateway's owner. `related`: the reservations that overlap
+ * with the rule's host.
  */
 export function givesNothing(
   ruleHost: string,
@@ -247,9 +250,9 @@ export function givesNothing(
 }
 
 /**
- * Whether an ACL rule that the gateway's owner has set lets an account use a name of the owner's domains:
- * a rule that lies inside such a domain does, `*` (no `ruleHost`) for all of them. Only a rule for exactly
- * that name gives one of the gateway's own names.
+ * Whether an ACL rule of the gateway's owner lets an account use a name of the owner's domains. A rule inside
+ * such a domain does; `*` (no `ruleHost`) does for all domains. The gateway's own names need a rule for
+ * exactly that name.
  */
 export function isGrant(
   ruleHost: string | undefined,
@@ -262,8 +265,8 @@ export function isGrant(
 }
 
 /**
- * Whether a wildcard endpoint may answer for a host: a host that is reserved by itself, or below a more
- * specific wildcard, is for the account of that reservation alone, also while nothing is online there.
+ * Whether a wildcard endpoint may answer for a host. A host with its own reservation, or below a more
+ * specific wildcard, belongs to that account. This also holds while the host is offline.
  */
 export function mayAnswer(
   host: string,
@@ -282,8 +285,8 @@ function isOneOf(names: readonly string[], host: string): boolean {
 }
 
 /**
- * Pairs of domains of different accounts that overlap without the leave of the gateway's owner. What lies
- * below a domain of that owner was always made by that owner.
+ * Pairs of overlapping domains of different accounts that the gateway's owner has not allowed. Domains below
+ * a domain of that owner were always made by that owner.
  */
 export function* contradictions<R extends Reservation>(
   reservations: readonly R[],
