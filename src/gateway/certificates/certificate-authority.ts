@@ -9,7 +9,7 @@ import {
 import { existsSync, readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
-// The X.509 library expects it to be there first.
+// The X.509 library requires this import first.
 import 'reflect-metadata'
 import * as x509 from '@peculiar/x509'
 import { StartError } from '../../base/app-error.ts'
@@ -20,12 +20,12 @@ import { createPrivateKeyPem, type PrivateKeyType } from '../records/private-key
 import type { CertificateSource, IssuedCertificate } from './certificate-file.ts'
 
 const DAY_MS = 86_400_000
-/** Clocks of devices and machines are late more often than not. */
+/** Clocks of devices and machines are slow more often than fast. */
 const BACKDATED_MS = DAY_MS
 export const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const
 const RSA_ALGORITHM = { name: 'RSASSA-PKCS1-v1_5', hash: 'SHA-256' } as const
 
-/** A number of its own, and when it is good: from a day ago until `lifeMs` from now. */
+/** Returns a unique serial number and a validity from one day ago until `lifeMs` from now. */
 export function validity(now: number, lifeMs: number) {
   // RFC 5280 section 4.1.2.2: a positive number; 127 bits.
   const serial = randomBytes(16)
@@ -41,7 +41,7 @@ export function toPem(certificate: x509.X509Certificate): string {
   return `${certificate.toString('pem')}\n`
 }
 
-/** What an authority signs with. Throws when the PEM is no private key of P-256. */
+/** Returns the signing keys of an authority. Throws if the PEM is not a P-256 private key. */
 export async function readSigningKeys(keyPem: string): Promise<webcrypto.CryptoKeyPair> {
   const der = createPrivateKey(keyPem).export({ type: 'pkcs8', format: 'der' })
   const privateKey = await webcrypto.subtle.importKey('pkcs8', der, ALGORITHM, false, ['sign'])
@@ -56,17 +56,17 @@ function readPublicKey(privateKeyPem: string, type?: PrivateKeyType): Promise<we
 }
 
 const CA_LIFE_MS = 3_650 * DAY_MS
-/** The life of every certificate that the authority issues. */
+/** Lifetime of every certificate that the authority issues. */
 const LEAF_LIFE_MS = 90 * DAY_MS
 
 export interface CertificateAuthorityOptions {
-  /** Holds `ca.key` and `ca.pem`; they are made when neither is there. */
+  /** Directory of `ca.key` and `ca.pem`, which are created if both are missing. */
   readonly folder: string
   readonly clock: Clock
   readonly log: Logger
 }
 
-/** The gateway's own CA: what devices and clients have to trust, and nothing leaves the machine. */
+/** The gateway's own CA. Devices and clients must trust it. Its key never leaves the machine. */
 export class CertificateAuthority implements CertificateSource {
   readonly certPath: string
   readonly #keys: webcrypto.CryptoKeyPair
@@ -87,7 +87,7 @@ export class CertificateAuthority implements CertificateSource {
     this.#log = log
   }
 
-  /** Throws a StartError when `ca.key` is gone: a new one would lock out every device. */
+  /** Throws a StartError if `ca.key` is missing: a new key would lock out every device. */
   static async open(options: CertificateAuthorityOptions): Promise<CertificateAuthority> {
     const { folder, clock } = options
     const keyPath = join(folder, 'ca.key')
@@ -98,7 +98,7 @@ export class CertificateAuthority implements CertificateSource {
           `${keyPath} is missing. Restore it from a backup, or delete ${certPath} too and give every device the new CA certificate.`,
         )
       }
-      // The key first: with it alone, the certificate can be made again.
+      // Writes the key first: the certificate can be recreated from it.
       writeFileDurably(keyPath, await createPrivateKeyPem())
     }
     const keys = await readCaKeys(keyPath)
@@ -116,9 +116,9 @@ export class CertificateAuthority implements CertificateSource {
   }
 
   /**
-   * Renews the certificate before it ends, and when it was made by a clock that was wrong. Its key
-   * and its name stay: who trusts an earlier one trusts what is issued now, until that one ends.
-   * One that cannot be written is logged and tried again with the next call.
+   * Renews the certificate before it expires, or if it was made with a wrong clock. The key and name stay the
+   * same. So clients with an earlier certificate trust new certificates until the earlier certificate
+   * expires. A failed write is logged and retried with the next call.
    */
   async refresh(): Promise<void> {
     const { certPath } = this
@@ -134,14 +134,14 @@ export class CertificateAuthority implements CertificateSource {
     }
   }
 
-  /** Issues a server certificate with a fresh key for host names, wildcards and IP addresses. */
+  /** Issues a server certificate with a new key for host names, wildcards and IP addresses. */
   async issue(names: readonly string[], keyType?: PrivateKeyType): Promise<IssuedCertificate> {
     const keyPem = await createPrivateKeyPem(keyType)
     const now = this.#clock.now()
     const publicKey = await readPublicKey(keyPem, keyType)
     const certificate = await x509.X509CertificateGenerator.create({
       ...validity(now, LEAF_LIFE_MS),
-      // Clients read the alternative names only, and a common name holds no more than 64 characters.
+      // Clients only read the alternative names. A common name is limited to 64 characters.
       subject: 'CN=device-agent gateway',
       issuer: this.#certificate.subject,
       signingKey: this.#keys.privateKey,
@@ -174,7 +174,7 @@ async function createCaCertificate(
   const { serialNumber, notBefore, notAfter } = validity(now, CA_LIFE_MS)
   return x509.X509CertificateGenerator.createSelfSigned({
     serialNumber,
-    // Which of two clocks was wrong cannot be known: it is good for the times of both.
+    // Either clock may have been wrong, so the certificate is valid for the times of both.
     notBefore: earlier && earlier.notBefore < notBefore ? earlier.notBefore : notBefore,
     notAfter: earlier && earlier.notAfter > notAfter ? earlier.notAfter : notAfter,
     name: earlier?.subject ?? (await caName(keys)),
@@ -191,19 +191,19 @@ async function createCaCertificate(
   })
 }
 
-/** The digits keep two gateways apart in one trust store; with the key, the name is kept. */
+/** The digits distinguish the gateways in a trust store. They depend only on the key. */
 async function caName({ publicKey }: webcrypto.CryptoKeyPair): Promise<string> {
   const spki = await webcrypto.subtle.exportKey('spki', publicKey)
   const digits = createHash('sha256').update(Buffer.from(spki)).digest('hex').slice(0, 8)
   return `CN=device-agent gateway CA ${digits}`
 }
 
-/** False when it ends before a leaf issued now would, or begins later than now. */
+/** Returns false if it expires before a leaf issued now, or begins in the future. */
 function isGoodFor({ notBefore, notAfter }: x509.X509Certificate, now: number): boolean {
   return notBefore.getTime() <= now && notAfter.getTime() > now + LEAF_LIFE_MS
 }
 
-/** Undefined when there is none; what is damaged is made again from the key. */
+/** Undefined if the file is missing or damaged. The certificate is then recreated from the key. */
 function readCaCertificate(path: string): x509.X509Certificate | undefined {
   if (!existsSync(path)) return undefined
   const pem = readFileSync(path, 'utf8')

@@ -4,36 +4,38 @@ import { createSecureContext, type SecureContext } from 'node:tls'
 import { writeFileDurably } from '../../base/file.ts'
 import type { PrivateKeyType } from '../records/private-key.ts'
 
-/** The folder of the certificates of reserved domains, in that of the gateway's data. */
+/** Directory of the certificates of reserved domains, inside the data directory. */
 export const CERTIFICATES = 'certificates'
 
-/** A certificate, with the chain below it if there is one, and its private key; all PEM. */
+/** A certificate (with its chain, if any) and its private key; all PEM. */
 export interface IssuedCertificate {
   readonly certPem: string
   readonly keyPem: string
 }
 
-/** A certificate in use: for handshakes as they are, and as PEM for those with terms of their own. */
+/** A certificate in use: as context for handshakes, and as PEM for handshakes with their own TLS settings. */
 export interface ServedCertificate extends IssuedCertificate {
   readonly context: SecureContext
 }
 
-/** Throws when the key is not that of the certificate. */
+/** Throws if the key does not match the certificate. */
 export function served({ certPem, keyPem }: IssuedCertificate): ServedCertificate {
   const context = createSecureContext({ cert: certPem, key: keyPem, minVersion: 'TLSv1.2' })
   return { certPem, keyPem, context }
 }
 
-/** Where certificates come from. */
+/** Issuer of certificates. */
 export interface CertificateSource {
   issue(names: readonly string[], keyType?: PrivateKeyType): Promise<IssuedCertificate>
-  /** False for a certificate that came from somewhere else. */
+  /** Returns false for a certificate of another issuer. */
   hasIssued(certificate: X509Certificate): boolean
 }
 
-/** A server certificate as it lies on disk: certificate and key in one file, so never half new. */
+/**
+ * A server certificate on disk. Certificate and key are in one file, so they are always replaced together.
+ */
 export interface KeptCertificate extends IssuedCertificate {
-  /** Host names, wildcards and IP addresses that it is good for. */
+  /** Host names, wildcards and IP addresses that it is valid for. */
   readonly names: readonly string[]
   readonly keyType: PrivateKeyType
   readonly notBefore: number
@@ -44,12 +46,12 @@ export function saveCertificate(path: string, issued: IssuedCertificate): void {
   writeFileDurably(path, pemOf(issued))
 }
 
-/** Certificate, chain and key in one text, which `{ certPem, keyPem }` may both be. */
+/** Certificate, chain and key in one text. The text works as both `certPem` and `keyPem`. */
 export function pemOf({ certPem, keyPem }: IssuedCertificate): string {
   return certPem === keyPem ? certPem : `${certPem.trimEnd()}\n${keyPem}`
 }
 
-/** Undefined when there is no file, or when it holds no certificate of `source` with its own key. */
+/** Undefined if the file is missing, or contains no certificate of `source` with its key. */
 export function loadCertificate(
   path: string,
   source: Pick<CertificateSource, 'hasIssued'>,
@@ -62,12 +64,12 @@ export function loadCertificate(
       certificate.checkPrivateKey(createPrivateKey(pem)) && source.hasIssued(certificate)
     return isOurs ? keep({ certPem: pem, keyPem: pem }) : undefined
   } catch {
-    // A damaged file is worth a new certificate, not a stopped gateway.
+    // A damaged file leads to a new certificate, not to a stopped gateway.
     return undefined
   }
 }
 
-/** Reads out of a certificate what is needed to judge it later. */
+/** Reads the fields of a certificate that later checks need. */
 export function keep(issued: IssuedCertificate): KeptCertificate {
   const certificate = new X509Certificate(issued.certPem)
   const names = (certificate.subjectAltName ?? '')
@@ -82,9 +84,9 @@ export function keep(issued: IssuedCertificate): KeptCertificate {
   }
 }
 
-/** Addresses in the long form in which certificates show them: `::1` is `0:0:0:0:0:0:0:1`. */
+/** Expands IPv6 addresses to the long form of certificates: `::1` becomes `0:0:0:0:0:0:0:1`. */
 export function normalName(name: string): string {
   if (!name.includes(':')) return name.toLowerCase()
-  // The URL parser gives every IPv6 address one form.
+  // The URL parser normalizes every IPv6 address.
   return new URL(`http://[${name}]`).hostname.slice(1, -1)
 }

@@ -11,15 +11,15 @@ import { CERTIFICATE_CHECK_MS, DomainCertificates } from './domain-certificates.
 import { OwnCertificate } from './own-certificate.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
-/** How often the wall clock is looked at, and a step of it that is worth a check. */
+/** Interval for checking the wall clock, and the clock step that triggers a check of the certificates. */
 const CLOCK_LOOK_MS = 5_000
 const CLOCK_STEP_MS = 60_000
 
 export interface CertificateKeeperOptions {
   readonly dataDir: string
-  /** Where agents connect: their server certificate names it. */
+  /** Host that agents connect to. It is a name in the server certificate. */
   readonly agentHost: string
-  /** Certificate for the whole HTTPS ingress instead of the own CA's. */
+  /** Certificate for the whole HTTPS ingress, instead of certificates of the gateway's CA. */
   readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
   readonly acme: AcmeAuthority | undefined
   readonly domains: ReservedDomainStore
@@ -27,9 +27,9 @@ export interface CertificateKeeperOptions {
   readonly log: Logger
 }
 
-/** All certificates of the gateway, fresh for as long as it runs. */
+/** All certificates of the gateway, renewed for as long as it runs. */
 export class CertificateKeeper {
-  /** The CA certificate that agents and clients have to trust. */
+  /** CA certificate that agents and clients must trust. */
   readonly caCertPath: string
   readonly domains: DomainCertificates
   readonly #options: CertificateKeeperOptions
@@ -58,7 +58,7 @@ export class CertificateKeeper {
     this.#own = tls && new OwnCertificate({ ...tls, log })
   }
 
-  /** Loads or makes everything. Throws a StartError when a person has to act. */
+  /** Loads or creates all certificates. Throws a StartError if a person must act. */
   static async open(options: CertificateKeeperOptions): Promise<CertificateKeeper> {
     const { dataDir: folder, clock, log } = options
     const keeper = new CertificateKeeper(
@@ -71,19 +71,19 @@ export class CertificateKeeper {
     return keeper
   }
 
-  /** What agents are shown. */
+  /** Certificate for agents. */
   get server(): KeptCertificate {
     const { kept } = this.#server
     if (!kept) throw new Error('the server certificate is not loaded')
     return kept
   }
 
-  /** When the certificate ends that the owner of the gateway brought along, if there is one. */
+  /** Expiry of the certificate that the gateway's owner has configured, if there is one. */
   get ownEndsAt(): number | undefined {
     return this.#own?.endsAt
   }
 
-  /** What HTTPS clients are shown; the server certificate for a name that nobody reserved. */
+  /** Certificate for HTTPS clients; the server certificate if the name is not reserved. */
   served(serverName: string | undefined): ServedCertificate {
     const found =
       this.#own?.served ??
@@ -98,9 +98,9 @@ export class CertificateKeeper {
     if (!this.#own && !isInternal(host)) await this.domains.cover(host)
   }
 
-  /** Renews what is due until `stop()`. */
+  /** Renews due certificates until `stop()`. */
   start(onNewServerCertificate: (certificate: KeptCertificate) => void): void {
-    // The sleep rejects when the keeper stops; nothing is left to do then.
+    // The sleep rejects when the keeper stops; there is no work left then.
     this.#run(onNewServerCertificate).catch(() => {})
   }
 
@@ -123,7 +123,7 @@ export class CertificateKeeper {
     }
   }
 
-  /** Ends early when the clock was put right: a machine may start with any time. */
+  /** Ends early if the clock was corrected, because a machine may start with a wrong time. */
   async #untilNextCheck(): Promise<void> {
     const { clock } = this.#options
     const aheadMs = () => clock.now() - clock.monotonic()
@@ -135,13 +135,13 @@ export class CertificateKeeper {
   }
 }
 
-/** Every name under which agents may reach this machine. */
+/** Names under which agents may reach this machine. */
 function serverNames(agentHost: string): string[] {
   const names = ['localhost', '127.0.0.1', '::1', agentHost]
   if (agentHost !== '0.0.0.0' && agentHost !== '::') return [...new Set(names)]
   const addresses = Object.values(networkInterfaces())
     .flatMap((addresses) => addresses ?? [])
-    // Link-local addresses are of no use without their interface.
+    // Link-local addresses are useless without their interface.
     .filter(({ internal, address }) => !internal && !address.startsWith('fe80:'))
     .map(({ address }) => address)
   return [...new Set([...names, hostname().toLowerCase(), ...addresses])]

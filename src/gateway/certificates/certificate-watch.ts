@@ -12,39 +12,42 @@ export interface CertificateWatchOptions {
   readonly database: Pick<Database, 'change'>
   readonly domains: ReservedDomainStore
   readonly statusOf: (domain: ReservedDomain) => CertificateStatus
-  /** Of the certificate that the owner of the gateway brought along; undefined when there is none. */
+  /**
+   * Expiry of the certificate that the gateway's owner has configured; undefined if there is no such
+   * certificate.
+   */
   readonly ownEndsAt: () => number | undefined
   readonly events: Pick<EventStore, 'append' | 'hasCertificateEvent'>
   readonly clock: Clock
   readonly log: Logger
 }
 
-/** What is wrong with one certificate. */
+/** A problem of one certificate. */
 interface Trouble {
   readonly type: Extract<EventType, 'certificate.expiring' | 'certificate.failed'>
   readonly ownerId: string | null
-  /** Since when, where all gateways of a site say the same. */
+  /** Start of the problem, if all gateways of the cluster agree on it. */
   readonly since: number | undefined
   readonly details: Readonly<Record<string, unknown>>
 }
 
 /**
- * Tells of certificates that could not be issued, and of those that are about to end: once for each
- * trouble, also where another gateway of the site has told of it before.
+ * Reports certificates that were not issued or are about to expire. Each problem is reported once, also if
+ * another gateway of the cluster reports it.
  */
 export class CertificateWatch {
   readonly #options: CertificateWatchOptions
   readonly #stopping = new AbortController()
-  /** By certificate and trouble; forgotten when it is over. */
+  /** Reported problems, by certificate and problem. Removed when the problem is over. */
   readonly #told = new Set<string>()
-  /** Of several gateways one tells of domains; of its own certificate each tells itself. */
+  /** In a cluster, one gateway reports problems of domains. Each gateway reports its own certificate. */
   #isOnDuty = false
 
   constructor(options: CertificateWatchOptions) {
     this.#options = options
   }
 
-  /** From now on it is this gateway that tells of domains. */
+  /** From now on this gateway reports problems of domains. */
   reclaim(): void {
     this.#isOnDuty = true
   }
@@ -114,7 +117,7 @@ export class CertificateWatch {
       }
       troubles.push({ type: 'certificate.failed', ownerId, since, details })
     }
-    // It should have been renewed, and half of the time for that is over.
+    // The renewal is overdue, and half of the time until the expiry is over.
     if (renewsAt !== undefined && endsAt !== undefined && now > (renewsAt + endsAt) / 2) {
       const text =
         'The certificate was not renewed in time. Find the cause and retry before it expires.'

@@ -14,24 +14,24 @@ import {
   ServerCertificate,
 } from './server-certificate.ts'
 
-/** How often certificates are looked at; they are renewed a month before they end. */
+/** Interval for checking certificates. They are renewed a month before they expire. */
 export const CERTIFICATE_CHECK_MS = 600_000
 
 interface DomainCertificateDeps {
   readonly domain: ReservedDomain
   readonly folder: string
-  /** The own CA. */
+  /** The gateway's own CA. */
   readonly authority: CertificateSource
   readonly acme: AcmeAuthority | undefined
-  /** Served until there is a certificate: what the domain had under its earlier policy. */
+  /** Certificate under the earlier certificate policy, served until there is a new certificate. */
   readonly earlier?: ServedCertificate | undefined
   readonly clock: Clock
   readonly log: Logger
 }
 
 /**
- * What HTTPS clients of one reserved domain are shown. The own CA issues at once; when the domain
- * asks for an ACME authority, that one's certificate takes over as soon as it is there.
+ * Certificate for HTTPS clients of one reserved domain. The gateway's CA issues at once. If the domain uses
+ * an ACME authority, its certificate takes over once it is issued.
  */
 class DomainCertificate {
   readonly domain: ReservedDomain
@@ -49,7 +49,8 @@ class DomainCertificate {
       ? [domain.domain, domain.domain.slice(2)]
       : [domain.domain]
     const isManaged = domain.authority !== 'gateway'
-    // The key type is a matter of the certificate that was asked for.
+    // The key type applies to the requested certificate, not to the temporary certificate of the gateway's
+    // CA.
     const keyType = isManaged ? 'ecdsa' : domain.privateKeyType
     this.domain = domain
     this.#deps = { ...deps, log }
@@ -70,13 +71,13 @@ class DomainCertificate {
     return this.#managed?.status ?? { renewsAt, endsAt, job: this.#job }
   }
 
-  /** Marks the first issue as under way, and starts what goes on by itself until `stop()`. */
+  /** Marks the first issue as under way, and starts the ACME certificate until `stop()`. */
   start(): void {
     this.#job = { startedAt: this.#deps.clock.now(), error: undefined, retriesAt: undefined }
     this.#managed?.start()
   }
 
-  /** Issues or renews what the own CA has to. A failure is kept for `status`. */
+  /** Issues or renews the certificate of the gateway's CA. A failure is shown in `status`. */
   async refresh(): Promise<void> {
     if (this.#isStopped) return
     const { domain, clock, log } = this.#deps
@@ -98,18 +99,18 @@ class DomainCertificate {
     }
   }
 
-  /** Tries a failed order again now. */
+  /** Retries a failed order now. */
   retry(): void {
     this.#managed?.retry()
   }
 
-  /** Nothing is issued from now on but what is under way. */
+  /** Stops further issues. An issue under way continues. */
   stop(): void {
     this.#isStopped = true
     this.#managed?.stop()
   }
 
-  /** Takes the files away, those of earlier policies too, and what the gateways of a site share. */
+  /** Removes its files, including files of earlier policies, and the record that the cluster shares. */
   remove(): void {
     const { domain, folder, acme, log } = this.#deps
     acme
@@ -124,15 +125,15 @@ class DomainCertificate {
   }
 }
 
-/** Certificates for deeper names that are kept at once; devices choose those names. */
+/** Maximum number of certificates for deeper names, because devices choose these names. */
 const MAX_DEEPER = 1_000
 
 export interface DomainCertificatesDeps {
-  /** Holds the files of the reserved domains; made when missing. */
+  /** Directory of the files of reserved domains; created if missing. */
   readonly folder: string
-  /** The own CA. */
+  /** The gateway's own CA. */
   readonly authority: CertificateSource
-  /** Unset: the own CA issues for everybody. */
+  /** Unset: the gateway's CA issues all certificates. */
   readonly acme: AcmeAuthority | undefined
   readonly domains: ReservedDomainStore
   readonly clock: Clock
@@ -143,7 +144,7 @@ export interface DomainCertificatesDeps {
 export class DomainCertificates {
   readonly #deps: DomainCertificatesDeps
   readonly #entries = new Map<string, DomainCertificate>()
-  /** For names further below a reserved wildcard than a certificate's star reaches; in memory. */
+  /** Certificates for names that are too deep for the star of a reserved wildcard. Kept in memory. */
   readonly #deeper = new Map<string, ServerCertificate>()
   #queue = Promise.resolve()
 
@@ -151,13 +152,13 @@ export class DomainCertificates {
     this.#deps = deps
   }
 
-  /** Issues what is missing and renews what is due; a failure is kept for `statusOf`. */
+  /** Issues missing certificates and renews due certificates. Failures are shown in `statusOf`. */
   refresh(): Promise<void> {
     return this.#enqueue(async () => {
       makeFolder(this.#deps.folder)
       this.#removeLeftovers()
       for (const { id } of this.#deps.domains.all()) {
-        // Read again: it may have changed or gone while those before it were issued.
+        // Read again, because it may have changed or been deleted while earlier certificates were issued.
         const domain = this.#deps.domains.get(id)
         if (domain) await this.#entryOf(domain).refresh()
       }
@@ -165,14 +166,17 @@ export class DomainCertificates {
     })
   }
 
-  /** After a domain, or its certificate policy, has come, changed or gone. Never rejects. */
+  /**
+   * Updates the certificate after a domain or its certificate policy was added, changed or removed. Never
+   * rejects.
+   */
   follow(domain: ReservedDomain): Promise<void> {
     if (!this.#deps.domains.get(domain.id)) return this.#forget(domain)
     const entry = this.#entryOf(domain)
     return this.#enqueue(() => entry.refresh())
   }
 
-  /** Tries a failed order of a domain again now, such as after its DNS records were put right. */
+  /** Retries a failed order of a domain now, for example after its DNS records were corrected. */
   retry({ domain }: ReservedDomain): void {
     this.#entries.get(domain)?.retry()
   }
@@ -181,7 +185,7 @@ export class DomainCertificates {
     for (const entry of this.#entries.values()) entry.stop()
   }
 
-  /** Makes sure that a name which is about to go online has a certificate. */
+  /** Makes sure that a name which is about to come online has a certificate. */
   async cover(host: string): Promise<void> {
     // Its domain may have been reserved a moment ago.
     await this.#queue
@@ -213,12 +217,12 @@ export class DomainCertificates {
     return this.#entries.get(domain)?.status ?? { renewsAt: undefined, job: undefined }
   }
 
-  /** How many domains have one that could not be issued. Anybody may ask: no record is read for that. */
+  /** Number of domains with a failed issue. Reads no records, because the number is public. */
   get failed(): number {
     return [...this.#entries.values()].filter((it) => it.status.job?.error !== undefined).length
   }
 
-  /** A power cut may leave the keys of domains that were given up, and halves of files. */
+  /** Removes keys of released domains and incomplete files, which a power failure may leave. */
   #removeLeftovers(): void {
     const { folder, domains, log } = this.#deps
     try {
@@ -236,7 +240,7 @@ export class DomainCertificates {
     const entry = this.#entries.get(domain)
     entry?.stop()
     this.#entries.delete(domain)
-    // In its turn: what is being issued for it now still comes to lie in the folder.
+    // Queued, because a certificate that is being issued now is still saved to the directory.
     return this.#enqueue(async () => entry?.remove())
   }
 
@@ -250,7 +254,7 @@ export class DomainCertificates {
     return entry
   }
 
-  /** One after the other: issuing is work for the processor, and the files must not race. */
+  /** Runs tasks one at a time, because issuing uses the CPU and writes of the same files must not race. */
   #enqueue(task: () => Promise<void>): Promise<void> {
     const done = this.#queue.then(task)
     this.#queue = done.catch(() => {})

@@ -4,10 +4,10 @@ import { StartError } from '../../base/app-error.ts'
 import type { Logger } from '../../base/logger.ts'
 import { type ServedCertificate, served } from './certificate-file.ts'
 
-/** The owner alone can renew it: it is told from then on. */
+/** Only the owner can renew it, so warnings start this early. */
 const WARN_BEFORE_MS = 14 * 86_400_000
 
-/** What to do about a certificate in GATEWAY_TLS_CERT that ends soon, or has ended. */
+/** Advice for a certificate in GATEWAY_TLS_CERT that expires soon or has expired. */
 export function ownCertificateProblem(endsAt: number | undefined, now: number): string | undefined {
   if (endsAt === undefined || now < endsAt - WARN_BEFORE_MS) return undefined
   const verb = now < endsAt ? 'expires' : 'has expired'
@@ -21,7 +21,7 @@ export interface OwnCertificateOptions {
   readonly log: Logger
 }
 
-/** The certificate that the gateway's owner brings along; read again when its files change. */
+/** Certificate that the gateway's owner has configured. It is read again when its files change. */
 export class OwnCertificate {
   readonly #options: OwnCertificateOptions
   #served: ServedCertificate | undefined
@@ -36,12 +36,12 @@ export class OwnCertificate {
     return this.#served
   }
 
-  /** When it is no good any more, in milliseconds since the epoch. */
+  /** Expiry, in milliseconds since the epoch. */
   get endsAt(): number | undefined {
     return this.#endsAt
   }
 
-  /** Throws a StartError when the files cannot be used. */
+  /** Throws a StartError if the files cannot be used. */
   load(): void {
     const { certPath, keyPath } = this.#options
     try {
@@ -59,7 +59,7 @@ export class OwnCertificate {
     }
   }
 
-  /** Like `load()`, but what is served stays when the new files are no good. */
+  /** Like `load()`, but keeps the current certificate if the new files are invalid. */
   reload(): void {
     try {
       this.load()

@@ -15,51 +15,51 @@ import {
   served,
 } from './certificate-file.ts'
 
-/** One certificate that an authority issues, kept good from `start()` to `stop()`. */
+/** One certificate of an authority, kept valid from `start()` to `stop()`. */
 export interface ManagedCertificate {
   readonly served: ServedCertificate | undefined
   readonly status: CertificateStatus
-  /** Serves what is there and sees to the rest. */
+  /** Serves an existing certificate, and starts orders and renewals. */
   start(): void
-  /** Tries again now when the last try failed, unless that was asked for too often. */
+  /** Retries now if the last attempt failed, unless this was requested too often. */
   retry(): void
   stop(): void
 }
 
 export interface ManagedCertificateOptions {
   readonly domain: ReservedDomain
-  /** Where it outlives the process. */
+  /** File of the certificate. */
   readonly path: string
   readonly clock: Clock
   readonly log: Logger
 }
 
-/** Where the certificate of a reserved domain stands. Times are milliseconds since the epoch. */
+/** Status of the certificate of a reserved domain. Times are milliseconds since the epoch. */
 export interface CertificateStatus {
   readonly renewsAt: number | undefined
   readonly endsAt?: number | undefined
-  /** The issue that is under way, or that failed last. */
+  /** The current issue, or the last failed issue. */
   readonly job: CertificateJob | undefined
 }
 
 export interface CertificateJob {
   readonly startedAt: number
-  /** What went wrong, for people; undefined while it is under way. */
+  /** Reason of the failure, for people; undefined while it is under way. */
   readonly error: string | undefined
   readonly retriesAt: number | undefined
-  /** Since when one issue after the other has failed, where all gateways of a site know that. */
+  /** Start of an unbroken series of failures, if all gateways of the cluster know it. */
   readonly failingSince?: number | undefined
 }
 
-/** A certificate is replaced when a third of its life is left. */
+/** A certificate is replaced when a third of its lifetime is left. */
 const RENEW_AT_SHARE = 1 / 3
-/** How far the clock of an authority may be ahead of ours. */
+/** How far the clock of an authority may be ahead of this machine's clock. */
 const CLOCK_SKEW_MS = 300_000
 
 export interface ServerCertificateOptions {
-  /** Where the certificate outlives the process; without it, it does not. */
+  /** File of the certificate. Unset: it is lost when the process ends. */
   readonly path?: string
-  /** Asked each time: the addresses of a machine change. */
+  /** Called each time, because the addresses of a machine change. */
   readonly names: () => readonly string[]
   readonly keyType?: PrivateKeyType
   readonly authority: CertificateSource
@@ -67,7 +67,7 @@ export interface ServerCertificateOptions {
   readonly log: Logger
 }
 
-/** One certificate: issued when it is missing, replaced before it ends. */
+/** One certificate: issued if it is missing, replaced before it expires. */
 export class ServerCertificate {
   readonly #options: ServerCertificateOptions
   #kept: KeptCertificate | undefined
@@ -78,12 +78,12 @@ export class ServerCertificate {
     this.#options = options
   }
 
-  /** When it will be replaced, in milliseconds since the epoch; undefined before the first issue. */
+  /** Time of its replacement, in milliseconds since the epoch. Undefined before the first issue. */
   get renewsAt(): number | undefined {
     return this.#kept && renewalOf(this.#kept)
   }
 
-  /** When it is no good any more. */
+  /** Expiry, in milliseconds since the epoch. */
   get endsAt(): number | undefined {
     return this.#kept?.notAfter
   }
@@ -98,13 +98,13 @@ export class ServerCertificate {
     return this.#served
   }
 
-  /** True when there is none to serve, or one that has to be replaced. */
+  /** Whether there is no valid certificate, or it must be replaced. */
   get isDue(): boolean {
     const kept = this.#kept
     return !kept || !this.#isValid(kept) || this.#options.clock.now() >= renewalOf(kept)
   }
 
-  /** Loads or issues what is needed. True when there is something new to serve. */
+  /** Loads or issues the certificate as needed. Returns true if there is a new certificate to serve. */
   async refresh(): Promise<boolean> {
     const isRestored = this.restore()
     if (!this.isDue) {
@@ -124,8 +124,8 @@ export class ServerCertificate {
   }
 
   /**
-   * Puts what is served on the disk, unless it is there. A failure is logged and no reason to throw
-   * the certificate away: authorities issue the same few times a week. The next call tries again.
+   * Saves the served certificate if needed. A failure is only logged, because authorities issue the same
+   * certificate just a few times a week. The next call tries again.
    */
   save(): void {
     const { path, log } = this.#options
@@ -139,8 +139,8 @@ export class ServerCertificate {
   }
 
   /**
-   * Serves what was issued elsewhere, unless it is not valid here or ends before what is served. False
-   * when it is not served. Throws when it is no certificate with its key.
+   * Serves a certificate that was issued elsewhere, unless it is invalid here or expires before the current
+   * certificate. Returns false if it is not served. Throws if it is not a certificate with its key.
    */
   accept(issued: IssuedCertificate): boolean {
     const kept = keep(issued)
@@ -154,7 +154,10 @@ export class ServerCertificate {
     return true
   }
 
-  /** Serves what an earlier process kept, if it is still valid. True when there is such a thing. */
+  /**
+   * Serves the saved certificate of an earlier process if it is still valid. Returns whether there was such a
+   * certificate.
+   */
   restore(): boolean {
     const { path, authority } = this.#options
     if (this.#kept || path === undefined) return false

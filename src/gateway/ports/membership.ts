@@ -89,7 +89,7 @@ export interface OpenRecords {
 }
 
 export interface RecordsOptions {
-  /** The gateway's data folder. */
+  /** Data directory of the gateway. */
   readonly dataDir: string
   readonly httpListen: ListenAddress
   readonly httpsListen: ListenAddress

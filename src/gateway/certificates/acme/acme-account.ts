@@ -1,33 +1,36 @@
 import { axios, Client, crypto } from 'acme-client'
 
 const REQUEST_MS = 30_000
-/** The longest answer is a chain, a few kilobytes. */
+/** The longest answer is a certificate chain of a few kilobytes. */
 const MAX_ANSWER_BYTES = 1_048_576
 
 export interface AcmeAccountOptions {
-  /** Where the authority's directory is (RFC 8555 section 7.1.1). */
+  /** URL of the authority's directory (RFC 8555 section 7.1.1). */
   readonly directoryUrl: string
-  /** Whom the authority may write to when something is wrong. */
+  /** Contact email for the authority, for problems. */
   readonly email: string | undefined
   /** PEM. */
   readonly accountKey: string
 }
 
-/** What is ordered, and how its DNS challenge is answered. */
+/** A certificate order and its DNS challenge. */
 export interface AcmeOrder {
   readonly names: readonly string[]
-  /** The certificate's own key, PEM. */
+  /** Private key of the certificate, PEM. */
   readonly keyPem: string
-  /** When it resolves, whoever asks for the challenge finds the value. */
+  /** Once this resolves, DNS queries for the challenge return the value. */
   readonly publish: (value: string) => void | Promise<void>
   readonly withdraw: (value: string) => void
-  /** Asked before what an authority counts; the order goes no further when it rejects. */
+  /** Called before each step that the authority counts. The order stops if it rejects. */
   readonly requireWanted?: () => Promise<void>
 }
 
 type Authorization = Awaited<ReturnType<Client['getAuthorizations']>>[number]
 
-/** An account with an ACME authority. Imported when the first order is due: its client is large. */
+/**
+ * An account with an ACME authority. This file is imported with the first order, because the client library
+ * is large.
+ */
 export class AcmeAccount {
   readonly #client: Client
   readonly #email: string | undefined
@@ -35,15 +38,15 @@ export class AcmeAccount {
   constructor({ directoryUrl, email, accountKey }: AcmeAccountOptions) {
     axios.defaults.timeout = REQUEST_MS
     axios.defaults.maxContentLength = MAX_ANSWER_BYTES
-    // The client's own retries: there is one schedule, that of the domain, and where an answer is
-    // missing they lose the reason.
+    // Disables the client's own retries. The domain has the only retry schedule, and the client's retries
+    // lose the reason if an answer is missing.
     axios.interceptors.request.clear()
     axios.interceptors.response.clear()
     this.#client = new Client({ directoryUrl, accountKey })
     this.#email = email
   }
 
-  /** The chain, PEM; it takes seconds, or minutes. Rejects with the authority's own words. */
+  /** Resolves with the chain, PEM, after seconds or minutes. Rejects with the authority's own error text. */
   async order(wanted: AcmeOrder): Promise<string> {
     const { names, keyPem, requireWanted } = wanted
     const [, csr] = await crypto.createCsr({ altNames: [...names] }, keyPem)
@@ -62,16 +65,19 @@ export class AcmeAccount {
     try {
       this.#client.getAccountUrl()
     } catch {
-      // An authority that knows the key answers with the account that there is.
+      // If the authority knows the key, it returns the existing account.
       await this.#client.createAccount({
-        // Who names an authority in the settings has agreed to its terms.
+        // An authority in the settings implies that its terms are accepted.
         termsOfServiceAgreed: true,
         ...(this.#email === undefined ? {} : { contact: [`mailto:${this.#email}`] }),
       })
     }
   }
 
-  /** RFC 8555 section 7.5.1; nobody here asks for the record first: the machine's resolver may know another world. */
+  /**
+   * RFC 8555 section 7.5.1. The DNS record is not checked first, because the machine's resolver may see other
+   * data.
+   */
   async #authorize(
     authorization: Authorization,
     { publish, withdraw, requireWanted }: AcmeOrder,

@@ -19,11 +19,11 @@ import { ChallengeZone, type OrderBook, type SiteOrder } from './order-book.ts'
 import { SharedCertificate } from './shared-certificate.ts'
 
 interface AcmeOptions {
-  /** The gateway's data folder. */
+  /** Data directory of the gateway. */
   readonly dataDir: string
-  /** Where certificates are ordered; unset: nowhere. */
+  /** Unset: no certificates are ordered. */
   readonly acme: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
-  /** Where the authority's questions about challenges come in. */
+  /** Address for the authority's DNS queries about challenges. */
   readonly dnsListen: ListenAddress | undefined
   readonly cnameBase: string
   readonly clock: Clock
@@ -36,7 +36,7 @@ interface OpenAcme {
   readonly dnsAddress: ListenAddress | undefined
 }
 
-/** The authority of the settings, and who answers its challenges: before the first order is placed. */
+/** Creates the configured authority and the DNS server for its challenges, before the first order. */
 export async function openAcme(
   { acme, dnsListen, cnameBase, dataDir: folder, clock, log }: AcmeOptions,
   book: OrderBook | undefined,
@@ -60,26 +60,26 @@ export async function openAcme(
   return { authority, dns, dnsAddress }
 }
 
-/** The file of the account's key. */
+/** File name of the account key. */
 export const ACCOUNT_KEY = 'acme-account.key'
 const IN_SITE = `The row ${ACCOUNT_KEY} of the table site_secrets in PostgreSQL`
-/** Orders under way at once; authorities limit them too. */
+/** Concurrent orders; authorities limit them too. */
 export const MAX_ORDERS = 4
 
 export interface AcmeAuthorityOptions extends Omit<AcmeAccountOptions, 'accountKey'> {
-  /** Holds `acme-account.key`; made at the first order. */
+  /** Directory of `acme-account.key`, which the first order creates. */
   readonly folder: string
-  /** Where the authority looks for the answers to its challenges. */
+  /** Zone with the answers to the authority's challenges. */
   readonly zone: ChallengeZone
   readonly cnameBase: string
-  /** What the orders of several gateways have in common; unset: this one orders alone. */
+  /** Shared orders of several gateways. Unset: this gateway orders alone. */
   readonly book?: OrderBook | undefined
 }
 
-/** How the challenge of an order comes to where the authority looks for it. */
+/** How the answer to a challenge gets to the authority. */
 type Answering = Pick<AcmeOrder, 'publish' | 'withdraw' | 'requireWanted'>
 
-/** An authority that issues over ACME (RFC 8555) to who answers its DNS challenges. */
+/** An authority that issues certificates over ACME (RFC 8555) with DNS challenges. */
 export class AcmeAuthority {
   readonly #options: AcmeAuthorityOptions
   readonly #orders = new Semaphore(MAX_ORDERS)
@@ -89,12 +89,12 @@ export class AcmeAuthority {
     this.#options = options
   }
 
-  /** Tells the certificates of one authority from those of another. */
+  /** Distinguishes certificates of different authorities. */
   get name(): string {
     return new URL(this.#options.directoryUrl).hostname
   }
 
-  /** A certificate for one domain, whose challenges its CNAME record leads here. */
+  /** Returns the certificate of a domain. Its CNAME record leads challenges to this gateway. */
   certificateFor(options: ManagedCertificateOptions): ManagedCertificate {
     const { domain } = options
     const { zone, cnameBase, book } = this.#options
@@ -103,7 +103,7 @@ export class AcmeAuthority {
       const issue = (names: readonly string[], order: SiteOrder) =>
         this.#order(domain, names, {
           publish: (value) => order.publish(target, value),
-          // It goes with the order.
+          // It is removed with the order.
           withdraw: () => {},
           requireWanted: () => order.requireOwn(),
         })
@@ -119,13 +119,13 @@ export class AcmeAuthority {
       keyType: domain.privateKeyType,
       authority: {
         issue: (names) => this.#order(domain, names, answering),
-        // Chains change; what lies under this authority's name with its own key is good.
+        // Chains change, so any certificate with its own key under this authority's name is accepted.
         hasIssued: () => true,
       },
     })
   }
 
-  /** What other gateways know of the certificates of a domain that was given up, too. */
+  /** Also removes the certificates of a released domain from the records of other gateways. */
   async forget({ id }: ReservedDomain): Promise<void> {
     await this.#options.book?.forget(id)
   }
@@ -162,13 +162,13 @@ export class AcmeAuthority {
   }
 }
 
-/** `make` gives one where there is none. Throws when the file holds something else. */
+/** Reads the key; `make` creates it if it is missing. Throws if the file contains something else. */
 async function readAccountKey(path: string, make: () => Promise<string>): Promise<string> {
   const keyPem = existsSync(path) ? readFileSync(path, 'utf8') : await make()
   return requireKey(keyPem, ACCOUNT_KEY)
 }
 
-/** Another key would be another account: that is for people to decide. */
+/** Never replaces the key: a new key means a new account, so a person must decide. */
 function requireKey(keyPem: string, where: string): string {
   if (isPrivateKey(keyPem)) return keyPem
   throw new Error(`${where} is not a valid private key: restore it from a backup, or delete it`)
@@ -179,7 +179,7 @@ async function makeAccountKey(path: string): Promise<string> {
   try {
     writeFileDurably(path, keyPem)
   } catch (error) {
-    // People read this in the status of their domains; the log has the path.
+    // Shown in the status of domains; the log has the path.
     const { code = 'unknown' } = error as NodeJS.ErrnoException
     throw new Error(
       `${ACCOUNT_KEY} cannot be written (${code}): free disk space, or make its directory writable`,

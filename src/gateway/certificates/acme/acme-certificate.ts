@@ -14,24 +14,24 @@ import {
 
 const MAX_MESSAGE = 1_000
 
-/** Why an authority did not issue, for people: one line, whatever bytes it answered with. */
+/** Reason why an authority did not issue, for people: one line without control characters. */
 export function issueErrorText(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error)
-  // PostgreSQL takes no NUL, and no terminal has to obey an authority.
+  // PostgreSQL accepts no NUL, and control characters could affect a terminal.
   const line = message.replace(/\p{Cc}+/gu, ' ')
   return `The authority did not issue the certificate: ${line.slice(0, MAX_MESSAGE)}`
 }
 
-/** Authorities count failed orders: five an hour for a name are common. */
+/** Authorities limit failed orders, often to five per hour and name. */
 const RETRY_BASE_MS = 300_000
 const RETRY_FLOOR_MS = 60_000
 const RETRY_CAP_MS = 43_200_000
 const CHECK_MS = 600_000
-/** Orders that people may ask for out of turn, in an hour. */
+/** Manual retries per hour. */
 const EARLY_RETRIES = 3
 const HOUR_MS = 3_600_000
 
-/** Keeps one certificate good: ordered, tried again and renewed until `stop()`. */
+/** Orders, retries and renews one certificate until `stop()`. */
 export class AcmeCertificate implements ManagedCertificate {
   readonly #certificate: ServerCertificate
   readonly #clock: Clock
@@ -49,7 +49,7 @@ export class AcmeCertificate implements ManagedCertificate {
       authority: {
         issue: async (names, keyType) => {
           const issued = await authority.issue(names, keyType)
-          // Orders take a while; the domain may have been given up meanwhile, with its files.
+          // Orders take a while. The domain may have been released meanwhile, and its files deleted.
           if (this.#isStopped) throw new Error('the certificate is no longer needed')
           return issued
         },
@@ -93,7 +93,7 @@ export class AcmeCertificate implements ManagedCertificate {
     }
   }
 
-  /** Gives the milliseconds until there is something to do again. */
+  /** Returns the milliseconds until the next step. */
   async #order(): Promise<number> {
     const startedAt = this.#clock.now()
     this.#job = { startedAt, error: undefined, retriesAt: undefined }

@@ -21,15 +21,15 @@ const Rcode = {
   notImplemented: 4,
   refused: 5,
 } as const
-/** RFC 6891 section 6.1.3: its upper bits travel in the OPT record. */
+/** RFC 6891 section 6.1.3: the upper bits are in the OPT record. */
 const BAD_VERSION_UPPER = 1
-/** RFC 1035 section 4.2.1, for who does not say that it takes more. */
+/** RFC 1035 section 4.2.1: limit for clients that do not announce more. */
 const PLAIN_UDP_BYTES = 512
 /** Fits into one packet on every common link. */
 const EDNS_UDP_BYTES = 1_232
-/** Values are gone in a minute; a resolver that asked too early shall ask again soon. */
+/** Values exist for about a minute. A resolver that asked too early should ask again soon. */
 const TTL_S = 5
-/** OPT and TSIG; nobody asks with more. */
+/** OPT and TSIG; no client sends more. */
 const MAX_ADDITIONALS = 2
 
 export type DnsTransport = 'udp' | 'tcp'
@@ -41,9 +41,9 @@ interface Verdict {
 }
 
 /**
- * The answer of a zone's own name server to one message: authoritative, never recursive, a few
- * hundred bytes at most. Undefined for what is no DNS question: that deserves no answer. The zone is asked
- * for values only where the answer is made of them: for the TXT records of a name below its own.
+ * Answers one DNS message as the zone's name server: authoritative, never recursive, a few hundred bytes at
+ * most. Undefined if the message is no DNS query. Reads values of the zone only for TXT records of names
+ * below its own name.
  */
 export function answerDns(
   message: Buffer,
@@ -51,7 +51,7 @@ export function answerDns(
   transport: DnsTransport,
 ): Buffer | undefined {
   try {
-    // The counts first: a liar would make the decoder work.
+    // Checks the counts first, because false counts would make the decoder work.
     if (!isQuestion(message)) return undefined
     return encodeAnswer(decode(message), zone, transport)
   } catch {
@@ -59,7 +59,7 @@ export function answerDns(
   }
 }
 
-/** The same of a zone whose values have to be read first: `read` is called when the answer is made of them. */
+/** The same for a zone whose values must be read first. `read` is only called if the answer needs values. */
 export async function answerDnsReading(
   message: Buffer,
   zone: { readonly name: string; readonly read: () => Promise<ZoneView> },
@@ -113,13 +113,13 @@ function judge({ flags = 0, questions }: DecodedPacket, zone: ZoneView): Verdict
   const name = question.name.toLowerCase()
   if (question.class !== 'IN' || !isInZone(name, zone)) return { rcode: Rcode.refused }
   if (name === zone.name) return apexVerdict(zone, question.type)
-  // Of no other type is there ever something, whatever the name.
+  // Only TXT records exist, for any name.
   if (question.type !== 'TXT') return { rcode: Rcode.ok, authorities: [soaOf(zone)] }
   const values = zone.valuesOf(name)
-  // Who is told that there is no such name does not ask another server.
+  // Not NXDOMAIN, after which clients would not ask another server.
   if (!values) return { rcode: Rcode.serverFailure }
   if (values.length === 0) return { rcode: Rcode.noSuchName, authorities: [soaOf(zone)] }
-  // Resolvers check that names come back in the spelling that they asked for.
+  // Resolvers require the name in the spelling of their query.
   const answers = values.map(
     (data): Answer => ({ type: 'TXT', name: question.name, ttl: TTL_S, data }),
   )

@@ -9,15 +9,17 @@ import type { Logger } from '../../../base/logger.ts'
 import type { DnsTransport } from './dns-answer.ts'
 
 interface FixedWindowOptions {
-  /** Events of a key that fit into one window. */
+  /** Events per key and window. */
   readonly capacity: number
   readonly windowMs: number
-  /** Keys that fit into one window: further ones are refused, so that memory is bounded. */
+  /** Keys per window. Further keys are refused, so that memory is bounded. */
   readonly maxKeys: number
   readonly clock: Clock
 }
 
-/** Counts per key in windows that follow each other: cheap, and up to twice as much at their seam. */
+/**
+ * Counts per key in consecutive windows: cheap, but allows up to twice the limit across a window boundary.
+ */
 export class FixedWindow implements Limiter {
   readonly #options: FixedWindowOptions
   readonly #counts = new Map<string, number>()
@@ -42,21 +44,21 @@ export class FixedWindow implements Limiter {
   }
 }
 
-/** A question with every option that resolvers add is far smaller. */
+/** Queries with all common options are far smaller. */
 const MAX_QUESTION_BYTES = 512
 const TCP_CONNECTIONS = 64
-/** How long a TCP connection may take for all that it asks. */
+/** Maximum duration of a TCP connection, for all its queries. */
 const TCP_LIFE_MS = 10_000
 const TCP_QUESTIONS = 32
 const ANSWERS_PER_ADDRESS = 100
 const ANSWERS_WINDOW_MS = 1_000
 const ADDRESSES = 10_000
-/** Of UDP, whose answers wait for somebody; more get none. */
+/** UDP queries whose answers are pending. Further queries are dropped. */
 const MAX_WAITING = 1_000
 
 interface DnsListenerOptions {
   readonly listen: ListenAddress
-  /** Undefined: there is no answer. Never rejects. */
+  /** Undefined: no answer is sent. Never rejects. */
   readonly answer: (
     message: Buffer,
     transport: DnsTransport,
@@ -76,7 +78,7 @@ export class DnsListener {
 
   constructor(options: DnsListenerOptions) {
     this.#options = options
-    // The sender of a UDP packet is easily forged.
+    // Limits answers per address, because the sender of a UDP packet is easily forged.
     this.#answers = new FixedWindow({
       capacity: ANSWERS_PER_ADDRESS,
       windowMs: ANSWERS_WINDOW_MS,
@@ -144,7 +146,7 @@ export class DnsListener {
     this.#waiting += 1
     const answer = await this.#options.answer(message, 'udp')
     this.#waiting -= 1
-    // Who forged its address is not there to hear; an error is of no use to anybody.
+    // Errors are ignored: the sender may be forged, and no caller can use them.
     if (answer && this.#udp === socket) socket.send(answer, port, address, () => {})
   }
 
@@ -174,7 +176,7 @@ export class DnsListener {
     })
   }
 
-  /** RFC 7766 section 6.2.1.1: answers may come in another order than the questions. */
+  /** RFC 7766 section 6.2.1.1: answers may be sent in another order than the queries. */
   async #answerTcp(socket: Socket, message: Buffer): Promise<void> {
     const answer = await this.#options.answer(message, 'tcp')
     if (!answer) {

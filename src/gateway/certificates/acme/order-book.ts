@@ -1,14 +1,14 @@
 import type { PrivateKeyType } from '../../records/private-key.ts'
 
-/** What a name server has to know of the zone in which challenges are answered. */
+/** Zone of the challenges, as a name server needs it. */
 export interface ZoneView {
-  /** The name above all others in it, lower case. */
+  /** Top name of the zone, lower case. */
   readonly name: string
-  /** The TXT values of a lower-case name; undefined when nobody knows at the moment. */
+  /** TXT values of a lower-case name. Undefined while they are not known. */
   valuesOf(name: string): readonly string[] | undefined
 }
 
-/** The answers to ACME's DNS challenges (RFC 8555 section 8.4), there while they are asked for. */
+/** Answers to ACME DNS challenges (RFC 8555 section 8.4), for as long as they are needed. */
 export class ChallengeZone implements ZoneView {
   readonly name: string
   readonly #valuesOf = new Map<string, Set<string>>()
@@ -17,7 +17,7 @@ export class ChallengeZone implements ZoneView {
     this.name = name
   }
 
-  /** A name may carry several values: orders can overlap. */
+  /** Adds a value. A name may have several values, because orders can overlap. */
   publish(name: string, value: string): void {
     const values = this.#valuesOf.get(name) ?? new Set()
     this.#valuesOf.set(name, values.add(value))
@@ -34,27 +34,30 @@ export class ChallengeZone implements ZoneView {
   }
 }
 
-/** True for the zone itself and everything below it. */
+/** Whether the name is the zone itself or below it. */
 export function isInZone(name: string, { name: zone }: Pick<ZoneView, 'name'>): boolean {
   return name === zone || name.endsWith(`.${zone}`)
 }
 
-/** Which certificate: another kind of key, or another authority, makes another one. */
+/** Identifies a certificate. Another key type or authority means another certificate. */
 export interface CertificateId {
   readonly domainId: string
   readonly authority: string
   readonly keyType: PrivateKeyType
 }
 
-/** What all gateways of a site know of a certificate. Times are those of the database, in ms since the epoch. */
+/**
+ * Shared record of a certificate in the cluster. Times are from the database, in milliseconds since the
+ * epoch.
+ */
 export interface CertificateRecord {
-  /** Rises with each change; 0 while nothing is known. */
+  /** Rises with each change; 0 while there is no record. */
   readonly number: number
-  /** Chain and key; undefined before the first was issued. */
+  /** Chain and key; undefined before the first issue. */
   readonly pem: string | undefined
-  /** Of the order that is under way, or was last. */
+  /** Start of the current or last order. */
   readonly startedAt: number | undefined
-  /** Why the last order failed; undefined when it did not, or one is under way. */
+  /** Why the last order failed. Undefined if it succeeded, or an order is under way. */
   readonly error: string | undefined
   readonly retriesAt: number | undefined
   readonly failingSince: number | undefined
@@ -62,42 +65,44 @@ export interface CertificateRecord {
 
 export type Claimed =
   | { readonly order: SiteOrder }
-  /** Not now, or not by this gateway; `problem` is what people have to do something about, for them. */
+  /** Refused now, or for this gateway. `problem`: reason for people, if a person must act. */
   | { readonly waitMs: number; readonly problem?: string | undefined }
 
-/** What becomes of an order; neither: it was given up, and another may begin at once. */
+/** Result of an order. If both are unset, the order was abandoned and another may begin at once. */
 export interface OrderOutcome {
   readonly pem?: string
   readonly error?: string
 }
 
-/** An order that this gateway alone may place, until it is concluded or another one takes it over. */
+/** An order that only this gateway may place, until it is concluded or another gateway takes it over. */
 export interface SiteOrder {
-  /** When it resolves, each gateway answers the challenge. Rejects when the order is another's. */
+  /** Once this resolves, each gateway answers the challenge. Rejects if another gateway has the order. */
   publish(name: string, value: string): Promise<void>
-  /** Rejects when the order is another gateway's by now. */
+  /** Rejects if another gateway has the order by now. */
   requireOwn(): Promise<void>
-  /** Tried until it is kept, or the order is another's. Never rejects. */
+  /** Retries until the outcome is stored, or another gateway has the order. Never rejects. */
   conclude(outcome: OrderOutcome): Promise<void>
 }
 
 /**
- * The orders of several gateways: each certificate is ordered by one of them, and all have what was
- * issued. Whoever wants one claims it first.
+ * Shared orders of several gateways. One gateway orders each certificate, and all gateways get it. A gateway
+ * claims an order first.
  */
 export interface OrderBook {
-  /** What is known here; it may be a moment old. */
+  /** Returns the local copy of the record, which may be slightly outdated. */
   find(id: CertificateId): CertificateRecord
-  /** Calls `listener` when there is something new of a certificate; returns how to stop that. */
+  /** Calls `listener` when a certificate has news. Returns a function that stops that. */
   follow(id: CertificateId, listener: () => void): () => void
-  /** `seen` is the number of the record on which the wish is based. Rejects while nobody can be asked. */
+  /**
+   * `seen`: number of the record that the request is based on. Rejects while the database cannot be reached.
+   */
   claim(id: CertificateId, seen: number): Promise<Claimed>
   /** Ends the wait after a failure, a few times an hour. */
   retry(id: CertificateId): Promise<void>
-  /** The domain was given up: its keys go. */
+  /** Deletes the keys of a released domain. */
   forget(domainId: string): Promise<void>
-  /** The key of the account that all have together, PEM; `make` gives that of a site that has none. */
+  /** Returns the shared account key, PEM. `make` creates it if the cluster has no key yet. */
   accountKey(make: () => Promise<string>): Promise<string>
-  /** The challenges of all orders, as they are at this moment. Never rejects. */
+  /** Current challenges of all orders. Never rejects. */
   zone(name: string): Promise<ZoneView>
 }

@@ -10,23 +10,24 @@ import { issueErrorText } from './acme-certificate.ts'
 import type { CertificateId, CertificateRecord, OrderBook, SiteOrder } from './order-book.ts'
 
 const CHECK_MS = 600_000
-/** How soon it is tried again to reach the book. */
+/** Delay before the next attempt to reach the order book, in milliseconds. */
 const AWAY_MS = 5_000
 
 export interface SharedCertificateOptions extends ManagedCertificateOptions {
-  /** Names the authority. */
+  /** Name of the authority. */
   readonly authority: string
   readonly book: OrderBook
   readonly issue: (names: readonly string[], order: SiteOrder) => Promise<IssuedCertificate>
 }
 
 /**
- * A certificate that several gateways serve and one of them orders.
+ * A certificate that several gateways serve and one gateway orders.
  *
  * INVARIANTS
- * - What the book has is served here, and kept in a file: without the book it goes on being served.
- * - What is served here and is better than what the book has comes into the book, without another order.
- * - Nothing is ordered without a claim; whoever has one concludes it.
+ * - The certificate in the order book is served here and saved to a file, so it is served even if the order
+ *   book is unreachable.
+ * - If the local certificate is better than that in the order book, it is stored there without another order.
+ * - Every order needs a claim, and the gateway with the claim concludes it.
  */
 export class SharedCertificate implements ManagedCertificate {
   readonly #options: SharedCertificateOptions
@@ -35,7 +36,7 @@ export class SharedCertificate implements ManagedCertificate {
   readonly #changed = new AutoResetEvent()
   #order: SiteOrder | undefined
   #isStopped = false
-  /** Why this gateway may not order at the moment, for people. */
+  /** Reason why this gateway may not order at the moment, for people. */
   #problem: string | undefined
   #unfollow = () => {}
 
@@ -51,7 +52,7 @@ export class SharedCertificate implements ManagedCertificate {
         issue: async (names) => {
           if (!this.#order) throw new Error('the order is not claimed')
           const issued = await issue(names, this.#order)
-          // Orders take a while; the domain may have been given up meanwhile, with its files.
+          // Orders take a while. The domain may have been released meanwhile, and its files deleted.
           if (this.#isStopped) throw new Error('the certificate is no longer needed')
           return issued
         },
@@ -100,7 +101,7 @@ export class SharedCertificate implements ManagedCertificate {
     return this.#options.book.find(this.#id)
   }
 
-  /** Serves what the book has, where that is the better one. */
+  /** Serves the certificate of the order book if it is better. */
   #accept(): void {
     const { pem } = this.#record
     if (pem === undefined) return
@@ -132,7 +133,7 @@ export class SharedCertificate implements ManagedCertificate {
     }
   }
 
-  /** There is none that is good, or the others have not got this one. */
+  /** Whether no good certificate exists, or the other gateways do not have it. */
   #isWanted(): boolean {
     const { kept, isDue } = this.#certificate
     return isDue || !kept || this.#record.pem !== pemOf(kept)
