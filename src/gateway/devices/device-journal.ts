@@ -13,7 +13,7 @@ import type { EventStore, NewEvent } from '../records/event-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { givenOf, inTurns, type News } from './device-reports.ts'
 
-/** Devices of one account. */
+/** Maximum number of devices per account. */
 export const MOST_DEVICES = 10_000
 
 const NO_FACTS: DeviceFacts = {
@@ -25,7 +25,7 @@ const NO_FACTS: DeviceFacts = {
   endpoints: [],
 }
 
-/** A device that nobody has seen yet. */
+/** Returns a device that was never connected. */
 export function newDevice(
   made: Pick<Device, 'id' | 'ownerId' | 'credentialId' | 'createdAt'> & Partial<Device>,
 ): Device {
@@ -45,7 +45,7 @@ export function newDevice(
   }
 }
 
-/** What tells a device from all others: its own id within its account, else its authtoken. */
+/** Identifies a device: by its own id within its account, else by its authtoken. */
 export function identityKey({
   ownerId,
   deviceId,
@@ -58,15 +58,15 @@ export function identityKey({
     : `authtoken ${credentialId}`
 }
 
-/** Where rows are found, with what is not written yet. */
+/** Lookup of rows, including unsaved changes. */
 interface DeviceRows {
   findByDevice(ownerId: string | null, deviceId: string): Device | undefined
   findByCredential(credentialId: string): Device | undefined
 }
 
 /**
- * The row of who connects: its own, else one that was made for its authtoken and that nobody has
- * taken, else a new one.
+ * Returns the row of a connecting device: its own row, else an unused row made for its authtoken, else a new
+ * row.
  */
 export function rowFor(
   identity: AgentIdentity,
@@ -92,18 +92,18 @@ export function factsOf({ identity }: ConnectedAgent, urls: readonly string[]): 
   return { ip, hostname, agentVersion, os, arch, endpoints }
 }
 
-/** A row has a credential in any case when it has no id of its own. */
+/** A row without a device id always has a credential. */
 export function keyOf({ ownerId, deviceId, credentialId }: Device): string {
   return identityKey({ ownerId, deviceId, credentialId: credentialId ?? '' })
 }
 
-/** Changes of all devices are written together, no more often than this. */
+/** Minimum time between two writes, which contain the changes of all devices. */
 const WRITE_STEP_MS = 200
-/** While the storage takes nothing. */
+/** Delay between two attempts while the storage cannot be written. */
 const RETRY_MS = 10_000
-/** Events that wait for a storage that takes nothing; the oldest are given up. */
+/** Maximum number of events kept while the storage cannot be written. The oldest events are dropped. */
 const MOST_WAITING = 10_000
-/** The second copy of the database has the newest events only as far back as its newest backup. */
+/** Number of events after which a backup is due: the second copy of the database lacks newer events. */
 const BACKUP_EVERY = 200
 
 export interface DeviceJournalOptions {
@@ -115,10 +115,10 @@ export interface DeviceJournalOptions {
   readonly log: Logger
 }
 
-/** What has happened to devices, gathered and written in one transaction for all of them. */
+/** Collects changes and events of devices, and writes them in one transaction for all devices. */
 export class DeviceJournal implements DeviceRows {
   readonly #options: DeviceJournalOptions
-  /** What is to be written, by id and by who it is. */
+  /** Unsaved rows, by id and by identity. */
   readonly #rows = new Map<string, Device>()
   readonly #byIdentity = new Map<string, Device>()
   #news: News[] = []
@@ -147,16 +147,16 @@ export class DeviceJournal implements DeviceRows {
   findByCredential(credentialId: string): Device | undefined {
     const key = identityKey({ ownerId: null, credentialId })
     const written = this.#latest(this.#options.deviceStore.findByCredential(credentialId))
-    // One that was made for the authtoken may have got its own identity meanwhile.
+    // A device with this authtoken may have got its own identity meanwhile.
     return this.#byIdentity.get(key) ?? (written?.deviceId === null ? written : undefined)
   }
 
-  /** With what is to be written of it. */
+  /** Returns the device with its unsaved changes. */
   latest(device: Device): Device {
     return this.#rows.get(device.id) ?? device
   }
 
-  /** `event` says that it came, or went. */
+  /** `event`: the device came online or went offline. */
   write(device: Device, event?: NewEvent): void {
     this.#note(device)
     if (event) this.#news.push({ event, presenceOf: device.id })
@@ -169,7 +169,7 @@ export class DeviceJournal implements DeviceRows {
     this.#byIdentity.set(identityKey({ ...device, credentialId }), device)
   }
 
-  /** Something else of a device. */
+  /** Adds another event of a device. */
   tell(event: NewEvent): void {
     this.#news.push({ event })
     this.#writeSoon()
@@ -181,26 +181,26 @@ export class DeviceJournal implements DeviceRows {
   }
 
   /**
-   * On stable storage when it resolves. `check` is asked in the same transaction: what it throws refuses
-   * the change. Rejects as `Database.change` does; then nothing is changed.
+   * Saves a device; on stable storage when it resolves. `check` runs in the same transaction and may throw to
+   * refuse the change. Rejects like `Database.change`; then the device is unchanged.
    */
   async save(device: Device, check: () => void = () => {}): Promise<void> {
-    // A row never says what was not told.
+    // Writes pending events first, so that a row is never ahead of its events.
     const isAllWritten = await this.flush()
     const keep = () => {
       check()
       const written = this.#options.deviceStore.get(device.id)
-      // Whether it is online, and where, another gateway may know better.
+      // Another gateway may know better whether and where it is online.
       this.#keep(written ? { ...written, ...givenOf(device) } : device)
     }
     await this.#options.database.change(keep, { concludes: device.id })
     const waiting = this.#rows.get(device.id)
-    // What has happened to it meanwhile is still to be told.
+    // Keeps changes that came meanwhile and are still to be written.
     if (waiting) this.#note({ ...waiting, ...givenOf(device) })
     else if (!isAllWritten) this.#note(device)
   }
 
-  /** On stable storage when it resolves. `check` and rejections are those of `save`. */
+  /** Deletes a device; on stable storage when it resolves. `check` and rejections as in `save`. */
   async delete(id: string, check: () => void = () => {}): Promise<void> {
     await this.flush()
     const { database, deviceStore } = this.#options
@@ -209,12 +209,15 @@ export class DeviceJournal implements DeviceRows {
       deviceStore.delete(id)
     }
     await database.change(remove, { concludes: id, mayUseReserve: true })
-    // What has happened to others may still wait for the storage.
+    // Changes of other devices may still wait for the storage.
     this.#rows.delete(id)
     for (const [key, device] of this.#byIdentity) if (device.id === id) this.#byIdentity.delete(key)
   }
 
-  /** Writes what there is, as far as the storage takes it; once at a time. */
+  /**
+   * Writes pending changes if the storage allows it. Runs one at a time. Resolves with true if no changes are
+   * left.
+   */
   flush(): Promise<boolean> {
     this.#flushing = this.#flushing.then(() => this.#flushOnce())
     return this.#flushing
@@ -258,7 +261,7 @@ export class DeviceJournal implements DeviceRows {
     if (this.#watchedAt === at) this.#watchedAt = undefined
   }
 
-  /** Another process has the database. */
+  /** Another process takes over the database. */
   async release(): Promise<void> {
     await this.flush()
     this.#isReleased = true
@@ -295,7 +298,7 @@ export class DeviceJournal implements DeviceRows {
     }
   }
 
-  /** What was written; what has come meanwhile waits for the next time. */
+  /** Removes written changes. Changes that came meanwhile wait for the next write. */
   #forget(rows: ReadonlyMap<string, Device>, news: number): void {
     for (const [id, device] of rows) if (this.#rows.get(id) === device) this.#rows.delete(id)
     const written = new Set(rows.values())
@@ -309,7 +312,10 @@ export class DeviceJournal implements DeviceRows {
     return device && this.latest(device)
   }
 
-  /** A row that nobody has made makes room for another when there are too many; if none can, it is not kept. */
+  /**
+   * Writes a device. If there are too many, a row that was not provisioned is deleted; otherwise the device
+   * is not stored.
+   */
   #keep(device: Device): void {
     const { deviceStore: store, botUsers } = this.#options
     const { ownerId } = device

@@ -1,28 +1,30 @@
 import type { Device, DeviceStore, GoneReason } from '../records/device-store.ts'
 import type { EventType, NewEvent } from '../records/event-store.ts'
 
-/** What is to be told. */
+/** An event that is not written yet. */
 export interface News {
   readonly event: NewEvent
-  /** The device that came, or went. */
+  /** Id of the device that came online or went offline. */
   readonly presenceOf?: string
 }
 
-/** A device of a site, with what other gateways may have written of it. */
+/** A device in a cluster, with the row that other gateways may have written. */
 interface Turn {
   readonly wanted: Device
   readonly stored: Device
-  /** It is for another gateway to tell of it, or this one did before. */
+  /** Another gateway reports the device, or this gateway reported it before. */
   readonly isOver: boolean
-  /** As it was told last. */
+  /** As reported last. */
   isOnline: boolean
   isTold: boolean
 }
 
 /**
- * What of the news of this gateway holds beside what others of the site have written; to be asked in the
- * transaction that writes it, because before that nobody knows. The gateway that a device has come to last
- * tells of it, and it is told to come and to go in turns, whoever tells it. A single gateway has its way.
+ * Compares the changes of this gateway with the rows that other gateways have written, and returns the valid
+ * ones. Call it in the transaction that writes the result, because the rows may change before.
+ *
+ * The gateway that a device connected to last reports it. Online and offline events alternate, whichever
+ * gateway writes them. A single gateway's changes are all valid.
  */
 export function inTurns(
   rows: Iterable<Device>,
@@ -51,13 +53,13 @@ export function inTurns(
       events.push(presenceEvent(isOnline ? 'device.online' : 'device.offline', device, at))
       settled.push(device)
     } else if (turn.isTold) settled.push(wanted)
-    // Of one that had gone before, it stays when and why.
+    // If the device had disconnected before, the time and reason stay.
     else if (isOnline) settled.push({ ...wanted, since: stored.since })
   }
   return { rows: settled, events }
 }
 
-/** What people say of it may have been changed meanwhile, at another gateway, too. */
+/** Fields that people may have changed meanwhile, also at another gateway. */
 export function givenOf({ name, tags, metadata, isProvisioned }: Device) {
   return { name, tags, metadata, isProvisioned }
 }
@@ -66,14 +68,17 @@ function isInTurn({ event, presenceOf }: News, turns: ReadonlyMap<string, Turn>)
   const turn = presenceOf === undefined ? undefined : turns.get(presenceOf)
   if (!turn) return true
   const isOnline = event.type === 'device.online'
-  // Under an id that nobody knows, nothing is told.
+  // Events are not written for an id without a row.
   if (turn.isOver || turn.wanted.id !== presenceOf || turn.isOnline === isOnline) return false
   turn.isOnline = isOnline
   turn.isTold = true
   return true
 }
 
-/** Two gateways may have seen a new device before one has written it: then it has the id of that one. */
+/**
+ * Two gateways may have seen a new device before either wrote it. The device then gets the id of the written
+ * row.
+ */
 function writtenOf({ id, ownerId, deviceId }: Device, store: DeviceStore): Device | undefined {
   const own = store.get(id)
   return own || deviceId === null ? own : store.findByDevice(ownerId, deviceId)
@@ -81,20 +86,20 @@ function writtenOf({ id, ownerId, deviceId }: Device, store: DeviceStore): Devic
 
 const cameAt = ({ facts }: Device) => facts.cameAt ?? 0
 
-/** An attempt to sign in that was refused. */
+/** A refused authentication. */
 export interface RefusedSignIn {
-  /** The account of its authtoken; null also when that is not known here. */
+  /** Account of its authtoken; also null if the authtoken is unknown. */
   readonly ownerId: string | null
-  /** What it calls itself: nobody has proved it. */
+  /** As reported by the device; not verified. */
   readonly deviceId: string | undefined
   /** Without the port. */
   readonly ip: string
-  /** Of the service, such as 107. */
+  /** Error code of the service, such as 107. */
   readonly code: number
   readonly message: string
 }
 
-/** What is told of a device that came online, or went. */
+/** The event for a device that came online or went offline. */
 export function presenceEvent(
   type: Extract<EventType, 'device.online' | 'device.offline'>,
   device: Device,

@@ -23,18 +23,18 @@ import {
 } from './device-reports.ts'
 import { TrafficHistory, type TrafficSeries } from './traffic-history.ts'
 
-/** The gateways of a site; each tells of the devices that are connected to it. */
+/** Gateways of the cluster. Each reports the devices that are connected to it. */
 interface SiteNodes {
   /** This gateway. */
   readonly self: string
-  /** Whether others tell of devices, too: a device has in its facts which one does. */
+  /** Whether other gateways report devices too. The facts of a device then name its gateway. */
   readonly isShared: boolean
   isThere(node: string): boolean
-  /** Whether this one tells of devices whose gateway is gone. */
+  /** Whether this gateway reports devices of lost gateways. */
   isOnDuty(): boolean
 }
 
-/** Where one gateway tells of all devices. */
+/** For a single gateway, which reports all devices. */
 const ONE_GATEWAY: SiteNodes = {
   self: '',
   isShared: false,
@@ -42,11 +42,11 @@ const ONE_GATEWAY: SiteNodes = {
   isOnDuty: () => false,
 }
 
-/** Devices whose gateway is gone: most are back at another one soon. */
+/** Devices of lost gateways. Most soon connect to another gateway. */
 class Orphans {
   readonly #nodes: SiteNodes
   readonly #returnMs: number
-  /** By id; since when it is known, monotonic. */
+  /** Time since a device is known here, by id; monotonic. */
   #since = new Map<string, number>()
 
   constructor(nodes: SiteNodes, returnMs: number) {
@@ -54,14 +54,14 @@ class Orphans {
     this.#returnMs = returnMs
   }
 
-  /** Whether the gateway is gone that tells of the device. */
+  /** Whether the gateway that reports the device is lost. */
   has({ facts: { node } }: Device): boolean {
     return node !== undefined && node !== this.#nodes.self && !this.#nodes.isThere(node)
   }
 
   /**
-   * Those that have had the time to come back, of all that are told to be online, who are asked for by the
-   * gateway on duty alone: with thousands that is megabytes. `now` is monotonic.
+   * Returns devices of lost gateways that had enough time to come back. `now` is monotonic. Only the gateway
+   * on duty calls `online`, because thousands of devices are megabytes.
    */
   due(online: () => readonly Device[], now: number): Device[] {
     const before = this.#since
@@ -78,14 +78,14 @@ class Orphans {
   }
 }
 
-/** Of one device, authtoken or address. */
+/** Per device, authtoken or address. */
 const ONE_AN_HOUR = { capacity: 1, refillPerS: 1 / 3_600, maxKeys: 10_000 }
-/** Of all together, since strangers can be refused, too … */
+/** For all refusals, because unknown clients can cause them too … */
 const REFUSALS = { capacity: 30, refillPerS: 1 / 10, maxKeys: 1 }
-/** … and of one address, so that a single stranger does not use it up. */
+/** … and per address, so that one unknown client does not use up the limit. */
 const REFUSALS_OF_ADDRESS = { capacity: 10, refillPerS: 1 / 60, maxKeys: 1_000 }
 
-/** Tells of who wanted to sign in and was refused, as seldom as people want to hear of it. */
+/** Reports refused authentications, at a rate that is useful for people. */
 class RefusedSignIns {
   readonly #journal: DeviceJournal
   readonly #clock: Clock
@@ -101,7 +101,7 @@ class RefusedSignIns {
     this.#ofAddress = new TokenBuckets({ ...REFUSALS_OF_ADDRESS, clock })
   }
 
-  /** Whether another process with the identity of a device is to be told of again. */
+  /** Whether to report a duplicate of a device again. */
   isNewDuplicate(identityKey: string): boolean {
     return this.#seldom.take(`duplicate ${identityKey}`) === 0
   }
@@ -116,24 +116,24 @@ class RefusedSignIns {
   }
 }
 
-/** A device whose connection broke is online for so long: most are back within a second. */
+/** After its connection breaks, a device stays online for this long: most are back within a second. */
 const AWAY_MS = 5_000
-/** After a start, devices that were online may take so long to come back. */
+/** After a start, devices that were online have this long to come back. */
 const RETURN_MS = 30_000
 const LOOK_MS = 10_000
-/** What a device says of itself is written no more often. */
+/** Minimum time between two writes of a device's facts. */
 const FACTS_STEP_MS = 60_000
-/** When the gateway is killed, it is known to this much when devices were last online. */
+/** Accuracy of the time when devices were last online, if the gateway is killed. */
 const WATCH_STEP_MS = 300_000
-/** Of one device: so many times it is told at once that it went, then once a minute. */
+/** Per device: the first offline events are written at once, later ones once per minute. */
 const FLAPS = { capacity: 5, refillPerS: 1 / 60, maxKeys: 10_000 }
 
-/** `away`: not connected, and expected back any moment. */
+/** `away`: not connected, but expected back at any moment. */
 export type DeviceState = 'online' | 'away' | 'offline' | 'never'
 
 export interface DevicesOptions extends DeviceJournalOptions {
   readonly ids: IdSource
-  /** The gateways of the site; without them there is one. */
+  /** Gateways of the cluster. Unset: a single gateway. */
   readonly nodes?: SiteNodes
 }
 
@@ -142,24 +142,24 @@ interface Presence {
   readonly key: string
   device: Device
   readonly sessions: Set<ConnectedAgent>
-  /** Of its last session, in the order in which the gateways of a site had them; as `DeviceFacts` has it. */
+  /** Time of its last session, ordered among the gateways of a cluster; see `DeviceFacts`. */
   cameAt: number
   /** Ends the wait for its return. */
   leaving: AbortController | undefined
-  /** Monotonic; when its facts were last written. */
+  /** Time when its facts were last written; monotonic. */
   notedAt: number
 }
 
 /**
- * Which devices there are, which are online, and why the others are not.
+ * All devices, which of them are online, and why the others are not.
  *
  * INVARIANTS
- * - A device is told to have come once, and then to have gone once, in turns, over restarts: what was
- *   told last is its row.
- * - It is online from its first session until it is known to have gone: a connection that breaks and
- *   comes back within `AWAY_MS` is no news.
- * - The row and the event of it are one transaction. Nothing here writes by itself: `DeviceJournal`
- *   writes for all devices together, five times a second at most.
+ * - Events of a device alternate between online and offline, also across restarts. Its row contains the last
+ *   reported state.
+ * - A device is online from its first session until it is known to be gone. A connection that breaks and
+ *   comes back within `AWAY_MS` causes no event.
+ * - A row and its event are one transaction. All writes go through `DeviceJournal`, which writes for all
+ *   devices together, at most five times a second.
  */
 export class Devices {
   readonly #options: DevicesOptions
@@ -170,10 +170,10 @@ export class Devices {
   readonly #refused: RefusedSignIns
   readonly #history: TrafficHistory
   readonly #stopping = new AbortController()
-  /** What is kept, as it was read when it had that version. */
+  /** Stored devices, as read at that version. */
   #read: { readonly version: number; readonly devices: readonly Device[] } | undefined
   #hasReturned = false
-  /** Devices of gateways that are gone. */
+  /** Devices of lost gateways. */
   readonly #orphans: Orphans
   #watchedAt = Number.NEGATIVE_INFINITY
 
@@ -194,7 +194,7 @@ export class Devices {
     this.#history.start()
   }
 
-  /** Leaves the rows to another process, as true as they can be. */
+  /** Saves the latest rows and leaves them to another process. */
   async release(): Promise<void> {
     this.#noteWatched()
     await this.#journal.release()
@@ -231,19 +231,19 @@ export class Devices {
     this.#appear(presence, agent)
   }
 
-  /** It is here, and at no other gateway any more. */
+  /** The device is at this gateway and no longer at another. */
   #appear(presence: Presence, agent: ConnectedAgent): void {
     const { clock } = this.#options
     const now = clock.now()
     const { device } = presence
     const row = this.#rowOf(presence)
     if (row.isOnline && !this.#nodes.isShared) return
-    // Clocks may differ: it came here later than to where it was.
+    // Clocks may differ. This value makes sure that it came here later than to its previous gateway.
     presence.cameAt = Math.max(now, (row.facts.cameAt ?? 0) + 1)
     const { credentialId, deviceId, duplicate } = device
     const before = { ...row, credentialId, deviceId, duplicate }
     if (row.isOnline) {
-      // Written in any case: that it is said to be here may be older than that it was elsewhere.
+      // Always written, because the row may be older than a row of another gateway.
       const urls = this.#isOurs(row) ? device.facts.endpoints : []
       presence.device = { ...before, facts: this.#factsOf(presence, agent, urls) }
       this.#journal.write(presence.device)
@@ -260,7 +260,7 @@ export class Devices {
     this.#journal.write(presence.device, presenceEvent('device.online', presence.device, now))
   }
 
-  /** What was told of it last; in a site others tell of it, too. */
+  /** The row as last written. In a cluster, other gateways write it too. */
   #rowOf({ device }: Presence): Device {
     if (!this.#nodes.isShared) return device
     const { id, ownerId, deviceId } = device
@@ -269,12 +269,12 @@ export class Devices {
     return this.#journal.findByDevice(ownerId, deviceId) ?? device
   }
 
-  /** A session has ended; `urls` are those that it had. */
+  /** A session has ended. `urls`: the URLs that it had. */
   went(agent: ConnectedAgent, why: SessionEnd, urls: readonly string[]): void {
     const presence = this.#present.get(identityKey(agent.identity))
     if (!presence?.sessions.delete(agent) || presence.sessions.size > 0) return
     if (why === 'gateway-left' || this.#stopping.signal.aborted) {
-      // The next process tells whether it is back.
+      // The next process reports whether it is back.
       this.#noteWatched()
       this.#present.delete(presence.key)
       return
@@ -284,7 +284,7 @@ export class Devices {
     void this.#leave(presence, why === 'superseded' ? 'disconnected' : why)
   }
 
-  /** Another process with the identity of a connected device was refused. */
+  /** A process with the identity of a connected device was refused. */
   refusedDuplicate(agent: ConnectedAgent, ip: string): void {
     const presence = this.#present.get(identityKey(agent.identity))
     if (!presence) return
@@ -294,12 +294,12 @@ export class Devices {
     this.#journal.write(presence.device, duplicateEvent(presence.device, ip, now))
   }
 
-  /** Somebody was refused who wanted to sign in. */
+  /** A client was refused at authentication. */
   refused(signIn: RefusedSignIn): void {
     this.#refused.tell(signIn)
   }
 
-  /** With what is not written yet. */
+  /** Includes unsaved changes. */
   get(id: string): Device | undefined {
     return this.#journal.get(id)
   }
@@ -308,7 +308,7 @@ export class Devices {
     return this.#journal.findByDevice(ownerId, deviceId)
   }
 
-  /** The one that is known by this authtoken alone. */
+  /** The device that is known only by this authtoken. */
   findByCredential(credentialId: string): Device | undefined {
     return this.#journal.findByCredential(credentialId)
   }
@@ -319,7 +319,7 @@ export class Devices {
     return deviceStore.page(request).map((device) => this.#journal.latest(device))
   }
 
-  /** All of them, newest first. */
+  /** All devices, newest first. */
   all(): Device[] {
     const { deviceStore } = this.#options
     if (this.#read?.version !== deviceStore.version) {
@@ -329,12 +329,12 @@ export class Devices {
     return this.#read.devices.map((device) => this.#journal.latest(device))
   }
 
-  /** What went through an endpoint of a device in the last hour; undefined when nothing did. */
+  /** Traffic of an endpoint of a device in the last hour; undefined if there was no traffic. */
   historyOf(device: Device, url: string): TrafficSeries | undefined {
     return this.#history.of(keyOf(device), url)
   }
 
-  /** The sessions that a device has now. */
+  /** Current sessions of a device. */
   sessionsOf(device: Device): readonly ConnectedAgent[] {
     return [...(this.#present.get(keyOf(device))?.sessions ?? [])]
   }
@@ -348,8 +348,8 @@ export class Devices {
   }
 
   /**
-   * Makes a device, changes it, or takes what somebody has changed of it. `check` is asked in the
-   * transaction that keeps it: what it throws refuses that.
+   * Creates or changes a device, or applies a change of its fields. `check` runs in the transaction and may
+   * throw to refuse the change.
    */
   async save(device: Device, check?: () => void): Promise<void> {
     const presence = this.#present.get(keyOf(device))
@@ -363,8 +363,8 @@ export class Devices {
   }
 
   /**
-   * Only one that is neither online nor away: it would be back with the next that it does. `check` is
-   * asked in the transaction that deletes it.
+   * Deletes a device that is neither online nor `away`: otherwise its next event would restore it. `check`
+   * runs in the transaction.
    */
   async delete({ id }: Device, check?: () => void): Promise<void> {
     await this.#journal.delete(id, check)
@@ -374,14 +374,14 @@ export class Devices {
     for (const { key, sessions } of this.#present.values()) yield [key, sessions]
   }
 
-  /** Waits for the device to come back, if it may, and tells that it went. */
+  /** Waits for the return of the device if it may come back, then reports it as offline. */
   async #leave(presence: Presence, reason: GoneReason): Promise<void> {
     const { clock } = this.#options
     const leaving = new AbortController()
     presence.leaving = leaving
     const went = { ...presence.device, isOnline: false, since: clock.now(), seenAt: clock.now() }
     try {
-      // Who has not answered for long has had its time; who may not come back, or shall not, will not.
+      // A silent agent has already had its time, and a revoked or stopped agent does not come back.
       const mayReturn = reason === 'disconnected' || reason === 'stopped' || reason === 'duplicate'
       if (mayReturn) await clock.sleep(AWAY_MS, leaving.signal)
       while (mayReturn) {
@@ -398,7 +398,7 @@ export class Devices {
     this.#journal.write(device, presenceEvent('device.offline', device, clock.now()))
   }
 
-  /** Those that were online when the last process ended, and that have not come back. */
+  /** Reports devices that were online when the last process ended, and that have not come back. */
   async #awaitReturn(): Promise<void> {
     const { deviceStore, clock } = this.#options
     const expected = deviceStore.online().filter((device) => this.#isOurs(device))
@@ -415,7 +415,7 @@ export class Devices {
     }
   }
 
-  /** Nobody knows when it went. */
+  /** Reports a device as offline whose time of disconnection is not known. */
   #tellLost(device: Device, seenAt: number | null = null): void {
     if (!device.isOnline || this.#present.has(keyOf(device))) return
     const at = Math.max(seenAt ?? 0, device.seenAt ?? 0)
@@ -429,7 +429,7 @@ export class Devices {
     this.#journal.write(now, presenceEvent('device.offline', now, this.#options.clock.now()))
   }
 
-  /** Whether this gateway is the one that tells of it. */
+  /** Whether this gateway reports the device. */
   #isOurs({ facts }: Device): boolean {
     return facts.node === undefined || facts.node === this.#nodes.self
   }
@@ -439,7 +439,7 @@ export class Devices {
     return { ...factsOf(agent, urls), ...(isShared && { node: self, cameAt }) }
   }
 
-  /** Writes what devices say of themselves where it changed, all of them together. */
+  /** Writes changed facts of devices, for all devices together. */
   async #look(): Promise<void> {
     const { clock, log } = this.#options
     const { signal } = this.#stopping
@@ -454,7 +454,7 @@ export class Devices {
         const left = this.#orphans.due(() => this.#options.deviceStore.online(), clock.monotonic())
         for (const device of left) this.#tellLost(device)
       } catch (error) {
-        // The storage says of itself what is wrong with it.
+        // The storage logs its own errors.
         log.warn({ err: error }, 'device facts could not be read')
       }
     }
@@ -466,7 +466,7 @@ export class Devices {
       if (!agent) continue
       const row = this.#rowOf(presence)
       presence.device = { ...presence.device, id: row.id }
-      // The gateway that it had moved to told that it went, or is gone.
+      // The gateway that it had moved to has reported it as offline, or is lost.
       if (!row.isOnline || this.#orphans.has(row)) this.#appear(presence, agent)
       else if (this.#isOurs(row) && now - presence.notedAt >= FACTS_STEP_MS)
         this.#noteFacts(presence, agent, now)
@@ -474,7 +474,7 @@ export class Devices {
     if (now - this.#watchedAt >= WATCH_STEP_MS) this.#noteWatched()
   }
 
-  /** No device is lost by it, and no gateway may end by it. */
+  /** An error loses no device, so it must not end the gateway. */
   #inBackground(work: Promise<void>): void {
     work.catch((err) => this.#options.log.warn({ err }, 'device states could not be updated'))
   }
@@ -494,7 +494,7 @@ export class Devices {
     this.#journal.write(presence.device)
   }
 
-  /** What the last process has noted stays true until its devices are back. */
+  /** The note of the last process stays valid until its devices are back. */
   #noteWatched(): void {
     if (!this.#hasReturned || this.#present.size === 0) return
     const { clock } = this.#options

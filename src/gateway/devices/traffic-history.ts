@@ -3,38 +3,38 @@ import type { ConnectedAgent, EndpointTraffic } from '../endpoints/endpoint.ts'
 
 const STEP_MS = 60_000
 const STEPS = 60
-/** Endpoints with traffic in the last hour that are remembered; under 1 kB each. */
+/** Maximum number of endpoints with traffic in the last hour; under 1 kB each. */
 const MOST_SERIES = 10_000
 
-/** Of each minute of the last hour, oldest first. */
+/** Values per minute of the last hour, oldest first. */
 export interface TrafficSeries {
   readonly requests: readonly number[]
   readonly bytes: readonly number[]
 }
 
 interface Series {
-  /** Rings of `STEPS`, made with the first traffic. */
+  /** Ring buffers of `STEPS` values, created with the first traffic. */
   readonly requestsOf: Float32Array
   readonly bytesOf: Float32Array
-  /** The last step with traffic. */
+  /** Last step with traffic. */
   busyAt: number
 }
 
 export interface TrafficHistoryOptions {
-  /** Who is connected, by what stands for their device. */
+  /** Connected sessions, by device key. */
   readonly devices: () => Iterable<readonly [key: string, sessions: Iterable<ConnectedAgent>]>
   readonly clock: Clock
 }
 
 /**
- * How much went through endpoints, minute by minute. Looks at the counters that are there once a
- * minute, so that traffic pays nothing; what endpoints without traffic have done takes no room.
+ * Traffic of endpoints per minute. Reads the existing counters once a minute, so requests have no extra cost.
+ * Endpoints without traffic use no memory.
  */
 export class TrafficHistory {
   readonly #options: TrafficHistoryOptions
-  /** By device and URL, so that an endpoint that comes back goes on. */
+  /** By device and URL, so that a returning endpoint continues its series. */
   readonly #series = new Map<string, Series>()
-  /** What counters stood at when they were looked at, also of endpoints that are forgotten for now. */
+  /** Counter values at the last check, also for endpoints whose series was dropped. */
   readonly #counted = new WeakMap<EndpointTraffic, { requests: number; bytes: number }>()
   readonly #stopping = new AbortController()
   #step = 0
@@ -88,7 +88,7 @@ export class TrafficHistory {
   #note(name: string, traffic: EndpointTraffic): void {
     const { requests } = traffic
     const bytes = traffic.bytesIn + traffic.bytesOut
-    // An endpoint that is opened anew has counters of its own, which begin anew.
+    // A reopened endpoint has new counters, which start at 0.
     const before = this.#counted.get(traffic) ?? { requests: 0, bytes: 0 }
     const moreRequests = requests - before.requests
     const moreBytes = bytes - before.bytes
@@ -98,7 +98,7 @@ export class TrafficHistory {
     if (!known && this.#series.size >= MOST_SERIES) return
     const series = known ?? this.#begin(name)
     const slot = this.#step % STEPS
-    // Two sessions of a device may have it at once.
+    // Two sessions of a device may serve the endpoint at once.
     series.requestsOf[slot] = (series.requestsOf[slot] ?? 0) + Math.max(0, moreRequests)
     series.bytesOf[slot] = (series.bytesOf[slot] ?? 0) + Math.max(0, moreBytes)
     series.busyAt = this.#step
