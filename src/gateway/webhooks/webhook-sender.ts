@@ -12,37 +12,40 @@ import type { EventStore, GatewayEvent } from '../records/event-store.ts'
 import type { WebhookEndpoint, WebhookStore } from '../records/webhook-store.ts'
 
 const SECRET_BYTES = 32
-/** Of all events, in decimal. */
+/** Decimal digits of an event's sequence. */
 const SEQUENCE_DIGITS = 27
 
-/** One request of a webhook before it is signed; the same for each try. */
+/** One webhook request before it is signed; the same for each attempt. */
 interface WebhookMessage {
   readonly id: string
   readonly body: string
 }
 
-/** What people know an event by: its sequence in the form of an id. */
+/** Public id of an event, made from its sequence. */
 export function eventId(sequence: number): string {
   return `ev_${String(sequence).padStart(SEQUENCE_DIGITS, '0')}`
 }
 
-/** A text that is no id of an event has the sequence 0, which none has. */
+/** Returns the sequence of an event id. Returns 0, which is never used, for any other text. */
 export function sequenceOf(id: string): number {
   const digits = id.startsWith('ev_') ? id.slice('ev_'.length) : ''
   return /^\d{1,27}$/.test(digits) ? Number(digits) : 0
 }
 
-/** As Standard Webhooks have it: `type`, `timestamp`, `data`. The sequence tells the order and what is missing. */
+/**
+ * Body in the format of Standard Webhooks: `type`, `timestamp`, `data`. The sequence shows the order and
+ * gaps.
+ */
 function messageOf({ sequence, at, type, details }: GatewayEvent): WebhookMessage {
   const timestamp = new Date(at).toISOString()
-  // A database that begins anew counts from 1 again: the time tells its events from those before.
+  // A new database counts from 1 again: the time distinguishes its events from earlier events.
   return {
     id: `${eventId(sequence)}_${at}`,
     body: JSON.stringify({ type, timestamp, sequence, data: details }),
   }
 }
 
-/** What somebody sends to see whether the way is open. */
+/** Message for a manual test of the connection. */
 function testMessage(id: string, at: number): WebhookMessage {
   const timestamp = new Date(at).toISOString()
   const data = { text: 'This is a test message.' }
@@ -56,7 +59,10 @@ export function createWebhookSecret(): string {
   return `whsec_${randomBytes(SECRET_BYTES).toString('base64')}`
 }
 
-/** The headers of one try, signed for this moment with each secret: a receiver takes it for one that it has. */
+/**
+ * Headers of one attempt, signed now with each secret. A receiver accepts the signature of the secret that it
+ * has.
+ */
 function signedHeaders(
   { id, body }: WebhookMessage,
   { secrets, at }: { secrets: readonly string[]; at: number },
@@ -72,54 +78,55 @@ function signedHeaders(
   }
 }
 
-/** For connecting, sending and the answer. */
+/** Timeout for connecting, sending and the answer, in milliseconds. */
 const ANSWER_MS = 15_000
 const MOST_ANSWER_BYTES = 65_536
-/** From the first failure on, at most: nothing is given up while it is in the log. */
+/** Delays from the first failure on. Attempts continue while the event is in the log. */
 const RETRY = { baseMs: 2_000, capMs: 600_000, jitter: 0.5 }
-/** While events are taken one after the other, it is written no more often how far they are. */
+/** Minimum time between two writes of the position while events are delivered. */
 const NOTE_STEP_MS = 500
 const BATCH = 100
-/** RFC 9110 section 15.5.11: the receiver wants no more, as Standard Webhooks read it. */
+/** RFC 9110 section 15.5.11: in Standard Webhooks, the receiver wants no more messages. */
 const GONE = 410
 
 export interface WebhookSenderDeps {
   readonly database: Pick<Database, 'change'>
   readonly webhookStore: WebhookStore
   readonly events: EventStore
-  /** Where requests may connect to; asked with the address that is dialled. */
+  /** Addresses that requests may connect to. Called with the resolved address. */
   readonly mayDial: NonNullable<PolicyReach['mayDial']>
   readonly clock: Clock
   readonly log: Logger
 }
 
-/** What became of one request. */
+/** Result of one request. */
 export interface Attempt {
   readonly isTaken: boolean
-  /** Null when there was no answer. */
+  /** Null if there was no answer. */
   readonly status: number | null
   /** For people. */
   readonly text: string
 }
 
-/** How the sending goes. Times are milliseconds since the epoch. */
+/** Status of the deliveries. Times are milliseconds since the epoch. */
 export interface SendingStatus {
-  /** The sequence of the last event that was taken, or is not wanted. */
+  /** Sequence of the last event that was delivered or skipped. */
   readonly position: number
   readonly lastDeliveredAt: number | undefined
-  /** In a row, of the event that is next. */
+  /** Failures of the next event in a row. */
   readonly failures: number
   readonly problem: string | undefined
   readonly nextTryAt: number | undefined
 }
 
 /**
- * Sends the events of the log to one endpoint, in their order, each until it is taken.
+ * Sends the events of the log to one endpoint, in order, each until it is accepted.
  *
  * INVARIANTS
- * - One request at a time; the next event is sent when the one before was taken.
- * - What `delivered` says was taken. After a kill the last half second is sent again, with the same ids.
- * - An event that left the log untaken is counted as missed, and logged.
+ * - One request at a time. The next event is sent when the previous event was accepted.
+ * - `delivered` is never ahead of accepted events. After a kill, the last half second is sent again, with the
+ *   same ids.
+ * - An event that left the log before its delivery is counted as missed, and logged.
  */
 export class WebhookSender {
   readonly #id: string
@@ -128,12 +135,12 @@ export class WebhookSender {
   readonly #wakeUp = new AutoResetEvent()
   readonly #stopping = new AbortController()
   #running: Promise<void> | undefined
-  /** How far it is, and how far that is written. */
+  /** Current position, and the last saved position. */
   #position: number
   #noted: number
-  /** What is being written of it. */
+  /** Positions that are being saved. */
   readonly #noting = new Set<number>()
-  /** As far as it ever was: what lies behind that has been taken, also when it is sent again. */
+  /** Highest position so far. Earlier events were accepted, even if they are sent again. */
   #reached: number
   #notedAt = Number.NEGATIVE_INFINITY
   #status: Omit<SendingStatus, 'position'> = NO_STATUS
@@ -154,21 +161,27 @@ export class WebhookSender {
     this.#running ??= this.#run()
   }
 
-  /** There are new events, or the endpoint was changed: what waits is tried at once. */
+  /**
+   * New events arrived, or the endpoint was changed (`isChanged`). A change also ends the wait after a
+   * failure.
+   */
   wake({ isChanged = false } = {}): void {
     if (!isChanged && this.#status.failures > 0) return
     this.#backoff.reset()
     this.#wakeUp.set()
   }
 
-  /** Sends again what came after `sequence`. */
+  /** Sends the events after `sequence` again. */
   async replay(sequence: number): Promise<void> {
     this.#position = sequence
     await this.#note({ concludes: this.#id })
     this.wake({ isChanged: true })
   }
 
-  /** The row says how far it is: where this one has not written that, a replay was asked for elsewhere. */
+  /**
+   * Follows the position in the row. If this sender did not write it, a replay was requested at another
+   * gateway.
+   */
   followReplay(delivered: number): void {
     if (this.#isOwnNote(delivered)) return
     this.#position = delivered
@@ -176,7 +189,7 @@ export class WebhookSender {
     this.wake({ isChanged: true })
   }
 
-  /** Sends a message that says that it is none, whatever waits. */
+  /** Sends a test message at once, independent of pending events. */
   test(): Promise<Attempt> {
     const endpoint = this.#deps.webhookStore.get(this.#id)
     const now = this.#deps.clock.now()
@@ -213,7 +226,7 @@ export class WebhookSender {
     await this.#wakeUp.wait()
   }
 
-  /** The next event that the endpoint wants; what it does not want is passed. */
+  /** Returns the next event that the endpoint wants, and skips others. */
   #next(endpoint: WebhookEndpoint): GatewayEvent | undefined {
     const { events } = this.#deps
     for (;;) {
@@ -227,18 +240,18 @@ export class WebhookSender {
     }
   }
 
-  /** Events that have left the log before the next one; those of other accounts are no loss. */
+  /** Counts events that left the log before their delivery. Events of other accounts are not missed. */
   #countMissed({ ownerId }: WebhookEndpoint, next: number): void {
     const { events, log } = this.#deps
     const taken = Math.max(this.#position, this.#reached)
     if (next - 1 <= taken) return
     this.#move(next - 1)
     const last = ownerId === null ? next - 1 : Math.min(next - 1, events.newestRemovedOf(ownerId))
-    // Where the account has lost some of these, those of others between them count, too.
+    // If the account has lost some of these events, events of other accounts between them count too.
     const missed = last - taken
     if (missed <= 0) return
     log.error({ webhook: this.#id, missed }, 'undelivered events were dropped for a webhook')
-    // What cannot be written is in the log.
+    // If the count cannot be saved, it is at least in the log.
     void this.#noteDelivered(this.#position, missed).catch(() => {})
   }
 
@@ -247,7 +260,7 @@ export class WebhookSender {
     const position = this.#position
     const attempt = await this.#attempt(endpoint, messageOf(event))
     if (this.#stopping.signal.aborted && !attempt.isTaken) return
-    // Somebody asked for a replay meanwhile: that goes first.
+    // A replay was requested meanwhile, which goes first.
     if (this.#position !== position) return
     if (attempt.isTaken) {
       this.#move(event.sequence)
@@ -259,7 +272,7 @@ export class WebhookSender {
     const failures = this.#status.failures + 1
     const level = failures === 1 ? 'warn' : 'debug'
     log[level]({ webhook: this.#id, event: event.sequence, reason: attempt.text }, 'webhook failed')
-    // Meanwhile it may have got another address.
+    // The URL may have changed meanwhile.
     const isGone = attempt.status === GONE && webhookStore.get(this.#id)?.url === endpoint.url
     if (isGone) {
       await database.change(() => webhookStore.deactivate(this.#id))
@@ -306,7 +319,7 @@ export class WebhookSender {
   async #noteDelivered(position: number, missed = 0, options?: WriteOptions): Promise<void> {
     const { database, webhookStore } = this.#deps
     const note = () => {
-      // Whoever sends now may be further, or sends again what somebody has asked for.
+      // The current sender may be ahead, or may repeat events for a replay.
       const { delivered } = webhookStore.get(this.#id) ?? {}
       if (this.#stopping.signal.aborted && !this.#isOwnNote(delivered)) return
       webhookStore.noteDelivered(this.#id, position, missed)
@@ -324,7 +337,7 @@ export class WebhookSender {
     return delivered === this.#noted || this.#noting.has(delivered ?? Number.NaN)
   }
 
-  /** What cannot be written now is sent again after a restart. */
+  /** Saves the position. After a failure, the events since the last save are sent again after a restart. */
   async #noteQuietly(): Promise<void> {
     try {
       await this.#note()

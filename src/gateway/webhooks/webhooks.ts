@@ -12,9 +12,9 @@ import {
   type WebhookSenderDeps,
 } from './webhook-sender.ts'
 
-/** Of the gateway's owner; each bot user has a quota. */
+/** Limit for the gateway's owner; each bot user has a quota. */
 const MOST_ENDPOINTS = 100
-/** That sign beside the newest. */
+/** Maximum number of old secrets that sign in addition to the newest. */
 const MOST_OLD_SECRETS = 2
 
 export interface WebhooksDeps extends WebhookSenderDeps {
@@ -23,18 +23,18 @@ export interface WebhooksDeps extends WebhookSenderDeps {
   readonly ids: IdSource
 }
 
-/** What somebody asks for; the rest is made. */
+/** Fields of a request for a webhook endpoint; the rest is generated. */
 export type WebhookSettings = Pick<
   WebhookEndpoint,
   'ownerId' | 'url' | 'description' | 'eventTypes'
 >
 
-/** All that want to be told of events, each at its own pace. */
+/** All webhook endpoints, each delivered at its own pace. */
 export class Webhooks {
   readonly #deps: WebhooksDeps
   readonly #senders = new Map<string, WebhookSender>()
   #unfollow: (() => void) | undefined
-  /** Not before its start, and not while another process sends. */
+  /** False before the start, and while another process sends. */
   #isSending = false
 
   constructor(deps: WebhooksDeps) {
@@ -54,7 +54,7 @@ export class Webhooks {
     })
   }
 
-  /** Sends no more: another process goes on. */
+  /** Stops sending; another process continues. */
   async release(): Promise<void> {
     this.#isSending = false
     await this.#end()
@@ -86,7 +86,7 @@ export class Webhooks {
     return this.#senders.get(id)?.status
   }
 
-  /** It gets what happens from now on. Throws ServiceError 634, 834 or 835. */
+  /** Creates an endpoint, which gets events from now on. Throws ServiceError 634, 834 or 835. */
   create(settings: WebhookSettings): Promise<WebhookEndpoint> {
     const { database, webhookStore, botUsers, quotas, events, ids, clock } = this.#deps
     const { ownerId } = settings
@@ -121,7 +121,10 @@ export class Webhooks {
     return this.#change(id, () => change)
   }
 
-  /** A new secret; the one from before signs beside it for so long, so that receivers have time to change. */
+  /**
+   * Creates a new secret. The previous secret also signs for `overlapMs`, so that receivers have time to
+   * change.
+   */
   rotateSecret({ id }: WebhookEndpoint, overlapMs: number): Promise<WebhookEndpoint> {
     const now = this.#deps.clock.now()
     const ends = now + overlapMs
@@ -141,19 +144,19 @@ export class Webhooks {
     await database.change(remove, { concludes: id, mayUseReserve: true })
   }
 
-  /** Sends again what came after an event. */
+  /** Sends the events after `sequence` again. */
   async replay({ id }: WebhookEndpoint, sequence: number): Promise<void> {
     const { database, webhookStore } = this.#deps
     const sender = this.#senders.get(id)
     if (sender) await sender.replay(sequence)
-    // Another gateway sends, and sees that the row says something else than it does.
+    // Another gateway sends, and detects the replay by the changed row.
     else {
       const note = () => webhookStore.noteDelivered(id, sequence, 0)
       await database.change(note, { concludes: id })
     }
   }
 
-  /** From here, whoever sends otherwise. */
+  /** Sends a test message from this gateway, even if another gateway sends the events. */
   test(endpoint: WebhookEndpoint): Promise<Attempt> {
     const sender = this.#senders.get(endpoint.id) ?? new WebhookSender(endpoint, this.#deps)
     return sender.test()
@@ -174,7 +177,10 @@ export class Webhooks {
     return database.change(keep, { concludes: id })
   }
 
-  /** Whoever changed it, maybe with its account. How far it is, its sender says, or a replay. */
+  /**
+   * Follows changes of any origin, including the deletion of its account. Its own sender or a replay changes
+   * the position.
+   */
   #followChange({ before, after }: ItemChange<WebhookEndpoint>): void {
     if (!after) {
       if (before) this.#forget(before.id)
@@ -204,7 +210,7 @@ export class Webhooks {
   }
 }
 
-/** Whether it may be dialled is asked when it is. Throws ServiceError 834. */
+/** Whether the address is allowed is checked when a request is sent. Throws ServiceError 834. */
 function checkUrl(text: string): void {
   const url = URL.canParse(text) ? new URL(text) : undefined
   const isHttp = url?.protocol === 'https:' || url?.protocol === 'http:'
