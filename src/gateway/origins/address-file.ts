@@ -4,35 +4,37 @@ import { Reader, type Response } from 'maxmind'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 
-/** A file that was put in place is in force after this at the latest. */
+/** A replaced file is in use after this time at the latest. */
 const LOOK_MS = 10_000
-/** All of it is in memory; the largest of the known tables has a quarter of that. */
+/**
+ * Maximum size of a file, because all of it is in memory. The largest known table has a quarter of that size.
+ */
 const MAX_BYTES = 1_073_741_824
 const FORMAT_VERSION = 2
-/** Between the tree and the data. */
+/** Size of the separator between tree and data. */
 const SEPARATOR_BYTES = 16
-/** Looked up to see whether a file is sound. */
+/** Looked up to check that a file is valid. */
 const SAMPLES = ['0.0.0.0', '1.1.1.1', '203.0.113.1', '255.255.255.255', '::1', '2001:db8::1']
 
 export interface AddressFileOptions {
-  /** What names it, for people: `GATEWAY_GEO_DB`. */
+  /** Name of the setting, for messages: `GATEWAY_GEO_DB`. */
   readonly setting: string
   readonly path: string
-  /** The types of tables that it may be, as they name themselves. */
+  /** Accepted types of tables, as in their metadata. */
   readonly types: RegExp
   readonly clock: Clock
   readonly log: Logger
 }
 
 /**
- * A table of addresses in MaxMind's format, in memory, that follows its file. One that cannot be read
- * is told in the log once; what was read before stays in force.
+ * A table of addresses in MaxMind's format, in memory, reloaded when its file changes. An unreadable file is
+ * logged once; the previous data stays in use.
  */
 export class AddressFile<T extends Response> {
   readonly #options: AddressFileOptions
   readonly #stopping = new AbortController()
   #reader: Reader<T> | undefined
-  /** Of the file that was read last, or could not be. */
+  /** Identifies the file of the last attempt to read. */
   #mark: string | undefined
   #isBroken = false
 
@@ -40,7 +42,7 @@ export class AddressFile<T extends Response> {
     this.#options = options
   }
 
-  /** Reads the file, and follows it from then on. Never throws. */
+  /** Reads the file, and reloads it when it changes. Never throws. */
   async start(): Promise<void> {
     await this.look()
     // Its sleep rejects when it is stopped.
@@ -51,12 +53,12 @@ export class AddressFile<T extends Response> {
     this.#stopping.abort()
   }
 
-  /** What is known of an address: null for nothing, undefined while there is no table. */
+  /** Data of an address. Null: no data. Undefined: no table. */
   get(ip: string): T | null | undefined {
     const reader = this.#reader
     const [address = ''] = ip.split('%', 1)
     const version = isIP(address)
-    // A table of IPv4 would take the bits of an IPv6 address for another one.
+    // An IPv4 table would confuse the bits of an IPv6 address with another address.
     if (reader && (version === 0 || version > reader.metadata.ipVersion)) return null
     try {
       return reader?.get(address)
@@ -67,7 +69,7 @@ export class AddressFile<T extends Response> {
     }
   }
 
-  /** Reads the file if it has changed since it was read last. */
+  /** Reads the file if it has changed since the last read. */
   async look(): Promise<void> {
     const { path, setting, log } = this.#options
     const mark = await markOf(path)
@@ -116,7 +118,7 @@ export class AddressFile<T extends Response> {
   }
 }
 
-/** Another text when the file is another one; undefined when there is none. */
+/** Returns a text that changes with the file; `none` if there is no file. */
 async function markOf(path: string): Promise<string | undefined> {
   const file = await stat(path).catch(() => undefined)
   return file ? `${file.ino} ${file.size} ${file.mtimeMs} ${file.ctimeMs}` : 'none'

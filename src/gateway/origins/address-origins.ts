@@ -11,14 +11,14 @@ import type {
 import { AddressFile } from './address-file.ts'
 
 export interface AddressOriginsOptions {
-  /** Files in MaxMind's format; unset: there is no such table. */
+  /** Files in MaxMind's format. Unset: there is no such table. */
   readonly geoPath: string | undefined
   readonly asnPath: string | undefined
   readonly clock: Clock
   readonly log: Logger
 }
 
-/** Where addresses are and whose, by files that somebody has put there: nothing is downloaded. */
+/** Location and network operator of addresses, from local files. It downloads no data. */
 export class AddressOrigins implements AddressTables {
   readonly #geo: AddressFile<CityResponse> | undefined
   readonly #asn: AddressFile<AsnResponse> | undefined
@@ -31,7 +31,7 @@ export class AddressOrigins implements AddressTables {
     this.#asn = asnPath === undefined ? undefined : new AddressFile({ ...asn, path: asnPath })
   }
 
-  /** Never throws: a file that cannot be read now may be later. */
+  /** Never throws: an unreadable file may become readable later. */
   async start(): Promise<void> {
     await Promise.all([this.#geo?.start(), this.#asn?.start()])
   }
@@ -41,7 +41,7 @@ export class AddressOrigins implements AddressTables {
     this.#asn?.stop()
   }
 
-  /** Whether a table was asked for, sound or not. */
+  /** Whether a table is configured, even if it is not readable. */
   has(table: AddressTable): boolean {
     return (table === 'geo' ? this.#geo : this.#asn) !== undefined
   }

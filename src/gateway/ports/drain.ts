@@ -1,6 +1,6 @@
 import { ServiceError } from '../records/service-error.ts'
 
-/** What is still to go. */
+/** Work that is left in a drain. */
 export interface DrainLeft {
   readonly agents: number
   readonly endpoints: number
@@ -8,7 +8,7 @@ export interface DrainLeft {
   readonly requests: number
 }
 
-/** How far a drain is. */
+/** Progress of a drain. */
 export interface DrainProgress {
   /** Milliseconds since the epoch. */
   readonly since: number
@@ -16,7 +16,7 @@ export interface DrainProgress {
   readonly left: DrainLeft
 }
 
-/** That a drain has ended by itself. */
+/** A drain that has ended by itself. */
 export interface DrainGivenUp {
   /** Milliseconds since the epoch. */
   readonly at: number
@@ -27,22 +27,22 @@ export interface DrainGivenUp {
 /** Sends an agent to another gateway; never rejects. */
 export type SendAway = (sessionId: string, withinMs: number) => Promise<void>
 
-/** Gives what is served here to the other gateways. */
+/** Moves agents and endpoints of this gateway to the other gateways. */
 export interface Drain {
   readonly isOn: boolean
-  /** Undefined while this gateway takes what comes. */
+  /** Undefined if this gateway is not draining. */
   readonly progress: DrainProgress | undefined
-  /** Why the last drain has ended by itself; undefined when it did not. */
+  /** Reason why the last drain ended by itself; undefined if it did not. */
   readonly givenUp: DrainGivenUp | undefined
-  /** Throws a ServiceError where no other gateway can take over now. */
+  /** Throws a ServiceError if no other gateway can take over now. */
   start(): Promise<void>
-  /** Takes what comes again. Throws ServiceError 841 where that is too late. */
+  /** Cancels the drain. Throws ServiceError 841 if it is too late. */
   undo(): Promise<void>
-  /** This gateway ends: gives away what it can within that time. Throws as `start` does. */
+  /** Hands over as much as possible within that time, before this gateway stops. Throws like `start`. */
   end(withinMs: number): Promise<void>
 }
 
-/** There is no gateway to give anything to. */
+/** For a single gateway: there is no gateway to drain to. */
 export class NoDrain implements Drain {
   readonly isOn = false
   readonly progress = undefined

@@ -1,19 +1,19 @@
-/** Work that one gateway of all does. */
+/** A job that one gateway runs for all. */
 export interface Duty {
-  /** From now on it is done here. */
+  /** The job runs here from now on. */
   reclaim(): void
   release(): void | Promise<void>
 }
 
-/** Divides the work that one gateway does for all among them. */
+/** Assigns each shared job to one gateway. */
 export interface Duties {
-  /** Has it done here while this gateway is the one for it; two gateways may both do it for a moment. */
+  /** Runs a job here while it is assigned to this gateway. Two gateways may both run it for a moment. */
   share(name: string, duty: Duty): void
-  /** Whether a shared duty is done here now. */
+  /** Whether a shared job runs here now. */
   isOurs(name: string): boolean
 }
 
-/** A gateway alone does all of it, from the start. */
+/** For a single gateway: it runs all jobs from the start. */
 export class OwnDuties implements Duties {
   share(_name: string, duty: Duty): void {
     duty.reclaim()

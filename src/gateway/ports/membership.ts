@@ -18,14 +18,14 @@ import type { Duties } from './duties.ts'
 import type { OtherGateways } from './other-gateways.ts'
 
 /**
- * Whether visitors and devices should come to a gateway. `degraded`: they should, although not all goes as
- * it does otherwise: no other gateway could do better. `away`: another gateway should have them.
+ * Whether visitors and devices should use this gateway. `degraded`: they should, because no other gateway
+ * works better, although there are problems. `away`: they should use another gateway.
  */
 export type Readiness =
   | { readonly state: 'ready' }
   | { readonly state: 'degraded' | 'away'; readonly reasons: readonly string[] }
 
-/** A session of an agent, as far as it matters when its device moves to another gateway. */
+/** A session of an agent, as needed when its device moves to another gateway. */
 export interface MovingSession extends NameHolder {
   answers(withinMs: number): Promise<boolean>
   giveWay(endpoint: AgentEndpoint, successor: undefined, withinMs?: number): void
@@ -33,7 +33,7 @@ export interface MovingSession extends NameHolder {
   end(reason: string, why?: SessionEnd): void
 }
 
-/** What is served here: the other gateways ask for it, or send their visitors. */
+/** Parts of this gateway that other gateways call or send visitors to. */
 export interface LocalWork {
   readonly ingress: {
     acceptPeer(stream: Stream, origin: { readonly nodeId: string }): void
@@ -47,12 +47,12 @@ export interface LocalWork {
   readonly sendAway: SendAway
 }
 
-/** Streams of visitors to another gateway; undefined where it cannot be reached now. */
+/** Streams for visitors to another gateway; undefined while it cannot be reached. */
 export interface VisitorLinks {
   find(id: string): { readonly slots: StreamSlots | undefined } | undefined
 }
 
-/** This gateway among all that serve the same names. */
+/** Membership of this gateway in the cluster. */
 export interface Membership {
   readonly names: NameClaims
   readonly routes: Routes
@@ -63,13 +63,13 @@ export interface Membership {
   readonly duties: Duties
   readonly drain: Drain
   readonly readiness: Readiness
-  /** Takes up its work among the others. Throws a StartError. */
+  /** Joins the other gateways. Throws a StartError. */
   start(work: LocalWork): Promise<void>
-  /** Gives up all names; call it when nothing is served any more. */
+  /** Releases all names. Call it when this gateway serves no more requests. */
   stop(): Promise<void>
 }
 
-/** What has to be there before this gateway can be one of several. */
+/** Parts that a gateway needs before it can join a cluster. */
 export interface Places {
   readonly registry: EndpointRegistry
   readonly authority: Pick<Authority, 'mayBind' | 'owners'>
@@ -77,14 +77,14 @@ export interface Places {
   readonly ids: IdSource
 }
 
-/** The records of a gateway, before it serves. */
+/** Records of a gateway, before it serves requests. */
 export interface OpenRecords {
   readonly stores: GatewayDatabase
-  /** Orders of certificates that several gateways share; undefined where this one orders by itself. */
+  /** Certificate orders that several gateways share; undefined for a single gateway. */
   readonly orders: OrderBook | undefined
-  /** Adds to the name of what a start makes: it replaces what this gateway has lost, and no other's. */
+  /** Makes the name of an object unique to this gateway, so that it only replaces its own lost objects. */
   named(text: string): string
-  /** To be called once, before anything is served. */
+  /** Call it once, before the gateway serves requests. */
   join(places: Places): Membership
 }
 
@@ -95,7 +95,7 @@ export interface RecordsOptions {
   readonly httpsListen: ListenAddress
   readonly version?: string | undefined
   readonly holdMs?: number | undefined
-  /** Set where certificates are ordered. */
+  /** Set if ACME is configured. */
   readonly acme?: object | undefined
   readonly onRestartNeeded?: ((reason: string) => void) | undefined
   readonly log: Logger

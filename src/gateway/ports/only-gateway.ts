@@ -9,7 +9,7 @@ import { OwnDuties } from './duties.ts'
 import type { Membership, OpenRecords, RecordsOptions } from './membership.ts'
 import { NoOthers } from './other-gateways.ts'
 
-/** The records of a gateway that is the only one. Throws a StartError when a person has to act. */
+/** Opens the records of a single gateway. Throws a StartError if a person must act. */
 export function openOnlyGateway(options: RecordsOptions, closer: Closer): OpenRecords {
   const { dataDir, version = '' } = options
   const stores = openGatewayDatabase(dataDir, options)
@@ -23,7 +23,7 @@ export function openOnlyGateway(options: RecordsOptions, closer: Closer): OpenRe
   }
 }
 
-/** A gateway that shares its names with no other. */
+/** Membership of a single gateway, which shares its names with no other. */
 export function onlyMember({
   database,
   registry,

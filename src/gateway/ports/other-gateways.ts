@@ -1,67 +1,67 @@
 import { hostname } from 'node:os'
 import type { ListenAddress } from '../../base/listen-address.ts'
 
-/** Thrown when a gateway says nothing in time, or nothing that is understood. */
+/** Thrown if a gateway does not answer in time, or its answer is not valid. */
 export class NoAnswerError extends Error {
   override readonly name = 'NoAnswerError'
 }
 
-/** A gateway as this one sees it. */
+/** State of a gateway as this gateway sees it. */
 export interface SeenGateway {
   readonly id: string
-  /** Of its machine. */
+  /** Host name of its machine. */
   readonly name: string
   readonly version: string
   /** Milliseconds since the epoch. */
   readonly startedAt: number
-  /** Since when it stands like that. */
+  /** Time of the last change of `standing`, in milliseconds since the epoch. */
   readonly since: number
   readonly isSelf: boolean
-  /** `lost`: the others have given it up; `left`: it was stopped. */
+  /** `lost`: the others have marked it as lost; `left`: it was stopped. */
   readonly standing: 'serving' | 'draining' | 'lost' | 'left'
-  /** Whether it serves, as far as this gateway has heard; a lost one may. */
+  /** Whether it serves requests, as far as this gateway knows. A lost gateway may still serve. */
   readonly serves: boolean
-  /** Where the others reach it; undefined for a gateway that is the only one. */
+  /** Address for the other gateways; undefined for a single gateway. */
   readonly address: ListenAddress | undefined
-  /** Whether it can be asked, and visitors be forwarded to it. */
+  /** Whether it answers calls and accepts forwarded visitors. */
   readonly isLinked: boolean
-  /** Round trip of the last heartbeat. */
+  /** Round trip of the last heartbeat, in milliseconds. */
   readonly latencyMs: number | undefined
-  /** Its right to serve; null for a gateway that is the only one. */
+  /** Its right to serve; null for a single gateway. */
   readonly lease: {
-    /** `overdue`: its beat is late, and the others may give it up. */
+    /** `overdue`: its heartbeat is late, and the others may mark it as lost. */
     readonly state: 'held' | 'overdue' | 'lost' | 'left'
     readonly epoch: number
-    /** For how long its beat has stood still, as this gateway sees it. */
+    /** Milliseconds since its last heartbeat, as this gateway sees it. */
     readonly silentMs: number
   } | null
 }
 
-/** What gateways tell and ask each other. */
+/** Calls between gateways, and their states. */
 export interface OtherGateways {
   /** This gateway. */
   readonly self: string
-  /** Whether records are shared with other gateways, also while there are none. */
+  /** Whether records are shared in a cluster, even while there are no other gateways. */
   readonly isShared: boolean
-  /** How many gateways there are, this one among them. */
+  /** Number of gateways, including this gateway. */
   readonly count: number
-  /** Whether a gateway serves, as far as this one has heard. */
+  /** Whether a gateway serves requests, as far as this gateway knows. */
   serves(id: string): boolean
   find(id: string): SeenGateway | undefined
-  /** All that are known, this one among them. */
+  /** All known gateways, including this gateway. */
   all(): readonly SeenGateway[]
-  /** Answers one kind of question; a ServiceError is passed to the gateway that asked. */
+  /** Registers a handler for one kind of call. A ServiceError is returned to the caller. */
   on(kind: string, answer: (of: unknown) => unknown): void
-  /** Throws a NoAnswerError, and the ServiceError that the other gateway refuses with. */
+  /** Calls another gateway. Throws a NoAnswerError, or the ServiceError of the other gateway. */
   ask(id: string, kind: string, of?: object): Promise<unknown>
-  /** Forgets a gateway that is gone for good: false where it runs still. Throws a ServiceError. */
+  /** Removes a gateway that is gone for good. Returns false if it still runs. Throws a ServiceError. */
   forget(id: string): Promise<boolean>
 }
 
-/** The id of a gateway that is the only one. */
+/** Node id of a single gateway. */
 export const ONLY_NODE = `nd_${'0'.repeat(27)}`
 
-/** There are no others. */
+/** For a single gateway: there are no others. */
 export class NoOthers implements OtherGateways {
   readonly self = ONLY_NODE
   readonly isShared = false
