@@ -46,70 +46,79 @@ import { IdSource, IssuedIds } from './records/resource-id.ts'
 import { BufferAccount } from './streams/buffer-account.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
 
-/** How long exchanges under way may take to end when the gateway stops. */
+/** Time for exchanges under way to end when the gateway stops, in milliseconds. */
 export const DRAIN_MS = 10_000
 const DEFAULT_CNAME_BASE = 'gateway.localhost'
 
 export interface GatewayCoreOptions {
-  /** Folder for `gateway.db`, the CA and the certificates; made when missing. */
+  /** Directory of `gateway.db`, the CA and the certificates; created if missing. */
   readonly dataDir: string
   readonly agentListen: ListenAddress
   readonly httpListen: ListenAddress
   readonly httpsListen: ListenAddress
-  /** The ports of TCP endpoints; without them, there are none. */
+  /** Ports of TCP endpoints; unset: TCP endpoints are off. */
   readonly tcpListen?: PortRange | undefined
-  /** How long a connection to a TCP endpoint may be silent; an hour unless given. */
+  /** Idle timeout of a connection to a TCP endpoint, in milliseconds; default: one hour. */
   readonly tcpIdleMs?: number | undefined
-  /** How long a service may take to begin its response; a minute unless given. */
+  /** Timeout of a service until its response begins, in milliseconds; default: one minute. */
   readonly upstreamTimeoutMs?: number | undefined
-  /** How long upgraded connections and response streams may be silent; an hour unless given. */
+  /** Idle timeout of upgraded connections and response streams, in milliseconds; default: one hour. */
   readonly idleMs?: number | undefined
-  /** Where the management API listens; without it, it is not served. */
+  /** Address of the management API; unset: it is off. */
   readonly apiListen?: ListenAddress | undefined
-  /** Host names of the management API beside `localhost`, its address and all other addresses. */
+  /** Host names of the management API, besides `localhost`, its address and all other addresses. */
   readonly apiHosts?: readonly string[]
-  /** CNAME targets of reserved domains lie below it; its names have to lead to this gateway. */
+  /** Parent domain of the CNAME targets of reserved domains. Its names must lead to this gateway. */
   readonly cnameBase?: string
-  /** Where certificates are ordered for domains that ask for it; unset: the own CA issues all. */
+  /** ACME authority for domains that use it; unset: the gateway's CA issues all certificates. */
   readonly acme?: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
-  /** Where ACME authorities ask about their challenges; without it, DNS is not answered. */
+  /** Address for DNS queries of ACME authorities about challenges; unset: no DNS server. */
   readonly dnsListen?: ListenAddress | undefined
-  /** Where policies may connect to beside internal endpoints; unless given, nowhere. */
+  /** Addresses that policies may connect to, besides internal endpoints. Default: no addresses. */
   readonly outboundAllow?: readonly AllowEntry[]
-  /** Certificate for the HTTPS ingress; without it the own CA issues one per reserved domain. */
+  /**
+   * Certificate for the HTTPS ingress. Without it, the gateway's CA issues a certificate for each reserved
+   * domain.
+   */
   readonly tls?: { readonly certPath: string; readonly keyPath: string } | undefined
-  /** Keys that each rate limit counts apart. */
+  /** Number of keys that each rate limit counts separately. */
   readonly rateLimitKeys?: number
   /** Bits of an IPv6 address that rate limits count as one visitor. */
   readonly rateLimitIpv6Prefix?: number
-  /** What agents are told about the service. */
+  /** Version of the service, as reported to agents. */
   readonly version?: string
-  /** Bytes that may wait for slow visitors and devices, of the whole gateway. */
+  /** Unsent bytes for slow visitors and devices, for the whole gateway. */
   readonly bufferBytes?: number
   /** Requests wait this long for a disconnected device; 0: no wait. */
   readonly holdMs?: number
-  /** Who serves a request to a pool: the least busy member, or for each client address the same. */
+  /**
+   * Member of a pool that serves a request: the least busy member, or the same member for each client
+   * address.
+   */
   readonly poolAffinity?: 'none' | 'client'
-  /** Proxies and load balancers in front, which may name the client. */
+  /** Trusted proxies and load balancers, which may report the client's address. */
   readonly proxies?: ProxyConfig | undefined
-  /** Tables in MaxMind's format: where addresses are, and whose; unset: policies cannot ask. */
+  /**
+   * Tables in MaxMind's format, for the location and the network operator of addresses. Unset: not available
+   * in policies.
+   */
   readonly geoPath?: string | undefined
   readonly asnPath?: string | undefined
-  /** How long exchanges under way may take to end when the gateway stops; 10 s unless given. */
+  /** Time for exchanges under way to end when the gateway stops, in milliseconds; default: 10 s. */
   readonly drainMs?: number
-  /** Another process of this gateway ends now: it takes its `drainMs` to let go of its agents. */
+  /** Another process of this gateway is ending. It needs up to `drainMs` to release its agents. */
   readonly hasPredecessor?: boolean
   readonly credentialLimits?: Partial<CredentialLimits>
-  /** Called when the database can be written again, or read, by a new process only. */
+  /** Called if only a new process can write or read the database again. */
   readonly onRestartNeeded?: (reason: string) => void
   readonly log: Logger
   readonly clock: Clock
 }
 
-/** What all listeners of the gateway share. */
+/** Parts that all listeners of the gateway share. */
 export interface GatewayCore extends GatewayDatabase {
   readonly authority: Authority
-  /** This gateway among others; not started yet. */
+  /** Membership of this gateway in the cluster; not started yet. */
   readonly member: Membership
   readonly names: NameClaims
   readonly others: OtherGateways
@@ -123,9 +132,9 @@ export interface GatewayCore extends GatewayDatabase {
   readonly ingress: Ingress
   /** Unsent bytes for slow visitors and devices, for the whole gateway. */
   readonly buffers: BufferAccount
-  /** Undefined where no proxy in front is trusted. */
+  /** Undefined if no proxy is trusted. */
   readonly proxies: TrustedProxies | undefined
-  /** What the rate limits of all policies have in common. */
+  /** State that the rate limits of all policies share. */
   readonly limits: LimiterTables
   readonly urls: EndpointUrls
   readonly secrets: AccountSecrets
@@ -136,21 +145,21 @@ export interface GatewayCore extends GatewayDatabase {
   readonly registrar: DomainRegistrar
   readonly issuer: CredentialIssuer
   readonly ids: IdSource
-  /** Of sessions and endpoints of agents. */
+  /** Ids of the sessions and endpoints of agents. */
   readonly agentIds: IssuedIds
   readonly dnsAddress: ListenAddress | undefined
-  /** What only one process may have, in the order in which it is let go of. */
+  /** Resources that only one process may have, in the order of their release. */
   readonly exclusive: readonly HandedOver[]
 }
 
-/** CNAME targets of reserved domains lie below it. */
+/** Parent domain of the CNAME targets of reserved domains. */
 export function cnameBaseOf({ cnameBase = DEFAULT_CNAME_BASE }: GatewayCoreOptions): string {
   return cnameBase
 }
 
 /**
- * Opens all parts that serve nothing yet, each of what was opened before; the closer closes the newest
- * first. Throws a StartError when a person has to act.
+ * Opens all parts that serve no requests yet; later parts use earlier parts. The closer closes the newest
+ * part first. Throws a StartError if a person must act.
  */
 export async function openGatewayCore(
   options: GatewayCoreOptions,
@@ -179,7 +188,7 @@ export async function openGatewayCore(
     agentIds: new IssuedIds(clock, secrets.secretFor(null, 'ids of agents')),
     exclusive: [
       { release: () => dns?.stop(), reclaim: async () => void (await dns?.start()) },
-      // Without the lock another process has the folder.
+      // The lock is last, because it releases the directory to another process.
       new Handover([fleet.webhooks, keptNames, keptLimits, fleet.devices, stores.database, lock], {
         isChain: true,
       }),
@@ -187,7 +196,7 @@ export async function openGatewayCore(
   }
 }
 
-/** Who may have which names, which are online, and where. */
+/** Opens the parts that know names: who may have them, which are online, and at which node. */
 function openNaming(options: GatewayCoreOptions, { stores, join: joinAs }: OpenRecords) {
   const { holdMs, poolAffinity, bufferBytes, clock, log } = options
   const authority = new Authority({ ...stores, ownNames: gatewayNames(options), clock })
@@ -209,7 +218,7 @@ function openNaming(options: GatewayCoreOptions, { stores, join: joinAs }: OpenR
 
 type Naming = ReturnType<typeof openNaming>
 
-/** The devices, their sessions, and what is told of them. */
+/** Opens devices, their sessions, and webhooks for their events. */
 function openFleet(options: GatewayCoreOptions, naming: Naming, closer: Closer) {
   const { outboundAllow = [], credentialLimits, clock, log } = options
   const { ids, names, others } = naming
@@ -282,7 +291,7 @@ function openRegistrars(options: GatewayCoreOptions, naming: Naming, hasAcme: bo
   }
 }
 
-/** What follows on changes of records: names that may not be had any more are forgotten. */
+/** Reacts to changes of records: forgets names that are no longer allowed. */
 function followRecords(
   core: Naming & Pick<GatewayCore, 'sessions' | 'certificates' | 'reservedAddrs'>,
 ): void {
@@ -308,7 +317,7 @@ function openKeptNames(
   { registry, sessions, authority }: Pick<GatewayCore, 'registry' | 'sessions' | 'authority'>,
   closer: Closer,
 ): KeptNames {
-  // The process before may need so long to let go of its agents.
+  // The previous process may need this long to release its agents.
   const predecessorMs = hasPredecessor ? drainMs : undefined
   const keptNames = new KeptNames({
     path: join(dataDir, 'names.json'),
@@ -323,7 +332,7 @@ function openKeptNames(
   return keptNames
 }
 
-/** Where visitors come in, and what is known of them. */
+/** Opens the ingress for visitors and the data about their addresses. */
 async function openFront(
   options: GatewayCoreOptions,
   core: Naming & Pick<GatewayCore, 'certificates' | 'tcpAddresses'>,
@@ -405,7 +414,7 @@ function openCloudEndpoints(
   })
 }
 
-/** The database was damaged at this start, and is whole again. */
+/** Records that the database was damaged at this start and is repaired. */
 async function tellOfHealing(
   { database, events }: GatewayDatabase,
   { clock, log }: GatewayCoreOptions,
@@ -427,7 +436,7 @@ async function tellOfHealing(
   }
 }
 
-/** The names that people reach the gateway itself by, and that its DNS records lead to. */
+/** Names of the gateway itself: for people, and as targets of DNS records. */
 function gatewayNames(options: GatewayCoreOptions): string[] {
   const { agentListen, apiListen, apiHosts = [], tcpListen } = options
   const base = cnameBaseOf(options)
@@ -437,7 +446,7 @@ function gatewayNames(options: GatewayCoreOptions): string[] {
   return names.map((name) => name.toLowerCase()).filter((name) => !findDomainProblem(name))
 }
 
-/** A gateway that listens on all addresses of the machine has a name in front of them. */
+/** If the gateway listens on all addresses, the TCP addresses need a host name. */
 function tcpAddressesOf(
   options: GatewayCoreOptions,
   registry: EndpointRegistry,

@@ -36,26 +36,26 @@ import {
 } from './provisioner.ts'
 import { STREAM_SLOTS_LIMITS } from './streams/stream-slots.ts'
 
-/** For what is cut off after the time to drain. */
+/** Time to close connections that were cut off after the drain, in milliseconds. */
 const STOP_MS = 2_000
 
 export interface GatewayOptions extends GatewayCoreOptions {
-  /** Whom the DNS check asks, `address` or `address:port`; unset: the machine's resolvers. */
+  /** DNS servers for the DNS check, `address` or `address:port`; unset: the system's resolvers. */
   readonly dnsServers?: readonly string[]
   /** Versions below which clients are warned or refused. */
   readonly leastClients?: LeastClientVersions | undefined
-  /** Where it is, as clients show it. */
+  /** Region of the gateway, shown by clients. */
   readonly region?: string
   /**
    * Minimum rate in bytes per second. Slower requests may be ended while others wait for the device; 0: off.
    */
   readonly leastRate?: number
   readonly agentLimits?: Partial<AgentLimits>
-  /** What it has in common with other gateways; without it, it is the only one. */
+  /** State shared with other gateways; unset: a single gateway. */
   readonly shared?: SharedGateway | undefined
 }
 
-/** Where the started gateway really listens, and what its clients must trust. */
+/** Actual addresses of the started gateway, and the certificate that its clients must trust. */
 export interface GatewayAddresses extends IngressAddresses {
   readonly agent: ListenAddress
   readonly api: ListenAddress | undefined
@@ -63,13 +63,13 @@ export interface GatewayAddresses extends IngressAddresses {
   readonly caCertPath: string
 }
 
-/** A started gateway from within. */
+/** Internal parts of a started gateway. */
 export interface GatewayParts extends GatewayCore {
   readonly records: OpenRecords
   readonly addresses: GatewayAddresses
 }
 
-/** The embedded service: agents connect to it, public traffic comes in through it. */
+/** The embedded service: agents connect to it, and visitors reach their endpoints through it. */
 export class Gateway {
   readonly #options: GatewayOptions
   readonly #closer: Closer
@@ -78,7 +78,7 @@ export class Gateway {
   #listener: AgentListener | undefined
   #api: HttpServer | undefined
   #handover: Handover | undefined
-  /** When it has to have ended, monotonic. */
+  /** The gateway must have ended at this time; monotonic. */
   #stopBy: number | undefined
   #stopped: Promise<void> | undefined
 
@@ -88,22 +88,22 @@ export class Gateway {
     this.#closer = new Closer(log)
   }
 
-  /** Throws when the gateway has not started. */
+  /** Throws if the gateway has not started. */
   get parts(): GatewayParts {
     if (!this.#parts) throw new Error('the gateway failed to start')
     return this.#parts
   }
 
-  /** Throws a StartError when a person has to act; `stop()` closes what was opened until then. */
+  /** Throws a StartError if a person must act. `stop()` then closes the parts that were opened. */
   async start(): Promise<GatewayAddresses> {
     this.#parts ??= await this.#open()
     return this.#parts.addresses
   }
 
   /**
-   * Lets go of the data folder, so that another process on the same sockets can start. Visitors and
-   * agents are served on; the management API refuses with 503. Throws, with everything as before, when
-   * something cannot be let go of.
+   * Releases the data directory, so that another process on the same sockets can start. Visitors and agents
+   * are still served; the management API answers 503. If a part cannot be released, it throws and the gateway
+   * continues as before.
    */
   release(): Promise<void> {
     const { exclusive } = this.parts
@@ -112,12 +112,14 @@ export class Gateway {
     return this.#handover.release()
   }
 
-  /** The other process did not come up. Throws when not all that it had can be taken back. */
+  /**
+   * Takes the resources back, because the other process failed to start. Throws if some cannot be taken back.
+   */
   async reclaim(): Promise<void> {
     await this.#handover?.reclaim()
   }
 
-  /** The other process is up: nobody new is let in here, and the agents are sent there. */
+  /** The other process has started. Stops accepting new connections here, and sends the agents there. */
   leave(): void {
     const { drainMs = DRAIN_MS } = this.#options
     const { ingress, certificates } = this.parts
@@ -127,7 +129,7 @@ export class Gateway {
     this.#listener?.leave(drainMs)
   }
 
-  /** Finishes what is under way, says goodbye to the agents, closes everything. */
+  /** Finishes requests under way, says goodbye to the agents, and closes all parts. */
   stop(): Promise<void> {
     this.#stopped ??= this.#stop()
     return this.#stopped
@@ -140,7 +142,7 @@ export class Gateway {
     await this.#closer.close()
   }
 
-  /** Of several gateways: the others take over before this one lets go, as far as they can in that time. */
+  /** In a cluster, lets the other gateways take over as much as possible within that time. */
   async #emptyNode(withinMs: number): Promise<void> {
     try {
       await this.#parts?.drain.end(withinMs)
@@ -149,7 +151,7 @@ export class Gateway {
     }
   }
 
-  /** Reserves the domain, makes the bot user and its credential; call it after `start()`. */
+  /** Reserves the domain, and creates the bot user and its credential. Call it after `start()`. */
   provision(request: ProvisionRequest): Promise<Provisioned> {
     return new Provisioner(this.parts).provision({
       ...request,
@@ -157,13 +159,13 @@ export class Gateway {
     })
   }
 
-  /** Makes a key to the management API; call it after `start()`. */
+  /** Creates an API key for the management API. Call it after `start()`. */
   provisionApiKey(request: ApiKeyRequest): Promise<Secret> {
     const description = this.parts.records.named(request.description)
     return new Provisioner(this.parts).provisionApiKey({ ...request, description })
   }
 
-  /** Of the time to stop. */
+  /** Milliseconds left until the gateway must have ended. */
   #leftMs(drainMs: number): number {
     const { clock } = this.#options
     return Math.max(0, (this.#stopBy ?? clock.monotonic() + drainMs) - clock.monotonic())
@@ -181,8 +183,8 @@ export class Gateway {
     const core = await openGatewayCore(this.#options, { records, lock }, closer)
     answerForNode(core)
     answerLists({ ...core, clock })
-    // Created before the listeners, so it closes after them: sign-outs still reach the other
-    // gateways while the listeners stop.
+    // Created before the listeners, so it closes after them: sign-outs still reach the other gateways while
+    // the listeners stop.
     const consoleSessions = this.#consoleSessions(core)
     const traffic = await this.#startTraffic(core)
     const api = await this.#startManagementApi(core, consoleSessions)
@@ -214,7 +216,7 @@ export class Gateway {
       },
     })
     this.#listener = listener
-    // Newest first: exchanges under way end before the agents go that carry them.
+    // Closed newest first, so exchanges under way end before the agents that carry them.
     this.#closer.own('agent listener', listener, (it) => it.stop())
     const { drainMs = DRAIN_MS } = this.#options
     this.#closer.own('ingress', ingress, (it) => it.stop(this.#leftMs(drainMs)), drainMs + STOP_MS)

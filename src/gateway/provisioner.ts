@@ -14,11 +14,11 @@ import { idOfToken } from './records/resource-id.ts'
 import { ServiceError } from './records/service-error.ts'
 
 export interface ProvisionRequest {
-  /** The wildcard that the device may bind below, such as `*.site.example.com`. */
+  /** Wildcard that the device may bind below, such as `*.site.example.com`. */
   readonly domain: string
   /** Name of the bot user that owns the credential. */
   readonly name: string
-  /** A token from an earlier start: it is handed back when it was issued for this, or allows it. */
+  /** Token from an earlier start. It is returned if it was issued for this request, or allows it. */
   readonly authtoken?: Secret | undefined
 }
 
@@ -28,13 +28,13 @@ export interface Provisioned {
 }
 
 export interface ApiKeyRequest {
-  /** What the key is for; no two keys that are made here have the same. */
+  /** Purpose of the key; unique among the keys that are created here. */
   readonly description: string
-  /** A key from an earlier start: it is handed back when it is still valid. */
+  /** Key from an earlier start. It is returned if it is still valid. */
   readonly apiKey?: Secret | undefined
 }
 
-/** Whom the audit trail names: nobody but who starts the gateway gets here. */
+/** Actor in the audit trail: only the person that starts the gateway gets here. */
 const STARTER: Actor = { kind: 'command-line', id: null, name: 'start of the gateway' }
 
 export interface ProvisionerDeps {
@@ -49,7 +49,7 @@ export interface ProvisionerDeps {
   readonly tcpAddresses?: TcpAddresses | undefined
 }
 
-/** Gives one device what it needs; doing it again changes nothing. */
+/** Provisions one device. Repeating it changes nothing. */
 export class Provisioner {
   readonly #deps: ProvisionerDeps
 
@@ -58,8 +58,8 @@ export class Provisioner {
   }
 
   /**
-   * Every refusal is a ServiceError. A token that was lost is revoked and replaced. One that is
-   * there stays, whatever has been made of its rules or its owner since: that was on purpose.
+   * Replaces and revokes a lost token. An existing token stays, even if its rules or owner were changed,
+   * because such changes are intended. Every refusal is a ServiceError.
    */
   async provision({ domain, name, authtoken }: ProvisionRequest): Promise<Provisioned> {
     const { domains, botUsers, credentials, registrar, issuer, tcpAddresses } = this.#deps
@@ -92,7 +92,7 @@ export class Provisioner {
     return { domain, authtoken: issued.authtoken }
   }
 
-  /** A key to the management API. One that was lost is revoked and replaced. */
+  /** Returns an API key for the management API. A lost key is revoked and replaced. */
   async provisionApiKey({ description, apiKey }: ApiKeyRequest): Promise<Secret> {
     const { apiKeys, authority, issuer } = this.#deps
     if (apiKey && isAllowed(() => authority.authenticateApiKey(apiKey.reveal()))) return apiKey
@@ -106,7 +106,7 @@ export class Provisioner {
     return token
   }
 
-  /** The change, which concludes an id, and its row in the audit trail are one transaction. */
+  /** The change and its row in the audit trail are one transaction, which concludes an id. */
   #noted<T>(action: string, targetName: string, change: () => Promise<T>): Promise<T> {
     return this.#deps.trail.run({ actor: STARTER, client: null, action, targetName }, change, {
       about: () => ({}),
@@ -115,7 +115,7 @@ export class Provisioner {
     })
   }
 
-  /** True when the token was issued here for exactly this domain. */
+  /** Whether the token was issued here for exactly this domain. */
   #isFor(authtoken: Secret, domain: string): boolean {
     const token = authtoken.reveal()
     const credential = this.#deps.credentials.get(idOfToken(token, 'cr') ?? '')

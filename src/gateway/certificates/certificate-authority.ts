@@ -66,7 +66,7 @@ export interface CertificateAuthorityOptions {
   readonly log: Logger
 }
 
-/** The gateway's own CA. Devices and clients must trust it. Its key never leaves the machine. */
+/** The gateway's own CA. Devices and clients must trust it. Issuing needs no network. */
 export class CertificateAuthority implements CertificateSource {
   readonly certPath: string
   readonly #keys: webcrypto.CryptoKeyPair

@@ -155,7 +155,7 @@ export class AcmeAuthority {
     const { book, folder } = this.#options
     const path = join(folder, ACCOUNT_KEY)
     const accountKey = book
-      ? // One from the time before the site becomes that of the site.
+      ? // A key from before the cluster becomes the key of the cluster.
         requireKey(await book.accountKey(() => readAccountKey(path, createPrivateKeyPem)), IN_SITE)
       : await readAccountKey(path, () => makeAccountKey(path))
     return new AcmeAccount({ ...this.#options, accountKey })
