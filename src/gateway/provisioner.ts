@@ -66,7 +66,7 @@ export class Provisioner {
     if (!domains.find(domain)) {
       const reserve = () => registrar.reserve({ domain })
       await this.#noted('reserved_domain.create', domain, reserve).catch((error) => {
-        // Another gateway of the site may have been faster.
+        // Another gateway of the cluster may have reserved it first.
         if (!domains.find(domain)) throw error
       })
     }

@@ -272,7 +272,10 @@ export class AgentConnection {
       const advice = maxBytes === MAX_BIND_BYTES ? '. Shorten its traffic policy' : ''
       return new ServiceError(812, `The message exceeds ${maxBytes} bytes${advice}.`)
     }
-    this.#deps.log.error({ err: error, remote: this.#remoteAddress }, 'agent message failed')
+    this.#deps.log.error(
+      { err: error, remote: this.#remoteAddress },
+      'agent message failed with an internal error',
+    )
     return new ServiceError(802, 'Internal error of the gateway. See its log.')
   }
 

@@ -122,7 +122,7 @@ export class AgentListener {
     const key = formatListenAddress(remoteOf(socket))
     const counted = new AgentSocket(socket)
     if (!this.#shares.admit(counted, socket.remoteAddress)) {
-      log.warn({ limit: limits.connections }, 'agent connection dropped')
+      log.warn({ limit: limits.connections }, 'agent connection dropped: too many connections')
       socket.destroy()
       return
     }

@@ -300,7 +300,7 @@ export class AgentSession implements TableEntry {
       this.bind(message, Promise.resolve()).catch((error) => {
         this.#deps.log.info(
           { err: error, session: this.id },
-          'a leg could not take an endpoint over',
+          'another connection of the agent could not take over an endpoint',
         )
       })
     }
@@ -322,7 +322,7 @@ export class AgentSession implements TableEntry {
         if (registry.setShared(endpoint, isShared)) return
         log.warn(
           { endpoint: endpoint.id, host },
-          'not shared: another account already shares this name',
+          'endpoint not shared: another account already shares this name',
         )
       })
       if (reason) this.stopTunnel(endpoint, reason.code, reason.message)
@@ -419,7 +419,10 @@ export class AgentSession implements TableEntry {
     if (!isKnown || this.#isEnded || isPassing(refusal)) throw refusal
     const { id, url } = rebind
     const { code, message: reason } = refusal
-    this.#deps.log.warn({ session: this.id, endpoint: id, url, code, reason }, 'not served')
+    this.#deps.log.warn(
+      { session: this.id, endpoint: id, url, code, reason },
+      'endpoint not served: its bind was refused',
+    )
     this.#noteRefused({ id, url, code, message: reason })
     void heard.then(() => this.#tellStopped(id, code, reason))
     return acceptedAs(rebind, message)
@@ -448,7 +451,7 @@ export class AgentSession implements TableEntry {
     } catch (error) {
       this.#deps.log.info(
         { err: error, session: this.id, endpoint: id },
-        'agent not told of a stop',
+        'agent could not be told that an endpoint was stopped',
       )
     }
   }
@@ -595,7 +598,7 @@ export class AgentSession implements TableEntry {
     try {
       return await call(this.#session, type, message, bounds)
     } catch (error) {
-      this.#deps.log.info({ err: error, session: this.id }, 'no answer to a command')
+      this.#deps.log.info({ err: error, session: this.id }, 'agent did not answer a command')
       throw new ServiceError(810, 'The agent did not answer. It may be reconnecting.')
     }
   }

@@ -127,7 +127,10 @@ export async function sendAway(
       await session.command('restart')
       return
     } catch (error) {
-      log.info({ err: error, session: session.id }, 'the agent does not open a second session')
+      log.info(
+        { err: error, session: session.id },
+        'agent did not open a second session: this session ends when it is idle',
+      )
     }
   }
   await clock.sleep(keptOpenMs)

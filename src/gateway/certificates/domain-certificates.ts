@@ -84,7 +84,7 @@ class DomainCertificate {
     const startedAt = clock.now()
     try {
       const isNew = await this.#own.refresh()
-      if (isNew) log.info('certificate of the local ca ready')
+      if (isNew) log.info('certificate of the gateway CA ready')
       this.#job = undefined
       if (domain.authority === 'gateway' || this.#managed) return
       const error = 'No ACME authority is configured. Set GATEWAY_ACME_DIRECTORY.'

@@ -64,7 +64,10 @@ export class OwnCertificate {
     try {
       this.load()
     } catch (error) {
-      this.#options.log.error({ err: error }, 'certificate not reloaded')
+      this.#options.log.error(
+        { err: error },
+        'certificate not reloaded: the previous certificate stays in use',
+      )
     }
   }
 }

@@ -239,7 +239,7 @@ export class DeviceJournal implements DeviceRows {
       }
       this.#noteWatched(watchedAt)
     } catch (error) {
-      log.warn({ err: error }, 'device events not written yet')
+      log.warn({ err: error }, 'device events not saved, will retry')
       return false
     } finally {
       this.#writtenAt = clock.monotonic()

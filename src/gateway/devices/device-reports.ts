@@ -23,8 +23,8 @@ interface Turn {
  * Compares the changes of this gateway with the rows that other gateways have written, and returns the valid
  * ones. Call it in the transaction that writes the result, because the rows may change before.
  *
- * The gateway that a device connected to last reports it. Online and offline events alternate, whichever
- * gateway writes them. A single gateway's changes are all valid.
+ * The gateway that a device connected to last reports it. Online and offline events alternate, across
+ * all gateways. A single gateway's changes are all valid.
  */
 export function inTurns(
   rows: Iterable<Device>,

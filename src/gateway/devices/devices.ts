@@ -455,7 +455,7 @@ export class Devices {
         for (const device of left) this.#tellLost(device)
       } catch (error) {
         // The storage logs its own errors.
-        log.warn({ err: error }, 'device facts could not be read')
+        log.warn({ err: error }, 'device states could not be checked, will retry')
       }
     }
   }

@@ -287,7 +287,9 @@ export class CloudEndpoints {
       }
       this.#updates
         .run(after.id, () => this.#catchUp(after.id))
-        .catch((err) => log.error({ err, endpoint: after.id }, 'cloud endpoint is not online'))
+        .catch((err) =>
+          log.error({ err, endpoint: after.id }, 'cloud endpoint could not be brought online'),
+        )
       return
     }
     const gone = before && this.#online(before.id)
@@ -419,7 +421,7 @@ export class CloudEndpoints {
       if (!(error instanceof PolicyError)) throw error
       log.error(
         { endpoint: id, host, problem: problemsText(error) },
-        'cloud endpoint cannot be served',
+        'cloud endpoint refuses all traffic: its policy is no longer valid, replace it',
       )
       return policies.compile(null, place)
     }

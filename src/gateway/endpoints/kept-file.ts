@@ -45,7 +45,10 @@ export class KeptFile {
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException
       if (code !== 'ENOENT')
-        log.warn({ path }, `the file with ${what} is damaged: starting with an empty file`)
+        log.warn(
+          { path },
+          `the file with ${what} is damaged or unreadable: starting without its data`,
+        )
       return undefined
     }
   }
@@ -82,7 +85,9 @@ export class KeptFile {
     const { clock, everyMs, what, log } = this.#options
     const { signal } = this.#stopping
     while (!signal.aborted) {
-      await this.#write().catch((err) => log.warn({ err }, `${what}: not saved`))
+      await this.#write().catch((err) =>
+        log.warn({ err }, `${what} could not be saved, will retry`),
+      )
       await clock.sleep(everyMs, signal).catch(() => {})
     }
   }

@@ -215,7 +215,10 @@ export class WebhookSender {
         if (event) await this.#deliver(endpoint, event)
         else await this.#rest()
       } catch (error) {
-        log.error({ err: error, webhook: this.#id }, 'webhook delivery paused')
+        log.error(
+          { err: error, webhook: this.#id },
+          'webhook delivery paused after an internal error, will retry',
+        )
         await this.#wakeUp.wait(clock, RETRY.capMs)
       }
     }
@@ -271,7 +274,10 @@ export class WebhookSender {
     }
     const failures = this.#status.failures + 1
     const level = failures === 1 ? 'warn' : 'debug'
-    log[level]({ webhook: this.#id, event: event.sequence, reason: attempt.text }, 'webhook failed')
+    log[level](
+      { webhook: this.#id, event: event.sequence, reason: attempt.text },
+      'webhook delivery failed',
+    )
     // The URL may have changed meanwhile.
     const isGone = attempt.status === GONE && webhookStore.get(this.#id)?.url === endpoint.url
     if (isGone) {
@@ -300,7 +306,8 @@ export class WebhookSender {
       const text = isTaken ? 'Delivered.' : `The receiver answered with ${status}.`
       return { isTaken, status, text }
     } catch (error) {
-      if (!(error instanceof OutboundError)) log.error({ err: error }, 'webhook not sent')
+      if (!(error instanceof OutboundError))
+        log.error({ err: error }, 'webhook not sent because of an internal error')
       const text = error instanceof OutboundError ? error.message : 'The message could not be sent.'
       return { isTaken: false, status: null, text }
     }

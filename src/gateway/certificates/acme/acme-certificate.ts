@@ -105,7 +105,7 @@ export class AcmeCertificate implements ManagedCertificate {
       return CHECK_MS
     } catch (error) {
       const waitMs = Math.max(RETRY_FLOOR_MS, this.#backoff.next())
-      this.#log.warn({ err: error, waitMs }, 'certificate not issued')
+      this.#log.warn({ err: error, waitMs }, 'certificate not issued, will retry')
       this.#job = {
         startedAt,
         error: issueErrorText(error),
