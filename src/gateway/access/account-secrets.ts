@@ -4,6 +4,7 @@ import { closeSecretFile, writeFileDurably } from '../../base/file.ts'
 import type { Logger } from '../../base/logger.ts'
 
 const KEY_BYTES = 32
+/** Input of every derived secret (`info` in RFC 5869): a change would invalidate all sealed data. */
 const LABEL = 'device-agent gateway 1'
 
 /**

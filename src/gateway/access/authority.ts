@@ -119,7 +119,8 @@ export class Authority {
   }
 
   /**
-   * Returns the account of an authtoken, even if the authtoken is no longer usable. Null if it is unknown.
+   * Returns the account of an authtoken, even if the authtoken is no longer usable. Null: the
+   * gateway's owner, or unknown.
    */
   accountOf(authtoken: string): string | null {
     const credential = this.#credentials.get(idOfToken(authtoken, 'cr') ?? '')
@@ -242,7 +243,7 @@ export class Authority {
     return (address) => acl.allowsAddress(address)
   }
 
-  /** Returns the account that a public address is reserved for. Null if it is not reserved. */
+  /** Returns the account that a public address is reserved for. Null: the gateway's owner, or not reserved. */
   accountFor({ protocol, host }: EndpointAddress): string | null {
     const reserved =
       protocol === 'tcp' ? this.#reservedAddrs.find(host) : this.owners.reservationOf(host)

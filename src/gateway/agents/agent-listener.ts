@@ -21,6 +21,7 @@ import { sendAway } from './departure.ts'
 
 /** Sockets in TLS handshakes are cut after this time when the listener stops. */
 const STOP_MS = 1_000
+/** Idle time before the first TCP keep-alive probe, in milliseconds. */
 const KEEP_ALIVE_MS = 60_000
 
 export interface AgentListenerOptions {

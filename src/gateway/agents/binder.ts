@@ -117,6 +117,7 @@ const MAX_NAME = 255
 const FIELDS: ReadonlySet<string> = new Set([
   ...['Id', 'Proto', 'ForwardsTo', 'ForwardsProto', 'Opts', 'Extra'],
 ])
+/** Without `l`, `o`, `0` and `1`, which are easily confused. */
 const RANDOM_ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
 const RANDOM_LENGTH = 10
 const RANDOM_LABEL = new RegExp(`^[${RANDOM_ALPHABET}]{${RANDOM_LENGTH}}$`)

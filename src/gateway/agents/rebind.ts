@@ -53,7 +53,7 @@ export interface Rebind {
   readonly id: string
   readonly protocol: string
   readonly token: string
-  /** URL of the endpoint, if the bind tells it. */
+  /** URL of the endpoint, as far as the bind tells it; its host is `not-served.invalid` if unknown. */
   readonly url: string
 }
 

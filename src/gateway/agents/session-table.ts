@@ -16,6 +16,7 @@ import type {
 import { ServiceError } from '../records/service-error.ts'
 
 const MINUTE_MS = 60_000
+/** Competing processes of a device replace each other at most once in this time. */
 const TURN_MS = 1_000
 /** Connections of one process: twice as many as it opens, because a new set may replace the old set. */
 const MAX_OF_PROCESS = 40

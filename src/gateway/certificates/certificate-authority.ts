@@ -55,6 +55,7 @@ function readPublicKey(privateKeyPem: string, type?: PrivateKeyType): Promise<we
   return webcrypto.subtle.importKey('spki', der, algorithm, true, ['verify'])
 }
 
+/** Lifetime of the CA certificate: 10 years. */
 const CA_LIFE_MS = 3_650 * DAY_MS
 /** Lifetime of every certificate that the authority issues. */
 const LEAF_LIFE_MS = 90 * DAY_MS

@@ -6,6 +6,7 @@ import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-do
 import { ownCertificateProblem } from './own-certificate.ts'
 import type { CertificateStatus } from './server-certificate.ts'
 
+/** Interval of the checks, in milliseconds. */
 const LOOK_MS = 60_000
 
 export interface CertificateWatchOptions {

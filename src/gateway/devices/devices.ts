@@ -120,6 +120,7 @@ class RefusedSignIns {
 const AWAY_MS = 5_000
 /** After a start, devices that were online have this long to come back. */
 const RETURN_MS = 30_000
+/** Interval for checking the facts of devices and lost gateways, in milliseconds. */
 const LOOK_MS = 10_000
 /** Minimum time between two writes of a device's facts. */
 const FACTS_STEP_MS = 60_000

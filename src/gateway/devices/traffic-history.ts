@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { ConnectedAgent, EndpointTraffic } from '../endpoints/endpoint.ts'
 
+/** One value per minute, for one hour. */
 const STEP_MS = 60_000
 const STEPS = 60
 /** Maximum number of endpoints with traffic in the last hour; under 1 kB each. */

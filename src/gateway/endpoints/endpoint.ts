@@ -59,7 +59,7 @@ export interface Duplicate {
 export interface RefusedEndpoint {
   /** `ep_<ksuid>`, as known to the agent. */
   readonly id: string
-  /** Empty if it is not known. */
+  /** As far as the bind of the agent tells it; its host is `not-served.invalid` if unknown. */
   readonly url: string
   /** Milliseconds since the epoch. */
   readonly since: number

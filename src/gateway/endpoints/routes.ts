@@ -19,6 +19,7 @@ import type { NameState } from './host-table.ts'
  * state changes.
  */
 const REST_MS = 5_000
+/** Maximum number of unreachable names; the oldest is dropped first. */
 const CAPACITY = 10_000
 
 /**
@@ -109,8 +110,8 @@ export interface RemoteHome extends EndpointAddress {
 /** Endpoints of other nodes, as far as this node knows. Synchronous. */
 export interface Homes {
   /**
-   * Finds the node that serves visitors of a host at an ingress type, by exact name or else by the longest
-   * wildcard above it. Undefined: this node serves it, or the name is free.
+   * Finds the node that serves visitors of a host at an ingress type: by exact name, else by the
+   * longest wildcard above it. Undefined: this node serves it, or the name is free.
    */
   find(entrance: Entrance, host: string): RemoteHome | undefined
   /** A name that this node is about to open. Earlier requests wait for it. */
@@ -131,6 +132,7 @@ interface Tenures {
   of(endpoint: Endpoint): Tenure
 }
 
+/** Default wait for an unreachable node, in milliseconds. */
 const HOLD_MS = 10_000
 
 /** Destination of a request, at this node or another node. */

@@ -80,11 +80,13 @@ function signedHeaders(
 
 /** Timeout for connecting, sending and the answer, in milliseconds. */
 const ANSWER_MS = 15_000
+/** Maximum size of a receiver's answer, in bytes. */
 const MOST_ANSWER_BYTES = 65_536
 /** Delays from the first failure on. Attempts continue while the event is in the log. */
 const RETRY = { baseMs: 2_000, capMs: 600_000, jitter: 0.5 }
 /** Minimum time between two writes of the position while events are delivered. */
 const NOTE_STEP_MS = 500
+/** Events read from the log at once. */
 const BATCH = 100
 /** RFC 9110 section 15.5.11: in Standard Webhooks, the receiver wants no more messages. */
 const GONE = 410

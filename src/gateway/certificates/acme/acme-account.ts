@@ -1,5 +1,6 @@
 import { axios, Client, crypto } from 'acme-client'
 
+/** Timeout of one HTTP request to the authority, in milliseconds. */
 const REQUEST_MS = 30_000
 /** The longest answer is a certificate chain of a few kilobytes. */
 const MAX_ANSWER_BYTES = 1_048_576

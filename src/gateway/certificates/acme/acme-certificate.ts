@@ -26,6 +26,7 @@ export function issueErrorText(error: unknown): string {
 const RETRY_BASE_MS = 300_000
 const RETRY_FLOOR_MS = 60_000
 const RETRY_CAP_MS = 43_200_000
+/** Interval for checking whether a renewal is due, in milliseconds. */
 const CHECK_MS = 600_000
 /** Manual retries per hour. */
 const EARLY_RETRIES = 3

@@ -9,6 +9,7 @@ import {
 import { issueErrorText } from './acme-certificate.ts'
 import type { CertificateId, CertificateRecord, OrderBook, SiteOrder } from './order-book.ts'
 
+/** Interval for checking whether a renewal is due, in milliseconds. */
 const CHECK_MS = 600_000
 /** Delay before the next attempt to reach the order book, in milliseconds. */
 const AWAY_MS = 5_000
