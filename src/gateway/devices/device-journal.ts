@@ -215,8 +215,8 @@ export class DeviceJournal implements DeviceRows {
   }
 
   /**
-   * Writes pending changes if the storage allows it. Runs one at a time. Resolves with true if no changes are
-   * left.
+   * Writes pending changes if the storage allows it. Runs one at a time. Resolves with false if the storage
+   * failed.
    */
   flush(): Promise<boolean> {
     this.#flushing = this.#flushing.then(() => this.#flushOnce())

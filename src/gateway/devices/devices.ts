@@ -46,7 +46,7 @@ const ONE_GATEWAY: SiteNodes = {
 class Orphans {
   readonly #nodes: SiteNodes
   readonly #returnMs: number
-  /** Time since a device is known here, by id; monotonic. */
+  /** Time at which the gateway of a device was first seen as lost, by device id; monotonic. */
   #since = new Map<string, number>()
 
   constructor(nodes: SiteNodes, returnMs: number) {
@@ -382,7 +382,7 @@ export class Devices {
     presence.leaving = leaving
     const went = { ...presence.device, isOnline: false, since: clock.now(), seenAt: clock.now() }
     try {
-      // A silent agent has already had its time, and a revoked or stopped agent does not come back.
+      // A silent agent has already had its time. A revoked agent, or an agent stopped by command, does not return.
       const mayReturn = reason === 'disconnected' || reason === 'stopped' || reason === 'duplicate'
       if (mayReturn) await clock.sleep(AWAY_MS, leaving.signal)
       while (mayReturn) {

@@ -297,7 +297,7 @@ function checked(policy: CompiledPolicy, { protocol, host }: PolicyPlace): Compi
   return policy
 }
 
-/** HTTP endpoints can forward only to HTTP endpoints, TCP and TLS endpoints only to TCP and TLS endpoints. */
+/** HTTP endpoints can forward only to HTTP URLs, TCP and TLS endpoints only to TCP and TLS URLs. */
 function checkForwards(policy: CompiledPolicy, isOfRequests: boolean): void {
   const problems = new ProblemList()
   for (const url of policy.forwardUrls('on_tcp_connect')) {
