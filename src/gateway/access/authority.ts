@@ -243,7 +243,7 @@ export class Authority {
     return (address) => acl.allowsAddress(address)
   }
 
-  /** Returns the account that a public address is reserved for. Null: the gateway's owner, or not reserved. */
+  /** The account that a public address is reserved for. Null: the gateway's owner, or not reserved. */
   accountFor({ protocol, host }: EndpointAddress): string | null {
     const reserved =
       protocol === 'tcp' ? this.#reservedAddrs.find(host) : this.owners.reservationOf(host)

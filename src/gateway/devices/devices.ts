@@ -382,7 +382,7 @@ export class Devices {
     presence.leaving = leaving
     const went = { ...presence.device, isOnline: false, since: clock.now(), seenAt: clock.now() }
     try {
-      // A silent agent has already had its time. A revoked agent, or an agent stopped by command, does not return.
+      // A silent agent has already had its time. After a revocation or a stop by command, it does not return.
       const mayReturn = reason === 'disconnected' || reason === 'stopped' || reason === 'duplicate'
       if (mayReturn) await clock.sleep(AWAY_MS, leaving.signal)
       while (mayReturn) {
