@@ -67,6 +67,7 @@ describe('a request whose name is away', () => {
     await lose(site)
     const client = await visit(request('POST', 'Content-Length: 5\r\n').concat('hello'))
     expect(site.registry.held.size).toBe(1)
+    expect(site.registry.held.bytes).toBeGreaterThanOrEqual('hello'.length)
     expect(device.streams).toEqual([])
     const back = site.bind('a.test')
     await turns()
@@ -102,6 +103,17 @@ describe('a request whose name is away', () => {
     const client = await visit(request())
     site.registry.forgetUnless(() => false)
     expect(await read(client)).toContain('ERR_NGROK_3200')
+  })
+
+  it('does not go to another account that takes its name', async () => {
+    const { device, site, visit, read } = await startHandSite()
+    const { endpoint } = site
+    await lose(site)
+    const client = await visit(request())
+    const { streams } = site.plain
+    site.registry.add({ ...endpoint, id: 'ep_other', ownerId: 'bot_b', streams })
+    expect(await read(client)).toContain('ERR_NGROK_3200')
+    expect(device.streams).toEqual([])
   })
 
   it('is answered at once where there is no place to wait', async () => {

@@ -72,7 +72,7 @@ function nextSearchState(state: SearchState, next: SearchState): SearchState {
  *
  * INVARIANTS
  * - While it waits it holds one place at the away name, and `stop()` gives that back.
- * - After the first find it moves to no other account, unless its owner starts another query.
+ * - After the first find it moves to no other account, until its owner calls `start` again.
  * - A node that disowns a name is not asked again at once: the search waits first.
  */
 export class NameSearch implements HeldRequest {
@@ -131,17 +131,10 @@ export class NameSearch implements HeldRequest {
    */
   lost(request?: LostRequest, query?: NameQuery): boolean {
     if (!this.#mayGoOutAgain(request)) return false
-    if (query) {
-      this.#query = query
-      this.#account = undefined
-    }
-    const shifting: SearchState = { name: 'shifting' }
-    this.#become(shifting)
-    setImmediate(() =>
-      this.#owner.guard(() => {
-        if (this.#state === shifting) this.again()
-      }),
-    )
+    if (query) this.#query = query
+    this.#become({ name: 'shifting' })
+    // After a stop, it does nothing.
+    setImmediate(() => this.#owner.guard(() => this.again()))
     return true
   }
 
