@@ -5,8 +5,12 @@ import { Cluster, type ClusterOptions } from '../../src/gateway/cluster/nodes/cl
 import { CLUSTER_STEPS } from '../../src/gateway/cluster/nodes/cluster-schema.ts'
 import type { NodeFacts } from '../../src/gateway/cluster/nodes/node-facts.ts'
 import { MATERIAL_STEPS } from '../../src/gateway/cluster/nodes/shared-material.ts'
+import { DatabaseFollower } from '../../src/gateway/cluster/postgres/database-follower.ts'
 import type { DatabaseAddress } from '../../src/gateway/cluster/postgres/database-url.ts'
+import { PostgresConnection } from '../../src/gateway/cluster/postgres/postgres-connection.ts'
 import type { PostgresServer } from '../../src/gateway/cluster/postgres/postgres-session.ts'
+import { GiveQuestion } from '../../src/gateway/cluster/questions.ts'
+import { NoAnswerError } from '../../src/gateway/ports/other-gateways.ts'
 import { ChaosProxy } from './chaos-proxy.ts'
 import { PausableClock } from './pausable-clock.ts'
 
@@ -51,6 +55,12 @@ export function claimOf(host: string, change: Partial<Claim['facts']> = {}, memb
   return { key: claimKey({ protocol: facts.protocol, host }, facts.ownerId, member), facts }
 }
 
+/** Nodes that reach PostgreSQL and not each other. */
+const NO_LINKS = {
+  on: () => {},
+  ask: (id: string) => Promise.reject(new NoAnswerError(`no link to the node ${id}`)),
+}
+
 /** A node of a cluster in this process, with a clock and a way to the database of its own. */
 export class TestNode {
   readonly clock = new PausableClock()
@@ -60,6 +70,8 @@ export class TestNode {
   /** Without the proxy. */
   readonly server: PostgresServer
   isAlive = true
+  readonly #connection: PostgresConnection
+  readonly #follower: DatabaseFollower
   #stopping: Promise<void> | undefined
   isReplaced = false
   isForgotten = false
@@ -72,8 +84,17 @@ export class TestNode {
   ) {
     this.proxy = proxy
     this.server = { address, password: address.password, passwordPath: undefined }
+    const server = { ...this.server, address: { ...address, ...proxy.address } }
+    const common = { server, log: createLogger('silent'), clock: this.clock }
+    this.#connection = new PostgresConnection({ ...common, name: 'claims' })
+    this.#follower = new DatabaseFollower({ ...common, name: 'follower' })
+    const parts = { connection: this.#connection, follower: this.#follower }
+    const claims = () => this.cluster.claims
+    const asking = new GiveQuestion({ nodeId, questions: NO_LINKS, claims, ...parts, ...common })
     this.cluster = new Cluster({
-      server: { ...this.server, address: { ...address, ...proxy.address } },
+      ...common,
+      ...parts,
+      ask: (request) => asking.ask(request),
       steps: [...CLUSTER_STEPS, ...MATERIAL_STEPS],
       nodeId,
       facts: nodeFacts({ name: nodeId }),
@@ -86,8 +107,6 @@ export class TestNode {
         this.isForgotten = true
       },
       onLost: (claim) => this.lost.push(claim.key.host),
-      log: createLogger('silent'),
-      clock: this.clock,
       ...options,
     })
   }
@@ -98,6 +117,8 @@ export class TestNode {
     options: Partial<ClusterOptions> = {},
   ): Promise<TestNode> {
     const node = new TestNode(await ChaosProxy.start(address), address, nodeId, options)
+    node.#connection.start()
+    node.#follower.start()
     await node.cluster.start()
     return node
   }
@@ -131,7 +152,14 @@ export class TestNode {
   /** May be called twice. */
   stop(): Promise<void> {
     this.isAlive = false
-    this.#stopping ??= this.cluster.stop().then(() => this.proxy.stop())
+    this.#stopping ??= this.#end()
     return this.#stopping
+  }
+
+  async #end(): Promise<void> {
+    await this.cluster.stop()
+    await this.#follower.stop()
+    await this.#connection.stop()
+    await this.proxy.stop()
   }
 }

@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { CertificateId, CertificateRecord } from '../certificates/acme/order-book.ts'
+import { Cursor } from './postgres/database-follower.ts'
 import type { PostgresConnection } from './postgres/postgres-connection.ts'
 
 /** Rows of one message: each has a chain and a key, and has to come within the time for a statement. */
@@ -33,7 +34,7 @@ export interface CertificateRecordsOptions {
 /** What all gateways of a site know of its certificates, as it was a look ago. */
 export class CertificateRecords {
   readonly #options: CertificateRecordsOptions
-  readonly #stopping = new AbortController()
+  readonly #cursor: Cursor
   #records = new Map<string, CertificateRecord>()
   readonly #listeners = new Map<string, () => void>()
   #seen = 0
@@ -41,20 +42,21 @@ export class CertificateRecords {
   #isDoubted = false
   /** Which record was refused last as one that has changed. */
   readonly #refused = new Map<string, number>()
-  #looking: Promise<void> | undefined
   #reading: Promise<void> = Promise.resolve()
 
   constructor(options: CertificateRecordsOptions) {
     this.#options = options
+    const { lookMs: pollMs, clock } = options
+    this.#cursor = new Cursor({ poll: () => this.#poll(), pollMs, clock })
   }
 
   start(): void {
-    this.#looking ??= this.#look()
+    this.#cursor.start()
+    this.#cursor.wake()
   }
 
-  async stop(): Promise<void> {
-    this.#stopping.abort('stopped')
-    await this.#looking
+  stop(): Promise<void> {
+    return this.#cursor.stop()
   }
 
   find(id: CertificateId): CertificateRecord {
@@ -84,16 +86,11 @@ export class CertificateRecords {
     }
   }
 
-  async #look(): Promise<void> {
-    const { log, clock, lookMs } = this.#options
-    const { signal } = this.#stopping
-    while (!signal.aborted) {
-      this.#reading = this.#readChanges().catch((err: unknown) => {
-        log.debug({ err }, 'the shared certificates were not read')
-      })
-      await this.#reading
-      await clock.sleep(lookMs, signal).catch(() => {})
-    }
+  #poll(): Promise<void> {
+    this.#reading = this.#readChanges().catch((err: unknown) => {
+      this.#options.log.debug({ err }, 'the shared certificates were not read')
+    })
+    return this.#reading
   }
 
   async #readChanges(): Promise<void> {

@@ -172,17 +172,22 @@ export class ClusterNode implements Membership {
     const asking = new GiveQuestion({
       nodeId,
       questions: this.questions,
+      connection: site.connection,
+      follower: site.follower,
       claims: () => this.cluster.claims,
+      log,
     })
     return new Cluster({
       server,
+      connection: site.connection,
+      follower: site.follower,
       steps: SITE_STEPS,
       nodeId,
       facts: site.facts,
       log,
       clock,
       ...(timings && { timings }),
-      askPeer: (request) => asking.ask(request),
+      ask: (request) => asking.ask(request),
       give: (own, wanted) => this.#give(own, wanted),
       onLost: (own, holder) => this.#moves.lost(own, holder),
       onReplaced: () => onRestartNeeded('another process runs as this node'),

@@ -19,6 +19,7 @@ import { MATERIAL_STEPS, SharedMaterial } from './nodes/shared-material.ts'
 import type { PublicPorts } from './peers/greeting.ts'
 import { type PeerIdentity, readIdentity } from './peers/peer-identity.ts'
 import { DatabaseError } from './postgres/database-error.ts'
+import { DatabaseFollower } from './postgres/database-follower.ts'
 import { PostgresConnection } from './postgres/postgres-connection.ts'
 import type { PostgresServer } from './postgres/postgres-session.ts'
 import { migrateSchema, type SchemaStep } from './postgres/schema.ts'
@@ -98,6 +99,9 @@ export interface Site {
   readonly facts: NodeFacts
   readonly database: SharedDatabase
   readonly material: SharedMaterial
+  /** For short changes: claims, orders, material. */
+  readonly connection: PostgresConnection
+  readonly follower: DatabaseFollower
   stop(): Promise<void>
 }
 
@@ -108,7 +112,12 @@ export interface Site {
 export async function openSite(options: SiteOptions): Promise<Site> {
   const { server, folder, ports, version, peerAddress: peer, log, clock } = options
   prepareDataFolder(folder, log)
-  const connection = new PostgresConnection({ server, name: 'site', log, clock })
+  const connection = new PostgresConnection({ server, name: 'claims', log, clock })
+  const follower = new DatabaseFollower({ server, name: 'follower', log, clock })
+  const stop = async () => {
+    await follower.stop()
+    await connection.stop()
+  }
   try {
     const material = new SharedMaterial(connection)
     const identity = await enter(options, connection, material)
@@ -124,17 +133,16 @@ export async function openSite(options: SiteOptions): Promise<Site> {
     }
     const database = await SharedDatabase.open({
       ...options,
+      notices: follower,
       steps: SITE_STEPS,
       path: join(folder, 'replica.db'),
       node: identity.nodeId,
     })
-    const stop = async () => {
-      await database.stop()
-      await connection.stop()
-    }
-    return { folder, identity, facts, database, material, stop }
+    follower.start()
+    const common = { folder, identity, facts, database, material, connection, follower }
+    return { ...common, stop: () => database.stop().then(stop) }
   } catch (error) {
-    await connection.stop()
+    await stop()
     if (error instanceof DatabaseError) throw new StartError(error.message, { cause: error })
     throw error
   }

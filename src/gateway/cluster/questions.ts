@@ -6,40 +6,95 @@ import { call } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
 import { NoAnswerError } from '../ports/other-gateways.ts'
 import { ServiceError } from '../records/service-error.ts'
+import { ClaimFactsSchema, ClaimKeySchema } from './nodes/claim.ts'
 import type { Claims, Given, GiveRequest } from './nodes/claims.ts'
-import { giveRequestIn } from './nodes/notify-asker.ts'
 import { ANSWER_LIMITS, QUESTION_STREAM_TYPE } from './peers/peer-protocol.ts'
+import type { DatabaseFollower } from './postgres/database-follower.ts'
+import type { PostgresConnection } from './postgres/postgres-connection.ts'
 
 const QUESTION = 'give'
 const GivenSchema = z.strictObject({ said: z.enum(['given', 'kept', 'unknown']) })
 
+const GiveRequestSchema = z.object({
+  nodeId: z.string(),
+  byNode: z.string(),
+  heldBy: z.string(),
+  wanted: z.object({ key: ClaimKeySchema, facts: ClaimFactsSchema }),
+})
+
+const ASKED_CHANNEL = 'claims_asked'
+/** NOTIFY accepts payloads of less than 8,000 bytes; a request has far fewer. */
+const MAX_NOTICE_BYTES = 7_999
+
 interface GiveQuestionOptions {
   readonly nodeId: string
   readonly questions: Pick<Questions, 'on' | 'ask'>
+  readonly connection: Pick<PostgresConnection, 'query'>
+  readonly follower: Pick<DatabaseFollower, 'listen'>
   readonly claims: () => Pick<Claims, 'asked'>
+  readonly log: Logger
 }
 
-/** Asks another node for a name on the link to it: unlike by way of the database, that has an answer. */
+/**
+ * Asks another node for a name, on the link to it. Nodes that reach PostgreSQL and not each other get the
+ * request by NOTIFY, which has no answer.
+ */
 export class GiveQuestion {
-  readonly #questions: Pick<Questions, 'ask'>
+  readonly #options: GiveQuestionOptions
 
-  constructor({ nodeId, questions, claims }: GiveQuestionOptions) {
-    this.#questions = questions
+  constructor(options: GiveQuestionOptions) {
+    const { nodeId, questions, follower, claims, log } = options
+    this.#options = options
     questions.on(QUESTION, async (of) => {
       const request = giveRequestIn(of, nodeId)
       return { said: request ? await claims().asked(request) : 'unknown' }
+    })
+    follower.listen(ASKED_CHANNEL, {
+      onNotice: (payload) => {
+        const request = readGiveRequest(payload, nodeId)
+        if (!request) return
+        claims()
+          .asked(request)
+          .catch((err: unknown) => {
+            log.warn({ err, name: request.wanted.facts.url }, 'a name was not released')
+          })
+      },
     })
   }
 
   /** Never rejects. */
   async ask(request: GiveRequest): Promise<Given> {
     try {
-      const answer = await this.#questions.ask(request.nodeId, QUESTION, request)
+      const answer = await this.#options.questions.ask(request.nodeId, QUESTION, request)
       return GivenSchema.parse(answer).said
     } catch {
+      await this.#notify(request).catch(() => {})
       return 'unknown'
     }
   }
+
+  async #notify(request: GiveRequest): Promise<void> {
+    const text = JSON.stringify(request)
+    if (Buffer.byteLength(text) > MAX_NOTICE_BYTES) return
+    await this.#options.connection.query('SELECT pg_notify($1::text, $2::text)', [
+      ASKED_CHANNEL,
+      text,
+    ])
+  }
+}
+
+/** Reads a notification; undefined if it is no request, or not for this node. */
+export function readGiveRequest(payload: string, nodeId: string): GiveRequest | undefined {
+  try {
+    return giveRequestIn(JSON.parse(payload), nodeId)
+  } catch {
+    return undefined
+  }
+}
+
+function giveRequestIn(value: unknown, nodeId: string): GiveRequest | undefined {
+  const { data } = GiveRequestSchema.safeParse(value)
+  return data?.nodeId === nodeId ? data : undefined
 }
 
 /** Of one kind: those of another may be what one of it waits for. */

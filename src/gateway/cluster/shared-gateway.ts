@@ -54,12 +54,14 @@ export async function openSharedGateway(
 
 /** What the gateways order together. */
 function openOrders(
-  { server, timings }: SharedGateway,
-  { material }: Site,
+  { timings }: SharedGateway,
+  { material, connection, follower }: Site,
   { log, clock }: RecordsOptions,
   closer: Closer,
 ): SiteOrders {
-  const orders = new SiteOrders({ server, material, lookMs: timings?.lookMs, log, clock })
+  const reads = follower.connection
+  const lookMs = timings?.lookMs
+  const orders = new SiteOrders({ connection, reads, material, lookMs, log, clock })
   closer.own('orders of certificates', orders, (it) => it.stop()).start()
   return orders
 }

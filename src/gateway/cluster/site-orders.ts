@@ -15,8 +15,7 @@ import { CertificateRecords } from './certificate-records.ts'
 import type { NodeLease } from './nodes/node-lease.ts'
 import type { SharedMaterial } from './nodes/shared-material.ts'
 import { DatabaseError } from './postgres/database-error.ts'
-import { PostgresConnection } from './postgres/postgres-connection.ts'
-import type { PostgresServer } from './postgres/postgres-session.ts'
+import type { PostgresConnection } from './postgres/postgres-connection.ts'
 
 /** Between two reads. */
 const PAUSE_MS = 20
@@ -71,7 +70,9 @@ const UNKEPT = 'The answer of the authority could not be saved. See the log of t
 const OF = 'domain = $1 AND authority = $2 AND key_type = $3'
 
 export interface SiteOrdersOptions {
-  readonly server: PostgresServer
+  readonly connection: PostgresConnection
+  /** For reads: the followed records, and challenges that anyone can ask for. */
+  readonly reads: PostgresConnection
   readonly material: Pick<SharedMaterial, 'findSecret' | 'keepSecret'>
   readonly lookMs?: number | undefined
   readonly log: Logger
@@ -82,8 +83,6 @@ export interface SiteOrdersOptions {
 export class SiteOrders implements OrderBook {
   readonly #options: SiteOrdersOptions
   readonly #connection: PostgresConnection
-  /** For who asks for challenges: behind no order, and no order behind them. */
-  readonly #asking: PostgresConnection
   readonly #challenges: FreshReader<ReadonlyMap<string, readonly string[]>>
   readonly #records: CertificateRecords
   readonly #stopping = new AbortController()
@@ -93,17 +92,14 @@ export class SiteOrders implements OrderBook {
   #isClockOff = false
   #lease: Pick<NodeLease, 'nodeId' | 'epoch' | 'state' | 'standing'> | undefined
   constructor(options: SiteOrdersOptions) {
-    const { server, lookMs = LOOK_MS, log, clock } = options
+    const { connection, reads, lookMs = LOOK_MS, log, clock } = options
     this.#options = options
-    this.#connection = new PostgresConnection({ server, name: 'orders', log, clock })
-    this.#records = new CertificateRecords({ connection: this.#connection, lookMs, log, clock })
-    this.#asking = new PostgresConnection({ server, name: 'challenges', log, clock })
+    this.#connection = connection
+    this.#records = new CertificateRecords({ connection: reads, lookMs, log, clock })
     this.#challenges = new FreshReader({ read: () => this.#readChallenges(), clock })
   }
 
   start(): void {
-    this.#connection.start()
-    this.#asking.start()
     this.#records.start()
   }
 
@@ -115,7 +111,6 @@ export class SiteOrders implements OrderBook {
   async stop(): Promise<void> {
     this.#stopping.abort('stopped')
     await this.#records.stop()
-    await Promise.all([this.#connection.stop(), this.#asking.stop()])
   }
 
   find(id: CertificateId): CertificateRecord {
@@ -252,7 +247,9 @@ export class SiteOrders implements OrderBook {
   }
 
   async #readChallenges(): Promise<ReadonlyMap<string, readonly string[]>> {
-    const rows = await this.#asking.query<{ challenge_name: string; challenges: string[] }>(ASKED)
+    const rows = await this.#options.reads.query<{ challenge_name: string; challenges: string[] }>(
+      ASKED,
+    )
     const found = new Map<string, string[]>()
     for (const { challenge_name: name, challenges } of rows) {
       found.set(name, [...(found.get(name) ?? []), ...challenges])

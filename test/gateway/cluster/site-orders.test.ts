@@ -41,7 +41,14 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
     const node = async (nodeId: string, clock = new PausableClock()) => {
       const proxy = await ChaosProxy.start({ host: address.host, port: address.port })
       const through = { ...server, address: { ...address, ...proxy.address } }
-      const orders = new SiteOrders({ server: through, material, lookMs: 20, log, clock })
+      const own = ['claims', 'follower'].map(
+        (name) => new PostgresConnection({ server: through, name, log, clock }),
+      )
+      for (const it of own) it.start()
+      onTestFinished(() => Promise.all(own.map((it) => it.stop())).then(() => {}))
+      const [changes, reads] = own as [PostgresConnection, PostgresConnection]
+      const parts = { connection: changes, reads, material, log, clock }
+      const orders = new SiteOrders({ ...parts, lookMs: 20 })
       orders.start()
       onTestFinished(() => orders.stop())
       await connection.query(

@@ -96,7 +96,8 @@ describe.skipIf(!hasPostgres)('other roles of the server', () => {
     const connection = new PostgresConnection({ ...common, name: 'test' })
     connection.start()
     onTestFinished(() => connection.stop())
-    const book = new SiteOrders({ ...common, material: new SharedMaterial(connection) })
+    const material = new SharedMaterial(connection)
+    const book = new SiteOrders({ ...common, connection, reads: connection, material })
     book.start()
     onTestFinished(() => book.stop())
     await session.query(

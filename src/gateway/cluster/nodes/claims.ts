@@ -23,11 +23,6 @@ const OVER: ReadonlySet<LeaseState> = new Set(['replaced', 'forgotten', 'left'])
 /** Epochs count from 1. */
 const NO_EPOCH = 0
 
-/** Asks a node for a name that it has. At most a hint: what comes of it is seen in the claims. */
-export interface ClaimAsker {
-  ask(request: GiveRequest): Promise<void>
-}
-
 /** What a node says that was asked for a name; `unknown`: it may be another's, or about to be. */
 export type Given = 'given' | 'kept' | 'unknown'
 
@@ -45,9 +40,8 @@ export interface GiveRequest {
 export interface ClaimsOptions {
   readonly lease: Pick<NodeLease, 'nodeId' | 'epoch' | 'state'>
   readonly writer: Pick<ClaimWriter, 'claim' | 'take' | 'release'>
-  readonly asker: ClaimAsker
-  /** The same on the link to the node, which answers; `unknown` where it does not. */
-  readonly askPeer: (request: GiveRequest) => Promise<Given>
+  /** Asks a node for a name that it has; `unknown` where it does not answer. Never rejects. */
+  readonly ask: (request: GiveRequest) => Promise<Given>
   /**
    * Whether this node gives a name up to an endpoint at another. Returns when the name is not served here
    * any more.
@@ -98,7 +92,7 @@ export class Claims {
     claim: Claim,
     mayTake: (holder: ClaimHolder) => boolean = () => false,
   ): Promise<string | undefined> {
-    const { asker, clock, lease } = this.#options
+    const { ask, clock, lease } = this.#options
     const since = clock.monotonic()
     const until = since + TAKE_MS
     let before: string | undefined
@@ -115,15 +109,15 @@ export class Claims {
         if (isKept || clock.monotonic() >= until) throw new ClaimHeldError(holder)
         before = nodeId
         const request = { nodeId, byNode: lease.nodeId, wanted: claim, heldBy }
-        // Beside the database: a node that keeps the name says so at once.
         if (!asked.has(heldBy)) {
           asked.add(heldBy)
-          void this.#options.askPeer(request).then((given) => {
+          void ask(request).then((given) => {
             if (given === 'kept') kept.add(heldBy)
-            this.#changed.set()
+            // Asked again after a pause: it may not have the name yet, or does not answer.
+            if (given === 'unknown') asked.delete(heldBy)
+            else this.#changed.set()
           })
         }
-        await asker.ask(request)
         await this.#changed.wait(clock, LOOK_AGAIN_MS)
       } else if (outcome.epoch === lease.epoch) {
         this.#held.set(keyText(claim.key), { claim, epoch: outcome.epoch })

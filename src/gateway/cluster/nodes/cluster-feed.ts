@@ -1,9 +1,10 @@
 import * as z from 'zod'
 import { BoundedCache } from '../../../base/bounded-cache.ts'
 import type { Clock } from '../../../base/clock.ts'
-import { AutoResetEvent, createDeferred, type Deferred } from '../../../base/deferred.ts'
+import { createDeferred, type Deferred } from '../../../base/deferred.ts'
 import type { Logger } from '../../../base/logger.ts'
 import { DatabaseError } from '../postgres/database-error.ts'
+import { Cursor } from '../postgres/database-follower.ts'
 import type { PostgresConnection } from '../postgres/postgres-connection.ts'
 import { type ClaimFacts, ClaimFactsSchema, ClaimKeySchema, type ClaimRow } from './claim.ts'
 import { type NodeRow, NodeRowSchema } from './node-facts.ts'
@@ -54,10 +55,8 @@ export class SharedWords {
   }
 }
 
-/** How often it is looked when nobody says that there is something to see. */
+/** Interval of polls without a notification. */
 const LOOK_MS = 500
-/** Between two looks, however often somebody says that there is something to see. */
-const PAUSE_MS = 20
 /** Changes of this node that no look has shown; who is further behind begins anew. */
 const MOST_UNSEEN = 1_000
 /** That of no change: where it is expected, everything is read anew. */
@@ -125,13 +124,11 @@ export interface ClusterFeedOptions {
  */
 export class ClusterFeed {
   readonly #options: ClusterFeedOptions
-  readonly #bell = new AutoResetEvent()
-  readonly #stopping = new AbortController()
+  readonly #cursor: Cursor
   readonly #words = new SharedWords()
   #seen: Seen | undefined
   /** Marks of what this node has changed, and no look has shown. */
   readonly #unseen = new Set<string>()
-  #looking: Promise<void> | undefined
   /** Those who wait for the end of a look that has not begun. */
   #awaited: Deferred<boolean>[] = []
   /** Rows that the last look left out, and why it failed. */
@@ -140,18 +137,19 @@ export class ClusterFeed {
 
   constructor(options: ClusterFeedOptions) {
     this.#options = options
+    const { lookMs: pollMs = LOOK_MS, clock } = options
+    this.#cursor = new Cursor({ poll: () => this.#poll(), pollMs, clock })
   }
 
   /** Looks for the first time. Throws a DatabaseError. */
   async start(): Promise<void> {
     await this.look()
-    this.#looking ??= this.#keepLooking()
+    this.#cursor.start()
   }
 
   async stop(): Promise<void> {
-    this.#stopping.abort('stopped')
-    this.#bell.set()
-    await this.#looking
+    await this.#cursor.stop()
+    for (const over of this.#awaited.splice(0)) over.resolve(false)
   }
 
   /** This node has made a change: the next look that begins has to show it. */
@@ -161,12 +159,12 @@ export class ClusterFeed {
 
   /** There may be something new. */
   ring(): void {
-    this.#bell.set()
+    this.#cursor.wake()
   }
 
   /** Looks once more, and resolves when that is over: false where it has failed. */
   async lookNow(): Promise<boolean> {
-    if (!this.#looking || this.#stopping.signal.aborted) return false
+    if (!this.#cursor.isRunning) return false
     const over = createDeferred<boolean>()
     this.#awaited.push(over)
     this.ring()
@@ -215,16 +213,10 @@ export class ClusterFeed {
     )
   }
 
-  async #keepLooking(): Promise<void> {
-    const { clock, lookMs = LOOK_MS } = this.#options
-    while (!this.#stopping.signal.aborted) {
-      await this.#bell.wait(clock, lookMs)
-      const awaited = this.#awaited.splice(0)
-      const hasLooked = !this.#stopping.signal.aborted && (await this.#lookOnce())
-      for (const over of awaited) over.resolve(hasLooked)
-      await clock.sleep(PAUSE_MS, this.#stopping.signal).catch(() => {})
-    }
-    for (const over of this.#awaited.splice(0)) over.resolve(false)
+  async #poll(): Promise<void> {
+    const awaited = this.#awaited.splice(0)
+    const hasLooked = await this.#lookOnce()
+    for (const over of awaited) over.resolve(hasLooked)
   }
 
   async #lookOnce(): Promise<boolean> {

@@ -1,35 +1,34 @@
 import type { Clock } from '../../../base/clock.ts'
 import type { Logger } from '../../../base/logger.ts'
+import type { DatabaseFollower } from '../postgres/database-follower.ts'
 import { PostgresConnection } from '../postgres/postgres-connection.ts'
-import { PostgresListener } from '../postgres/postgres-listener.ts'
 import type { PostgresServer } from '../postgres/postgres-session.ts'
 import { migrateSchema, type SchemaStep } from '../postgres/schema.ts'
 import type { Claim, ClaimHolder, ClaimRow } from './claim.ts'
 import { ClaimTable } from './claim-table.ts'
 import { ClaimWriter } from './claim-writer.ts'
-import { type ClaimAsker, Claims, type ClaimsOptions } from './claims.ts'
+import { Claims, type ClaimsOptions } from './claims.ts'
 import { ClusterFeed } from './cluster-feed.ts'
 import { CLAIMS_CHANNEL } from './cluster-schema.ts'
 import { type Forgetting, forgetNode } from './forgotten-nodes.ts'
 import type { NodeFacts, NodeRow } from './node-facts.ts'
 import { LEASE_TIMINGS, type LeaseTimings, NodeLease } from './node-lease.ts'
 import { NodeTable } from './node-table.ts'
-import { ASKED_CHANNEL, NotifyAsker, readGiveRequest } from './notify-asker.ts'
 
 /** How often names are claimed again that were not certain. */
 const RECLAIM_MS = 500
 
 export interface ClusterOptions {
   readonly server: PostgresServer
+  /** For claims. */
+  readonly connection: PostgresConnection
+  readonly follower: DatabaseFollower
   /** Of all that this gateway keeps in PostgreSQL, `CLUSTER_STEPS` among them. */
   readonly steps: readonly SchemaStep[]
   readonly nodeId: string
   readonly facts: NodeFacts
   readonly timings?: Partial<LeaseTimings & { readonly lookMs: number }>
-  /** How other nodes are asked for names; by way of the database unless given. */
-  readonly asker?: ClaimAsker
-  /** Asks another node on the link to it, where there is one. */
-  readonly askPeer?: ClaimsOptions['askPeer']
+  readonly ask: ClaimsOptions['ask']
   readonly give: ClaimsOptions['give']
   readonly onLost: (claim: Claim, holder: ClaimHolder) => void
   /** A newer process runs as this node: this one can only end. */
@@ -49,12 +48,9 @@ export interface ClusterOptions {
 /** One node among those that share a PostgreSQL: its lease, its names, and those of the others. */
 export class Cluster {
   readonly #options: ClusterOptions
-  readonly #connections: readonly PostgresConnection[]
-  readonly #listener: PostgresListener
+  readonly #beats: PostgresConnection
   readonly #writer: ClaimWriter
   readonly #feed: ClusterFeed
-  readonly #fencing: PostgresConnection
-  readonly #looks: PostgresConnection
   readonly #stopping = new AbortController()
   readonly nodes = new NodeTable()
   readonly table: ClaimTable
@@ -62,36 +58,31 @@ export class Cluster {
   readonly claims: Claims
 
   constructor(options: ClusterOptions) {
-    const { server, nodeId, facts, timings = {}, log, clock, give, onLost } = options
+    const { server, nodeId, facts, timings = {}, log, clock, ask, give, onLost } = options
     this.#options = options
-    const connect = (name: string) => new PostgresConnection({ server, name, log, clock })
-    const [beats, changes, looks] = [connect('lease'), connect('claims'), connect('feed')] as const
-    this.#connections = [beats, changes, looks]
-    this.#fencing = beats
-    this.#looks = looks
+    // Alone on its connection: nothing may delay a heartbeat.
+    this.#beats = new PostgresConnection({ server, name: 'lease', log, clock })
     this.table = new ClaimTable({
       ...{ nodeId, nodes: this.nodes },
       isHere: (key) => this.claims.heldBy(key) !== undefined,
     })
     this.lease = new NodeLease({
       ...{ nodeId, facts, timings, log, clock },
-      connection: beats,
+      connection: this.#beats,
       onRejoined: () => void this.#reclaim(),
       onReplaced: options.onReplaced,
       onForgotten: options.onForgotten,
       onSettled: () => options.onSettled?.(),
     })
     this.#writer = new ClaimWriter({
-      ...{ connection: changes, lease: this.lease, clock },
+      ...{ connection: options.connection, lease: this.lease, clock },
       onWritten: (mark) => this.#feed.expect(mark),
     })
     this.claims = new Claims({
-      ...{ lease: this.lease, writer: this.#writer, give, onLost, clock },
-      asker: options.asker ?? new NotifyAsker(changes),
-      askPeer: options.askPeer ?? (async () => 'unknown'),
+      ...{ lease: this.lease, writer: this.#writer, ask, give, onLost, clock },
     })
     this.#feed = new ClusterFeed({
-      ...{ connection: looks, log, clock },
+      ...{ connection: options.follower.connection, log, clock },
       ...(timings.lookMs === undefined ? {} : { lookMs: timings.lookMs }),
       onNodes: (rows) => this.#onNodes(rows),
       onClaims: (rows, isAll) => {
@@ -110,12 +101,8 @@ export class Cluster {
         void this.#reclaim()
       },
     })
-    this.#listener = new PostgresListener({
-      ...{ server, log, clock, name: 'notices' },
-      channels: [CLAIMS_CHANNEL, ASKED_CHANNEL],
-      onNotice: (channel, payload) => this.#onNotice(channel, payload),
-      onListening: () => this.#feed.ring(),
-    })
+    const ring = () => this.#feed.ring()
+    options.follower.listen(CLAIMS_CHANNEL, { onNotice: ring, onListening: ring })
   }
 
   /** Throws a StartError when this node does not fit, and a DatabaseError. */
@@ -123,8 +110,7 @@ export class Cluster {
     const { server, steps } = this.#options
     await migrateSchema({ server, name: 'schema' }, steps)
     try {
-      for (const connection of this.#connections) connection.start()
-      this.#listener.start()
+      this.#beats.start()
       await this.lease.start()
       await this.#feed.start()
     } catch (error) {
@@ -140,7 +126,7 @@ export class Cluster {
 
   /** A node that is gone is none any more, and this one has seen it. Throws a DatabaseError. */
   async forget(nodeId: string): Promise<Forgetting> {
-    const outcome = await forgetNode(this.#looks, nodeId)
+    const outcome = await forgetNode(this.#options.connection, nodeId)
     await this.look()
     return outcome
   }
@@ -151,18 +137,7 @@ export class Cluster {
     await this.#writer.stop()
     await this.#feed.stop()
     await this.lease.stop()
-    await this.#listener.stop()
-    await Promise.all(this.#connections.map((connection) => connection.stop()))
-  }
-
-  #onNotice(channel: string, payload: string): void {
-    const { nodeId, log } = this.#options
-    if (channel === CLAIMS_CHANNEL) this.#feed.ring()
-    const request = channel === ASKED_CHANNEL ? readGiveRequest(payload, nodeId) : undefined
-    if (!request) return
-    this.claims.asked(request).catch((err: unknown) => {
-      log.warn({ err, name: request.wanted.facts.url }, 'a name was not released')
-    })
+    await this.#beats.stop()
   }
 
   #onNodes(rows: readonly NodeRow[]): void {
@@ -182,7 +157,7 @@ export class Cluster {
     const sql =
       "UPDATE nodes SET epoch = epoch + 1, standing = 'lost' " +
       'WHERE id = $1 AND epoch = $2 AND beat = $3 RETURNING epoch'
-    const fenced = await this.#fencing.query(sql, [id, epoch, beat]).catch(() => [])
+    const fenced = await this.#beats.query(sql, [id, epoch, beat]).catch(() => [])
     if (fenced.length > 0) log.warn({ node: id, name }, 'a silent node was marked as lost')
     this.#feed.ring()
   }

@@ -1,10 +1,9 @@
 import type { Clock } from '../../../base/clock.ts'
-import { AutoResetEvent } from '../../../base/deferred.ts'
 import type { Logger } from '../../../base/logger.ts'
 import type { RowFeed } from '../../../store/journal/row-recorder.ts'
 import { DatabaseError } from '../postgres/database-error.ts'
+import { Cursor, type DatabaseFollower } from '../postgres/database-follower.ts'
 import type { PostgresConnection } from '../postgres/postgres-connection.ts'
-import { PostgresListener } from '../postgres/postgres-listener.ts'
 import {
   type PostgresServer,
   PostgresSession,
@@ -17,10 +16,8 @@ import { compareSchemas, type SchemaOptions, upgradeRecords } from './record-sch
 import type { Replica } from './replica.ts'
 import { toReplicaError } from './replica-error.ts'
 
-/** What notifications have not told is found by looking, also while nothing happens. */
+/** Interval of polls without a notification. */
 const LOOK_MS = 1_000
-/** Between two looks, however often somebody notifies: every role that may connect can. */
-const PAUSE_MS = 20
 /** Rows of a large site in another form, or all of them at once. */
 const LONG_MS = 60_000
 /** By how much fewer entries are asked for when so many took the database too long. */
@@ -30,6 +27,8 @@ const SLICE = 20
 
 export interface LogFollowerOptions extends SchemaOptions {
   readonly connection: PostgresConnection
+  /** Tells of new entries. */
+  readonly notices: Pick<DatabaseFollower, 'listen'>
   readonly server: PostgresServer
   /** Of all that this gateway keeps in PostgreSQL. */
   readonly steps: readonly SchemaStep[]
@@ -48,25 +47,22 @@ export type FollowerState = 'joining' | 'following' | 'outdated'
 /** Brings what others have changed into this node's own copy, in the order in which it was taken. */
 export class LogFollower {
   readonly #options: LogFollowerOptions
-  readonly #listener: PostgresListener
-  readonly #wakeUp = new AutoResetEvent()
-  readonly #stopping = new AbortController()
+  readonly #cursor: Cursor
   #state: FollowerState = 'joining'
   #problem: DatabaseError | undefined
-  #running: Promise<void> | undefined
   /** Entries that are asked for at once: fewer after an answer that took too long. */
   #most = MOST_ENTRIES
 
   constructor(options: LogFollowerOptions) {
-    const { server, node, clock, log, replica } = options
+    const { notices, clock, replica } = options
     this.#options = options
-    this.#listener = new PostgresListener({
-      ...{ server, name: `${node} listens`, clock, log },
-      channels: [CHANNEL],
-      onNotice: (_channel, n) => {
-        if (Number(n) !== replica.position?.n) this.#wakeUp.set()
+    this.#cursor = new Cursor({ poll: () => this.#look().catch(() => {}), pollMs: LOOK_MS, clock })
+    notices.listen(CHANNEL, {
+      onNotice: (n) => {
+        // After the stop, the replica is closed.
+        if (this.#cursor.isRunning && Number(n) !== replica.position?.n) this.#cursor.wake()
       },
-      onListening: () => this.#wakeUp.set(),
+      onListening: () => this.#cursor.wake(),
     })
   }
 
@@ -84,21 +80,18 @@ export class LogFollower {
     try {
       await this.#look()
     } finally {
-      this.#listener.start()
-      this.#running ??= this.#run()
+      this.#cursor.start()
     }
   }
 
-  async stop(): Promise<void> {
-    this.#stopping.abort('stopped')
-    this.#wakeUp.set()
-    await this.#listener.stop()
-    await this.#running
+  /** Resolves when nothing is read any longer. */
+  stop(): Promise<void> {
+    return this.#cursor.stop()
   }
 
   /** There may be something new. */
   wake(): void {
-    this.#wakeUp.set()
+    this.#cursor.wake()
   }
 
   /** Comes as far as the log is. The session is for it alone meanwhile. */
@@ -128,16 +121,6 @@ export class LogFollower {
       if (this.#most === 1) throw new BehindError()
       this.#most = Math.ceil(this.#most / FEWER)
       throw error
-    }
-  }
-
-  async #run(): Promise<void> {
-    const { clock } = this.#options
-    const { signal } = this.#stopping
-    while (!signal.aborted) {
-      await this.#wakeUp.wait(clock, LOOK_MS)
-      if (!signal.aborted) await this.#look().catch(() => {})
-      await clock.sleep(PAUSE_MS, signal).catch(() => {})
     }
   }
 
@@ -220,7 +203,7 @@ export class LogFollower {
     const limits = { statementMs: LONG_MS, lockMs: LONG_MS, idleMs: LONG_MS, answerMs: LONG_MS }
     const session = await PostgresSession.open(
       { server, name: `${node} reads all`, limits },
-      this.#stopping.signal,
+      this.#cursor.signal,
     )
     try {
       return await work(session)

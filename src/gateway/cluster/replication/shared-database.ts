@@ -11,11 +11,12 @@ import { PostgresConnection } from '../postgres/postgres-connection.ts'
 import type { PostgresServer } from '../postgres/postgres-session.ts'
 import type { SchemaStep } from '../postgres/schema.ts'
 import { ChangeQueue } from './change-queue.ts'
-import { LogFollower } from './log-follower.ts'
+import { LogFollower, type LogFollowerOptions } from './log-follower.ts'
 import { Replica } from './replica.ts'
 
 export interface SharedDatabaseOptions {
   readonly server: PostgresServer
+  readonly notices: LogFollowerOptions['notices']
   /** Of all that this gateway keeps in PostgreSQL, `RECORD_STEPS` among them. */
   readonly steps: readonly SchemaStep[]
   /** The file of this node's own copy. */

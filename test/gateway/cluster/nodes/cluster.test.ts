@@ -140,8 +140,8 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     const said: string[] = []
     const nodes: TestNode[] = []
     const { one, two } = await startTwo({
-      asker: { ask: async ({ heldBy }) => void asked.push(heldBy) },
-      askPeer: async (request) => {
+      ask: async (request) => {
+        asked.push(request.heldBy)
         const given = (await nodes[0]?.cluster.claims.asked(request)) ?? 'unknown'
         said.push(given)
         return given

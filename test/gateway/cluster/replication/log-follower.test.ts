@@ -12,8 +12,9 @@ const SEEN = { n: 1, mark: 'm' }
 
 it('asks for fewer entries after an answer that took too long, and for more again after others', async () => {
   const { log } = captureLog()
-  const options = { node: 'nd_1', replica: { position: SEEN }, clock: systemClock, log }
-  const follower = new LogFollower(options as LogFollowerOptions)
+  const notices = { listen: () => {} }
+  const options = { node: 'nd_1', notices, replica: { position: SEEN }, clock: systemClock, log }
+  const follower = new LogFollower(options as unknown as LogFollowerOptions)
   const asked: unknown[] = []
   let isSlow = false
   const statements: Statements = {

@@ -1,6 +1,7 @@
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { systemClock } from '../../../../src/base/clock.ts'
+import { DatabaseFollower } from '../../../../src/gateway/cluster/postgres/database-follower.ts'
 import type { DatabaseAddress } from '../../../../src/gateway/cluster/postgres/database-url.ts'
 import { RECORD_STEPS } from '../../../../src/gateway/cluster/replication/record-log.ts'
 import {
@@ -25,8 +26,19 @@ export async function openShared(
   { folder = temporaryFolder(), ...options }: NodeOptions = {},
 ) {
   const captured = captureLog()
+  const server = { address, password: address.password, passwordPath: undefined }
+  const notices = new DatabaseFollower({
+    server,
+    name: 'follower',
+    clock: systemClock,
+    log: captured.log,
+    ...(options.server && { server: options.server }),
+  })
+  notices.start()
+  onTestFinished(() => notices.stop())
   const database = await SharedDatabase.open({
-    server: { address, password: address.password, passwordPath: undefined },
+    server,
+    notices,
     steps: RECORD_STEPS,
     path: join(folder, 'replica.db'),
     migrations: GATEWAY_MIGRATIONS,
