@@ -18,7 +18,7 @@ import { createInterface } from 'node:readline'
 import { Secret } from '../../src/base/secret.ts'
 import type { DatabaseAddress } from '../../src/gateway/cluster/postgres/database-url.ts'
 import { PostgresSession } from '../../src/gateway/cluster/postgres/postgres-session.ts'
-import { lastingAddress } from './some-ports.ts'
+import { lastingAddress, portOfProcess } from './some-ports.ts'
 import type { TlsFixture } from './tls-fixture.ts'
 
 /** Debian has its programs there, one folder for each version. */
@@ -103,7 +103,11 @@ export class TestPostgres {
 
   static async #open(options: PostgresOptions, isShared: boolean): Promise<TestPostgres> {
     const folder = mkdtempSync(join(tmpdir(), 'device-agent-postgres-'))
-    const postgres = new TestPostgres(folder, lastingAddress().port, isShared)
+    const postgres = new TestPostgres(
+      folder,
+      isShared ? portOfProcess() : lastingAddress().port,
+      isShared,
+    )
     try {
       postgres.#initialize(options)
       await postgres.start()

@@ -9,9 +9,11 @@ const FIRST = 20_000
 /** Each test file takes one share; as many test files can run at once on a machine. */
 const SHARES = 40
 const PORTS_PER_SHARE = 300
+/** The last port of a share is for a server that runs until the process ends; the others come again. */
+const REUSED_PORTS = PORTS_PER_SHARE - 1
 
 let firstOfShare: number | undefined
-let taken = randomInt(PORTS_PER_SHARE)
+let taken = randomInt(REUSED_PORTS)
 
 /**
  * Ports that no other test process on this machine uses. A port that was free a moment ago, or that
@@ -20,11 +22,8 @@ let taken = randomInt(PORTS_PER_SHARE)
  * @throws Error when all shares are in use.
  */
 export function somePorts(count = 20): PortRange {
-  if ((taken % PORTS_PER_SHARE) + count > PORTS_PER_SHARE) {
-    taken += PORTS_PER_SHARE - (taken % PORTS_PER_SHARE)
-  }
-  firstOfShare ??= FIRST + freeShare() * PORTS_PER_SHARE
-  const first = firstOfShare + (taken % PORTS_PER_SHARE)
+  if ((taken % REUSED_PORTS) + count > REUSED_PORTS) taken += REUSED_PORTS - (taken % REUSED_PORTS)
+  const first = ownShare() + (taken % REUSED_PORTS)
   taken += count
   return { host: '127.0.0.1', first, last: first + count - 1 }
 }
@@ -33,6 +32,17 @@ export function somePorts(count = 20): PortRange {
 export function lastingAddress(): ListenAddress {
   const { host, first } = somePorts(1)
   return { host, port: first }
+}
+
+/** A port for the one server of this process that runs until the process ends. */
+export function portOfProcess(): number {
+  return ownShare() + REUSED_PORTS
+}
+
+/** The first port of the share of this process. */
+function ownShare(): number {
+  firstOfShare ??= FIRST + freeShare() * PORTS_PER_SHARE
+  return firstOfShare
 }
 
 /** Takes a share until this process ends, by a file with the process id. */
