@@ -6,6 +6,13 @@ import { StartError } from '../../base/app-error.ts'
 import { abortedAfter } from '../../base/deadline.ts'
 import { formatListenAddress, type ListenAddress } from '../../base/listen-address.ts'
 import { exchange, type ReadAnswer } from '../../base/net/node-http.ts'
+import {
+  AgentClient,
+  type AgentRequest,
+  type AgentResponse,
+  type Transport,
+  type TransportRequest,
+} from '../agent-client.ts'
 import type { ListedDevice } from '../provision/device-list.ts'
 import type { WantedTunnel } from './fleet-file.ts'
 
@@ -40,12 +47,6 @@ const Step = z.object({
 })
 const TunnelSet = z.object({ etag: z.string(), tunnels: z.array(Step) })
 const Status = z.object({ healthy: z.boolean(), verdict: z.string() })
-const Problem = z.object({
-  code: z.string(),
-  detail: z.string(),
-  errors: z.array(z.object({ pointer: z.string(), detail: z.string() })).default([]),
-})
-
 /** What becomes, or would become, of a tunnel. */
 export type TunnelStep = z.infer<typeof Step>
 /** What a device answers to a whole set. */
@@ -75,64 +76,77 @@ export interface DeviceApiOptions {
   readonly stop: AbortSignal
 }
 
-interface Answer {
-  readonly status: number
-  readonly serviceCode: string | undefined
-  readonly retryAfterS: number | undefined
-  readonly text: string
-}
-
 /**
  * The API of one device, at its domain and with its token. Throws OfflineError, OvertakenError, or a
  * StartError that says what to do.
  */
 export class DeviceApi {
+  readonly #client: AgentClient
+
+  constructor(options: DeviceApiOptions) {
+    this.#client = new AgentClient(new DomainTransport(options))
+  }
+
+  plan(wanted: readonly WantedTunnel[]): Promise<TunnelSetAnswer> {
+    const request: AgentRequest = { method: 'PUT', path: '/tunnels?dry_run=true', body: wanted }
+    return this.#client.ask(request, TunnelSet)
+  }
+
+  /** Only while they are as the plan with this ETag has found them. */
+  replace(wanted: readonly WantedTunnel[], etag: string): Promise<TunnelSetAnswer> {
+    const headers = { 'if-match': etag }
+    return this.#client.ask({ method: 'PUT', path: '/tunnels', body: wanted, headers }, TunnelSet)
+  }
+
+  status(): Promise<z.infer<typeof Status>> {
+    return this.#client.ask({ path: '/status' }, Status)
+  }
+
+  /** Ends the token of the list; a token that does not exist has ended. */
+  async revokeToken(): Promise<void> {
+    const response = await this.#client.send({ method: 'DELETE', path: '/tokens/provisioned' })
+    const isGone = response.status === 404 && serviceCodeOf(response) === undefined
+    if (!isGone) this.#client.read(response, z.unknown())
+  }
+}
+
+/** HTTPS to the domain of an agent, with the token of the list. */
+class DomainTransport implements Transport {
   readonly #options: DeviceApiOptions
+  readonly unknownFormat = 'The response has an unknown format. The agent has another version.'
 
   constructor(options: DeviceApiOptions) {
     this.#options = options
   }
 
-  plan(wanted: readonly WantedTunnel[]): Promise<TunnelSetAnswer> {
-    return this.#ask('PUT', '/tunnels?dry_run=true', TunnelSet, wanted)
+  exchange({ method, path, headers, content }: TransportRequest): Promise<ReadAnswer> {
+    const { device, address, trust, stop } = this.#options
+    const { agentDomain, apiToken } = device
+    return abortedAfter(TIMEOUT_MS, stop, (signal) => {
+      const sent = request({
+        method,
+        path,
+        signal,
+        agent: false,
+        host: address?.host ?? agentDomain,
+        port: address?.port ?? 443,
+        servername: agentDomain,
+        ...(!address && agentDomain.endsWith('.localhost') && { lookup: loopback }),
+        ...(trust && { secureContext: trust }),
+        headers: {
+          host: agentDomain,
+          connection: 'close',
+          authorization: `Bearer ${apiToken.reveal()}`,
+          ...headers,
+        },
+      })
+      return exchange(sent, content, MAX_ANSWER_BYTES)
+    })
   }
 
-  /** Only while they are as the plan with this ETag has found them. */
-  replace(wanted: readonly WantedTunnel[], etag: string): Promise<TunnelSetAnswer> {
-    return this.#ask('PUT', '/tunnels', TunnelSet, wanted, { 'if-match': etag })
-  }
-
-  status(): Promise<z.infer<typeof Status>> {
-    return this.#ask('GET', '/status', Status)
-  }
-
-  /** Ends the token that all of this is done with; one that is not there any more has ended. */
-  async revokeToken(): Promise<void> {
-    const answer = await this.#send('DELETE', '/tokens/provisioned', undefined, {})
-    const { status, serviceCode } = answer
-    const isGone = status === 404 && serviceCode === undefined
-    if (!isGone && (status < 200 || status >= 300)) throw this.#refusal(answer)
-  }
-
-  async #ask<T>(
-    method: string,
-    path: string,
-    schema: z.ZodType<T>,
-    body?: object,
-    headers: Readonly<Record<string, string>> = {},
-  ): Promise<T> {
-    const answer = await this.#send(method, path, body, headers)
-    const { status, text } = answer
-    if (status >= 200 && status < 300) {
-      const parsed = schema.safeParse(text === '' ? undefined : tryJson(text))
-      if (parsed.success) return parsed.data
-      throw new StartError('The response has an unknown format. The agent has another version.')
-    }
-    throw this.#refusal(answer)
-  }
-
-  #refusal({ status, serviceCode, retryAfterS, text }: Answer): Error {
-    const problem = Problem.safeParse(tryJson(text)).data
+  refusal(response: AgentResponse): Error {
+    const { status, problem } = response
+    const serviceCode = serviceCodeOf(response)
     if (serviceCode !== undefined && !problem) {
       return new OfflineError(`not connected to the service (${status} ${serviceCode})`)
     }
@@ -151,100 +165,60 @@ export class DeviceApi {
     // Another try would only keep it closed.
     const isLockedOut = status === 429 && /wrong tokens/i.test(problem?.detail ?? '')
     if (BUSY_STATUSES.has(status) && !isLockedOut) {
-      return new BusyError(problem?.detail ?? `status ${status}`, retryAfterS)
+      return new BusyError(problem?.detail ?? `status ${status}`, retryAfterOf(response))
     }
     if (!problem) return new StartError(`The device returned status ${status}.`)
     const places = problem.errors.map(({ pointer, detail }) => `${pointer} ${detail}`)
     return new StartError([`${problem.detail} (${problem.code})`, ...places].join('; '))
   }
 
-  async #send(
-    method: string,
-    path: string,
-    body: object | undefined,
-    headers: Readonly<Record<string, string>>,
-  ): Promise<Answer> {
-    const { device, address, trust, stop } = this.#options
-    const { agentDomain, apiToken } = device
-    const content = body === undefined ? undefined : JSON.stringify(body)
-    try {
-      return await abortedAfter(TIMEOUT_MS, stop, async (signal) => {
-        const sent = request({
-          method,
-          path,
-          signal,
-          agent: false,
-          host: address?.host ?? agentDomain,
-          port: address?.port ?? 443,
-          servername: agentDomain,
-          ...(!address && agentDomain.endsWith('.localhost') && { lookup: loopback }),
-          ...(trust && { secureContext: trust }),
-          headers: {
-            host: agentDomain,
-            connection: 'close',
-            authorization: `Bearer ${apiToken.reveal()}`,
-            ...(content !== undefined && {
-              'content-type': 'application/json',
-              'content-length': String(Buffer.byteLength(content)),
-            }),
-            ...headers,
-          },
-        })
-        return toAnswer(await exchange(sent, content, MAX_ANSWER_BYTES))
-      })
-    } catch (error) {
-      if (stop.aborted) throw new StartError('Stopped before the end.')
-      const { code, message } = error as NodeJS.ErrnoException
-      if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
-        // So does a gateway until it has got the certificate of a domain.
-        throw new OfflineError(
-          `the certificate at ${agentDomain} is for other names: the gateway still waits for a certificate, or connect.address is wrong`,
-          { cause: error },
-        )
-      }
-      if (/^(CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_)/.test(code ?? '')) {
-        throw new StartError(
-          `The certificate at ${agentDomain} is not trusted (${code}). Set connect.ca to the CA file of the gateway.`,
-          { cause: error },
-        )
-      }
-      if (BROKEN_OFF.has(code ?? '') || message === 'socket hang up') {
-        throw new BusyError(code ?? message, undefined, { cause: error })
-      }
-      if (code === 'ABORT_ERR') {
-        const { cause } = error as Error & { cause?: Error }
-        throw new OfflineError(cause?.message ?? message, { cause: error })
-      }
-      const there = address ? formatListenAddress(address) : `${agentDomain}:443`
-      const reason = REASONS[code ?? '']
-      throw new OfflineError(reason ? `${there}: ${reason} (${code})` : (code ?? message), {
-        cause: error,
-      })
+  failure(error: NodeJS.ErrnoException): Error {
+    const { address, device, stop } = this.#options
+    const { agentDomain } = device
+    if (stop.aborted) return new StartError('Stopped before the end.')
+    const { code = '', message } = error
+    if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
+      // So does a gateway until it has got the certificate of a domain.
+      return new OfflineError(
+        `the certificate at ${agentDomain} is for other names: the gateway still waits for a certificate, or connect.address is wrong`,
+        { cause: error },
+      )
     }
+    if (/^(CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_)/.test(code)) {
+      return new StartError(
+        `The certificate at ${agentDomain} is not trusted (${code}). Set connect.ca to the CA file of the gateway.`,
+        { cause: error },
+      )
+    }
+    if (BROKEN_OFF.has(code) || message === 'socket hang up') {
+      return new BusyError(code || message, undefined, { cause: error })
+    }
+    if (code === 'ABORT_ERR') {
+      const { cause } = error as Error & { cause?: Error }
+      return new OfflineError(cause?.message ?? message, { cause: error })
+    }
+    const there = address ? formatListenAddress(address) : `${agentDomain}:443`
+    const reason = REASONS[code]
+    return new OfflineError(reason ? `${there}: ${reason} (${code})` : code || message, {
+      cause: error,
+    })
   }
 }
 
-function toAnswer({ response: { statusCode = 0, headers }, text }: ReadAnswer): Answer {
+/** The code of the gateway, which answers for a device that is offline. */
+function serviceCodeOf({ headers }: AgentResponse): string | undefined {
   const code = headers['ngrok-error-code']
-  const retryAfterS = Number(headers['retry-after'] ?? Number.NaN)
-  return {
-    status: statusCode,
-    serviceCode: typeof code === 'string' ? code : undefined,
-    retryAfterS: retryAfterS >= 0 ? retryAfterS : undefined,
-    text,
-  }
+  return typeof code === 'string' ? code : undefined
+}
+
+/** Seconds; undefined: the response does not say. */
+function retryAfterOf({ headers }: AgentResponse): number | undefined {
+  const seconds = Number(headers['retry-after'] ?? Number.NaN)
+  return seconds >= 0 ? seconds : undefined
 }
 
 /** Names below `.localhost` are this machine (RFC 6761 section 6.3); not every resolver knows. */
 const loopback: LookupFunction = (_name, { all }, answer) => {
   if (all) answer(null, [{ address: '127.0.0.1', family: 4 }])
   else answer(null, '127.0.0.1', 4)
-}
-
-function tryJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }

@@ -1,33 +1,21 @@
 import { accessSync, constants, existsSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import * as z from 'zod'
+import type * as z from 'zod'
 import { INSTALLED_SOCKET, localSocket } from '../../api/local-socket.ts'
 import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
-import { exchange, request } from '../../base/net/node-http.ts'
+import { exchange, type ReadAnswer, request } from '../../base/net/node-http.ts'
 import { parseConfig } from '../../config.ts'
+import {
+  AgentClient,
+  type AgentRequest,
+  type AgentResponse,
+  type Problem,
+  type Transport,
+  type TransportRequest,
+} from '../agent-client.ts'
 import type { CommandContext } from '../command-context.ts'
 import { plainLine } from './terminal-text.ts'
-
-/**
- * Parses JSON of a program that may be newer, and say more: what a strict schema does not know is left
- * out. Nothing else is forgiven.
- */
-function safeParseKnown<T>(schema: z.ZodType<T>, value: unknown): z.ZodSafeParseResult<T> {
-  const parsed = schema.safeParse(value)
-  if (parsed.success) return parsed
-  const known = structuredClone(value)
-  for (const issue of parsed.error.issues) {
-    if (issue.code !== 'unrecognized_keys') return parsed
-    const object = issue.path.reduce(memberOf, known)
-    for (const key of issue.keys) Reflect.deleteProperty(object as object, key)
-  }
-  return schema.safeParse(known)
-}
-
-function memberOf(value: unknown, key: PropertyKey): unknown {
-  return (value as Record<PropertyKey, unknown>)[key]
-}
 
 const TIMEOUT_MS = 60_000
 /** How often an agent that is starting is asked again, and how long between. */
@@ -36,30 +24,13 @@ const RETRY_MS = 500
 /** A thousand tunnels with the largest policies that the API takes stay below it. */
 const MAX_ANSWER_BYTES = 128 * 1024 * 1024
 
-const Problem = z.object({
-  detail: z.string(),
-  code: z.string(),
-  errors: z.array(z.object({ pointer: z.string(), detail: z.string() })).optional(),
-})
-
-export interface LocalRequest {
-  readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE'
-  readonly path: string
-  readonly body?: object
-}
-
-interface Answer {
-  readonly status: number
-  readonly text: string
-}
-
 /** The agent that runs on this device, as its socket shows it. Every failure is a StartError. */
 export class LocalAgent {
-  readonly #socketPath: string
+  readonly #client: AgentClient
   readonly #context: Pick<CommandContext, 'stderr' | 'stop'>
 
   constructor(socketPath: string, context: Pick<CommandContext, 'stderr' | 'stop'>) {
-    this.#socketPath = socketPath
+    this.#client = new AgentClient(new SocketTransport(socketPath))
     this.#context = context
   }
 
@@ -89,60 +60,57 @@ export class LocalAgent {
     return existsSync(INSTALLED_SOCKET) ? new LocalAgent(INSTALLED_SOCKET, context) : undefined
   }
 
-  /** What it answers with a 2xx, checked. Waits for one that has just been started, and says so. */
-  async ask<T>(what: LocalRequest, schema: z.ZodType<T>): Promise<T> {
-    const { status, value } = await this.#whenStarted(what)
-    if (status >= 200 && status < 300) {
-      const parsed = safeParseKnown(schema, value)
-      if (parsed.success) return parsed.data
-      throw new StartError(
-        'The agent has another version than this command. Restart it (systemctl restart device-agent).',
-      )
-    }
-    throw new StartError(refusalText(value) ?? `The agent returned status ${status}.`)
+  /** The body of a 2xx response. Waits for an agent that has just been started, and says so. */
+  async ask<T>(request: AgentRequest, schema: z.ZodType<T>): Promise<T> {
+    return this.#client.read(await this.#whenStarted(request), schema)
   }
 
-  async #whenStarted(what: LocalRequest): Promise<{ status: number; value: unknown }> {
+  async #whenStarted(request: AgentRequest): Promise<AgentResponse> {
     const { stderr, stop } = this.#context
     for (let tries = 1; ; tries += 1) {
-      const { status, text } = await this.#send(what)
-      const value = text === '' ? undefined : tryJson(text)
-      const isStarting = status === 503 && Problem.safeParse(value).data?.code === 'starting'
-      if (!isStarting || tries > MAX_TRIES || stop.aborted) return { status, value }
+      const response = await this.#client.send(request)
+      const isStarting = response.status === 503 && response.problem?.code === 'starting'
+      if (!isStarting || tries > MAX_TRIES || stop.aborted) return response
       if (tries === 1)
         stderr.write('The agent is starting. Waiting until it has loaded its tunnels.\n')
       await systemClock.sleep(RETRY_MS, stop).catch(() => {})
     }
   }
+}
 
-  async #send({ method = 'GET', path, body }: LocalRequest): Promise<Answer> {
-    const content = body === undefined ? undefined : JSON.stringify(body)
+/** The socket of an agent on this device: only its users can open it, so there is no token. */
+class SocketTransport implements Transport {
+  readonly #socketPath: string
+  readonly unknownFormat =
+    'The agent has another version than this command. Restart it (systemctl restart device-agent).'
+
+  constructor(socketPath: string) {
+    this.#socketPath = socketPath
+  }
+
+  exchange({ method, path, headers, content }: TransportRequest): Promise<ReadAnswer> {
     const sent = request({
       socketPath: this.#socketPath,
       method,
       path,
       timeout: TIMEOUT_MS,
-      headers: {
-        host: 'localhost',
-        ...(content === undefined ? {} : { 'content-type': 'application/json' }),
-      },
+      headers: { host: 'localhost', ...headers },
     })
     sent.on('timeout', () => sent.destroy(new Error(`no answer within ${TIMEOUT_MS / 1_000} s`)))
-    try {
-      const { response, text } = await exchange(sent, content, MAX_ANSWER_BYTES)
-      return { status: response.statusCode ?? 0, text }
-    } catch (error) {
-      throw this.#failure(error as NodeJS.ErrnoException)
-    }
+    return exchange(sent, content, MAX_ANSWER_BYTES)
   }
 
-  #failure(error: NodeJS.ErrnoException): StartError {
+  failure(error: NodeJS.ErrnoException): StartError {
     // A stale socket stays there when the agent is started again and cannot replace it.
     const isBarred = error.code === 'ECONNREFUSED' && isOnReadOnlyDisk(this.#socketPath)
     const reason = isBarred
       ? readOnlyText(this.#socketPath)
       : (SENTENCES[error.code ?? ''] ?? `The agent does not answer: ${error.message}.`)
     return new StartError(reason, { cause: error })
+  }
+
+  refusal({ status, problem }: AgentResponse): StartError {
+    return new StartError(problem ? refusalText(problem) : `The agent returned status ${status}.`)
   }
 }
 
@@ -188,19 +156,9 @@ const REMEDIES: Readonly<Record<string, string>> = {
   'token-not-found': 'To see all tokens, run device-agent token list.',
 }
 
-function refusalText(value: unknown): string | undefined {
-  const problem = Problem.safeParse(value).data
-  if (!problem) return undefined
-  const lines = (problem.errors ?? []).map(({ pointer, detail }) => `  ${pointer}: ${detail}`)
-  const remedy = REMEDIES[problem.code]
+function refusalText({ code, detail, errors }: Problem): string {
+  const lines = errors.map(({ pointer, detail: text }) => `  ${pointer}: ${text}`)
+  const remedy = REMEDIES[code]
   const advice = remedy === undefined ? [] : [`  → ${remedy}`]
-  return [`${problem.detail} (${problem.code})`, ...lines, ...advice].map(plainLine).join('\n')
-}
-
-function tryJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
+  return [`${detail} (${code})`, ...lines, ...advice].map(plainLine).join('\n')
 }
