@@ -130,10 +130,10 @@ class DomainTransport implements Transport {
         agent: false,
         host: address?.host ?? agentDomain,
         port: address?.port ?? 443,
-        servername: agentDomain,
         ...(!address && agentDomain.endsWith('.localhost') && { lookup: loopback }),
         ...(trust && { secureContext: trust }),
         headers: {
+          // The certificate has to be for this name, too.
           host: agentDomain,
           connection: 'close',
           authorization: `Bearer ${apiToken.reveal()}`,

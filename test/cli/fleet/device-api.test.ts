@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { StartError } from '../../../src/base/app-error.ts'
 import { BusyError, OfflineError, OvertakenError } from '../../../src/cli/fleet/device-api.ts'
+import { eventually } from '../../helpers/eventually.ts'
 import { startDevice } from '../../helpers/fleet-device.ts'
 
 /** What becomes of a plan that is answered so. */
@@ -54,6 +55,24 @@ describe('the API of a device', () => {
     expect((error as Error).message).toMatch(
       /the certificate at cam1\.other\.test is for other names/,
     )
+  })
+
+  it('sends no response without an end into memory', async () => {
+    let isEnded = false
+    const api = await startDevice((_request, response) => {
+      const piece = Buffer.alloc(1_048_576, ' ')
+      response.on('close', () => {
+        isEnded = true
+      })
+      const fill = () => {
+        while (response.write(piece)) {}
+      }
+      response.on('drain', fill)
+      fill()
+    })
+    const error = await api.plan([]).catch((it: unknown) => it)
+    expect((error as Error).message).toMatch(/longer than 33554432 bytes/)
+    await eventually(() => expect(isEnded).toBe(true))
   })
 
   it('is offline when the service says so', async () => {

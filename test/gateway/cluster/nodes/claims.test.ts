@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest'
+import { ClaimHeldError } from '../../../../src/gateway/cluster/nodes/claim.ts'
 import {
   Claims,
   type ClaimsOptions,
@@ -6,6 +7,7 @@ import {
 } from '../../../../src/gateway/cluster/nodes/claims.ts'
 import type { LeaseState } from '../../../../src/gateway/cluster/nodes/lease-state.ts'
 import { claimOf } from '../../../helpers/cluster-node.ts'
+import { turns } from '../../../helpers/frame-peer.ts'
 import { ManualClock } from '../../../helpers/manual-clock.ts'
 
 it('claims a name once more when its epoch was over before the answer came', async () => {
@@ -71,3 +73,35 @@ it.each([
     expect([claims.owns(own.key), lost]).toEqual([isKept, isKept ? [] : ['a.example']])
   },
 )
+
+it('asks again for a name at the pace of its polls, while the node does not answer', async () => {
+  const clock = new ManualClock()
+  const holder = { nodeId: 'two', epoch: 1, facts: claimOf('a.example').facts }
+  let tries = 0
+  let asked = 0
+  const claims = new Claims({
+    lease: { nodeId: 'one', epoch: 1, state: 'held' },
+    writer: {
+      claim: async () => {
+        tries += 1
+        return { holder }
+      },
+      take: async () => ({ holder }),
+      release: async () => {},
+    },
+    ask: async () => {
+      asked += 1
+      // Without the pause it would never let the test go on.
+      if (asked > 50) await new Promise(() => {})
+      return 'unknown'
+    },
+    clock,
+  } as unknown as ClaimsOptions)
+  const claimed = claims.claim(claimOf('a.example'), () => true).catch((error: unknown) => error)
+  await turns()
+  expect([tries, asked]).toEqual([1, 1])
+  for (let n = 0; n < 4; n += 1) await clock.advance(200)
+  expect([tries, asked]).toEqual([5, 5])
+  for (let n = 0; n < 30; n += 1) await clock.advance(200)
+  expect(await claimed).toBeInstanceOf(ClaimHeldError)
+})
