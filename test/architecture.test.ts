@@ -66,7 +66,7 @@ const FLOORS: Floors = {
     ['doctor', 'process-log.ts', 'provision'],
     ['local', 'usage'],
     ['command-context.ts'],
-    ['api-key-file.ts', 'local-address.ts', 'reload', 'version.ts'],
+    ['agent-client.ts', 'api-key-file.ts', 'local-address.ts', 'reload', 'version.ts'],
   ],
   'gateway/cluster': [['nodes'], ['peers', 'replication'], ['postgres']],
   'gateway/ingress': [
