@@ -18,46 +18,46 @@ export interface LinkConfig {
   /** Small responses leave at once. */
   readonly isNoDelay: boolean
   readonly heartbeat: { readonly intervalS: number; readonly toleranceS: number }
-  /** The service is told to send no heartbeats of its own. */
+  /** Turns off heartbeats of the service. */
   readonly isHeartbeatOurs: boolean
   readonly probe: Pick<ProbeTimings, 'intervalMs' | 'retryMs' | 'echoMs'>
   readonly duplicateRetryMs: number
   readonly conflictRetryMs: number
 }
 
-/** What a gateway has in common with others. */
+/** Settings of a gateway that shares records with others. */
 export interface SharedConfig {
   readonly server: PostgresServer
   readonly peerListen: ListenAddress
-  /** Where the other gateways find it. */
+  /** Address for the other gateways. */
   readonly peerAddress: ListenAddress
-  /** With what it is let in at its first start. */
+  /** Path of the token for the first start. */
   readonly joinTokenPath: string | undefined
 }
 
-/** What the processes are built from: typed, with defaults, paths absolute. */
+/** Typed settings of all processes, with defaults. Paths are absolute. */
 export interface Config {
   readonly agent: {
     readonly authtoken: Secret | undefined
     readonly authtokenFile: string | undefined
-    /** None is the hosted service. */
+    /** Empty: the hosted service. */
     readonly serverAddrs: readonly string[]
     readonly ingressAddr: ListenAddress | undefined
     readonly caCertPath: string | undefined
     readonly domain: string | undefined
     readonly listen: ListenAddress
-    /** Undefined: nobody in the network gets the page. */
+    /** Undefined: no page in the network. */
     readonly pageListen: ListenAddress | undefined
     readonly dataDir: string
     /** Undefined unless a service manager has made one. */
     readonly runtimeDir: string | undefined
     readonly defaultPolicyPath: string
     readonly apiToken: Secret | undefined
-    /** SHA-256, hex, of a token that somebody else has. */
+    /** SHA-256 of a provisioned token, in hex. */
     readonly apiTokenHash: string | undefined
     readonly forwardAllow: readonly string[]
     readonly maxTunnels: number
-    /** `timeoutS` is undefined where it is what our gateway grants anyway. */
+    /** `timeoutS` is undefined if it equals the default of our gateway. */
     readonly upstream: UpstreamDefaults
     readonly unknownActions: 'warn' | 'refuse'
     readonly drainMs: number
@@ -208,7 +208,7 @@ function linkOf(settings: Settings): LinkConfig {
   }
 }
 
-/** How often a device asks whether another one has gone that has its identity or its names. */
+/** Retry times of a device while another device has its identity or names. */
 function retriesOf({ AGENT_METERED: isMetered, SVC_SERVER_ADDR: addrs }: Settings) {
   // A try costs some kB.
   if (isMetered) return { duplicateRetryMs: 780_000, conflictRetryMs: 60_000 }
@@ -231,7 +231,7 @@ const OF_SEVERAL = [
   'GATEWAY_PEER_ADDRESS',
   'GATEWAY_JOIN_TOKEN_FILE',
 ] as const
-/** Addresses of endpoints have them in them, wherever a visitor comes in. */
+/** These ports are part of the URLs of endpoints, at every gateway. */
 const PUBLIC_LISTENS = ['GATEWAY_HTTP_LISTEN', 'GATEWAY_HTTPS_LISTEN'] as const
 const ANY_HOST = new Set(['0.0.0.0', '::'])
 

@@ -48,7 +48,7 @@ const listen = z.string().transform((text, context): ListenAddress => {
   return z.NEVER
 })
 
-/** Each address but the one that serves costs a connection at most; more would help nobody. */
+/** Each additional address costs at most one connection. More addresses add no safety. */
 const MAX_SERVERS = 5
 const SERVERS = `must be host:port, or up to ${MAX_SERVERS} addresses separated by commas`
 const servers = z
@@ -76,7 +76,7 @@ const wildcardDomain = z
   )
 
 const secret = z.string().transform((text) => new Secret(text))
-/** What a client can send as `Authorization: Bearer …`: the characters of RFC 6750 section 2.1. */
+/** Characters of `Authorization: Bearer …` (RFC 6750 section 2.1). */
 export const ApiTokenSchema = secret
   .refine((token) => token.reveal().length >= 20, 'must have at least 20 characters')
   .refine(

@@ -26,10 +26,13 @@ export interface AgentDatabaseOptions {
   readonly clock: Clock
 }
 
-/** Where the agent's database lies in its data folder. */
+/** Path of the agent's database in its data directory. */
 export const agentDatabasePath = (dataDir: string) => join(dataDir, 'agent.db')
 
-/** Opens it; whoever does holds the folder's lock. Throws a StartError when a person has to act. */
+/**
+ * Opens the database. The caller holds the lock of the data directory. Throws a StartError when a person has
+ * to act.
+ */
 export function openAgentDatabase(dataDir: string, options: AgentDatabaseOptions): Database {
   return openDatabase({
     path: agentDatabasePath(dataDir),

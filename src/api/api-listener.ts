@@ -3,19 +3,22 @@ import type { Request } from 'express'
 import { forwardedAddress, peerAddress } from '../http/access-log.ts'
 import type { Caller } from '../http/caller.ts'
 
-/** Where the API is listening: which host names belong to it, and how a caller's address is told. */
+/** One listener of the API: its host names, and how it identifies clients. */
 export interface ApiListener {
   serves(hostname: string): boolean
-  /** What to do about another name, one sentence. */
+  /** Sentence for clients that use another host name. */
   readonly advice: string
   clientOf(request: Request): string
-  /** Whoever comes here: the file system has said who they may be. Undefined: a token says it. */
+  /**
+   * Caller of every request: the file system restricts access to the listener. Undefined: requests need a
+   * token.
+   */
   readonly caller?: Caller
 }
 
 /**
- * The listener on the device. A name that resolves here can be anybody's, an address cannot:
- * DNS rebinding needs a name. `host` is what the listener was told to listen on.
+ * The listener on the device. It rejects unknown host names: DNS rebinding needs a name that an attacker
+ * controls. `host` is the configured listen address.
  */
 export function localListener(host: string): ApiListener {
   const own = new Set(['localhost', host.toLowerCase()])

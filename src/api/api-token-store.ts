@@ -33,7 +33,7 @@ export const API_TOKEN_MIGRATIONS: readonly Migration[] = [
   },
 ]
 
-/** Who may use the API. Times are milliseconds since the epoch. */
+/** A token of the API. Times are milliseconds since the epoch. */
 export interface ApiToken {
   readonly id: string
   /** No two have the same. */
@@ -44,7 +44,7 @@ export interface ApiToken {
   readonly lastUsedAt: number | null
 }
 
-/** What opens the API for a token, as SHA-256. Several do while one is rotated. */
+/** A secret of a token, as SHA-256. During a rotation, several are valid. */
 export interface ApiTokenSecret {
   readonly hash: string
   readonly tokenId: string
@@ -95,7 +95,7 @@ export class ApiTokenStore {
     return this.#secrets.all()
   }
 
-  /** Puts a token and its secrets in the place of what there was of it. */
+  /** Replaces a token and its secrets. */
   put(token: ApiToken, secrets: readonly ApiTokenSecret[]): void {
     this.#put.run(token)
     this.#dropSecrets.run(token.id)

@@ -11,7 +11,7 @@ import type { Database } from '../store/database.ts'
 import { type ApiToken, type ApiTokenSecret, ApiTokenStore } from './api-token-store.ts'
 import { TOKEN_FORM, TOKEN_PREFIX } from './token-form.ts'
 
-/** What is at the path of the file; `unreadable` also when nobody can tell. */
+/** Content of the token file. `unreadable`: the file may exist, but cannot be read. */
 type OwnerTokenState = Secret | 'missing' | 'unreadable'
 
 /** `data/api-token`: the plain text of the owner's token, for this user alone (0600). */
@@ -48,7 +48,7 @@ export const OWNER = 'owner'
 export const PROVISIONED = 'provisioned'
 const OWNER_FILE = 'api-token'
 const MAX_TOKENS = 100
-/** Of one token: the newest, and those whose overlap lasts. */
+/** Secrets of one token: the newest, and older ones whose overlap has not ended. */
 const MAX_SECRETS = 8
 /** A time of use is written at most this often: storage on devices wears out. */
 const USE_EVERY_MS = 60_000
@@ -63,31 +63,31 @@ export interface ApiTokensOptions {
   readonly clock: Clock
 }
 
-/** Where the plain text of a token is: nowhere, in the owner's file, or in a setting. */
+/** Place of the token's plain text: nowhere, the owner's file, or a setting. */
 export type TokenSource = 'made' | 'file' | 'setting'
 
-/** What it took to make the owner's row follow its source. */
+/** How the owner's row was changed to match its source. */
 export type OwnerAdoption = 'kept' | 'made' | 'healed' | 'dropped' | 'unreadable'
 
 /** A token as it can be shown. */
 export interface ShownToken extends ApiToken {
   readonly source: TokenSource
-  /** Until when a secret from before the last rotation opens the API, too. */
+  /** End of the overlap: secrets from before the last rotation are valid until then. */
   readonly overlapEndsAt: number | null
 }
 
-/** What is asked for. Times are milliseconds since the epoch; null is no end. */
+/** A requested token. Times are milliseconds since the epoch; null means no end. */
 export interface TokenToBe extends Pick<ApiToken, 'name' | 'scope' | 'expiresAt'> {}
 
 export interface TokenChange {
   readonly overlapMs: number
-  /** Undefined leaves it as it is. */
+  /** Undefined: no change. */
   readonly expiresAt: number | null | undefined
 }
 
 export interface NewToken {
   readonly token: ShownToken
-  /** What a rotation found; undefined for a token that was not there. */
+  /** The token before the rotation; undefined if it did not exist. */
   readonly before: ShownToken | undefined
   /** Stands in this answer and, but for the owner's file, nowhere else. */
   readonly secret: Secret
@@ -97,9 +97,9 @@ export interface NewToken {
  * The bearer tokens of the agent's API.
  *
  * INVARIANTS
- * - What is in memory is what the database holds, and changes after it. The folder lock keeps other
- *   processes out. So a token that is revoked here is dead now and after every restart, and the API
- *   stays open to the others when the disk fails.
+ * - Memory holds what the database holds, and changes after it. The folder lock keeps other processes out. So
+ *   a revoked token stays invalid after every restart, and the API works for other tokens when the disk
+ *   fails.
  * - The owner's newest secret is the one in the file: `adoptOwner` makes the row follow it.
  */
 export class ApiTokens {
@@ -107,7 +107,7 @@ export class ApiTokens {
   readonly #store: ApiTokenStore
   readonly #ownerFile: OwnerTokenFile
   readonly #tokens = new Map<string, ApiToken>()
-  /** By hash: one found proves nothing to who measures time, because hashes cannot be chosen. */
+  /** By hash. Lookup time reveals nothing, because a caller cannot choose hashes. */
   readonly #secrets = new Map<string, ApiTokenSecret>()
   readonly #usesWritten = new Map<string, number>()
   readonly #givenHash: string | undefined
@@ -121,12 +121,12 @@ export class ApiTokens {
     for (const secret of this.#store.secrets()) this.#secrets.set(secret.hash, secret)
   }
 
-  /** Whose token it is; `ended` when it was good once. */
+  /** Finds the caller of a token; `ended` if the token was valid earlier. */
   authenticate(presented: string): Caller | 'ended' | undefined {
     return this.authenticateHash(hashToken(presented))
   }
 
-  /** The same by the hash of the token, for those who have seen it before and keep no token. */
+  /** The same by the hash of the token, for sessions that do not keep the token itself. */
   authenticateHash(hash: string): Caller | 'ended' | undefined {
     const now = this.#options.clock.now()
     if (this.#givenHash !== undefined && areEqualHashes(hash, this.#givenHash)) {
@@ -172,9 +172,9 @@ export class ApiTokens {
   }
 
   /**
-   * Gives a token a new secret. Those from before open the API for `overlapMs` more, and never longer
-   * than they would have. Throws AppError `token-not-found`, `token-given`, `too-many-tokens`, or
-   * `invalid-request` when the token has expired and gets no new end.
+   * Gives a token a new secret. Older secrets stay valid for `overlapMs`, but not beyond their own end.
+   * Throws AppError `token-not-found`, `token-given`, `too-many-tokens`, or `invalid-request` when the token
+   * has expired and gets no new end.
    */
   rotate(idOrName: string, { overlapMs, expiresAt }: TokenChange): NewToken {
     const before = this.#shown(this.#changeable(idOrName))
@@ -198,8 +198,8 @@ export class ApiTokens {
   }
 
   /**
-   * Makes a hash the one secret of the token `provisioned`. Who has the token itself keeps it; nobody
-   * here ever sees it. Answers whether the token was there, or undefined where it is another's secret.
+   * Makes a hash the only secret of the token `provisioned`. The agent never sees the token itself. Returns
+   * `made` for a new token and `changed` for an existing one; undefined if the hash belongs to another token.
    */
   adoptProvisioned(hash: string): 'made' | 'changed' | undefined {
     const holder = this.#secrets.get(hash)?.tokenId
@@ -230,9 +230,9 @@ export class ApiTokens {
   }
 
   /**
-   * Makes the owner's row follow its source, and says what that took. The file is right: a row that
-   * differs from it was damaged, or restored. Without a file there is no such token, so another one
-   * is made; with AGENT_API_TOKEN, the file's is over for good. Throws when a disk takes no changes.
+   * Makes the owner's row match its source, and returns what changed. The file decides: a different row was
+   * damaged or restored. If the file is missing, a new token is made. With AGENT_API_TOKEN, the token in the
+   * file ends. Throws when the disk cannot be written.
    */
   adoptOwner(): OwnerAdoption {
     const file = this.#ownerFile.read()
@@ -244,12 +244,12 @@ export class ApiTokens {
     return kept?.endsAt === null ? 'kept' : this.#healOwner(newest(file, OWNER))
   }
 
-  /** Where the owner's token is left. */
+  /** Path of the file with the owner's token. */
   get ownerPath(): string {
     return this.#ownerFile.path
   }
 
-  /** The plain text of the owner's token while somebody still has it. */
+  /** Plain text of the owner's token while the file or setting has it. */
   get ownerPlain(): Secret | undefined {
     const file = this.#ownerFile.read()
     return this.#options.given ?? (typeof file === 'string' ? undefined : file)
@@ -275,7 +275,7 @@ export class ApiTokens {
     const isOlder = ({ hash, endsAt }: ApiTokenSecret) => endsAt !== null && hash !== secret.hash
     const secrets = [...this.#secretsOf(OWNER).filter(isOlder), secret]
     const token = this.#tokens.get(OWNER) ?? this.#ownerToken()
-    // Valid first: who has the file gets in where the disk takes no changes, too.
+    // Valid first: the token in the file has to work even if the disk cannot be written.
     this.#remember(token, secrets)
     this.#put(token, secrets)
     return 'healed'
@@ -283,7 +283,8 @@ export class ApiTokens {
 
   #find(idOrName: string): ApiToken {
     const named = () => [...this.#tokens.values()].find(({ name }) => name === idOrName)
-    // A name may be the id of another: whoever means that one could not say it otherwise.
+    // Ids come before names: a name may equal the id of another token, and the id is the only way to address
+    // that token.
     const found = this.#tokens.get(idOrName) ?? named()
     if (found) return found
     throw new AppError('token-not-found', `No token is named ${idOrName.slice(0, 100)}.`)
@@ -310,8 +311,8 @@ export class ApiTokens {
   }
 
   /**
-   * On disk first, then in memory. A new secret of the owner goes into the file within the
-   * transaction: one that is nowhere else would lock everybody out.
+   * On disk first, then in memory. A new owner secret is written to the file within the transaction: a secret
+   * that exists nowhere else would lock the owner out.
    */
   #put(token: ApiToken, secrets: readonly ApiTokenSecret[], forFile?: Secret): void {
     const before = forFile && this.#ownerFile.read()
@@ -391,6 +392,6 @@ function tryTo(run: () => void): void {
   try {
     run()
   } catch {
-    // The error that led here is the one to tell.
+    // Report the first error.
   }
 }

@@ -42,7 +42,7 @@ const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
 const RETRY_AFTER_S = 10
 
 /**
- * Refuses changes while the version that runs may be undone, and the data with it: what was acknowledged
+ * Refuses changes while an update is on trial: a rollback also restores the data, so acknowledged changes
  * would be lost. AppError `storage-unavailable`.
  */
 function trialGate(isOnTrial: () => boolean): RequestHandler {
@@ -59,7 +59,7 @@ function trialGate(isOnTrial: () => boolean): RequestHandler {
 
 const CONFIRM = { action: 'storage.confirm', targetId: undefined }
 
-/** `/storage`: how the database is, and that somebody has seen what may be missing from it. */
+/** `/storage`: state of the database, and confirmation of possible data loss. */
 function storageRoutes(database: Database): Router {
   const router = Router()
   router
@@ -111,10 +111,10 @@ export interface ApiOptions {
   /** Shared by the listeners, so that wrong tokens add up. */
   readonly failures: Limiter
   readonly codes: OneTimeCodes
-  /** Where browsers find the page. */
+  /** URLs of the page for browsers. */
   readonly pageUrls: () => readonly string[]
   readonly examine: Examine
-  /** Of an installed program, which may be on trial. */
+  /** Update of an installed program, which may be on trial. */
   readonly update?: OwnUpdate | undefined
   readonly logTail: LogTail
   readonly log: Logger
@@ -123,7 +123,7 @@ export interface ApiOptions {
 
 const REALM = 'device-agent'
 
-/** The agent's REST API as it is served at one listener; with the page where that is given. */
+/** The agent's REST API for one listener, with the page if one is given. */
 export function createApi(options: ApiOptions, listener: ApiListener, page?: Router): Express {
   const { agent, database, tokens, trail, failures, log } = options
   const { clientOf, caller } = listener
@@ -157,7 +157,7 @@ export function createPageApp(options: ApiOptions, listener: ApiListener, page: 
   return app
 }
 
-/** An app with what stands before everything else. */
+/** An app with the handlers that run before all routes. */
 function createApp({ log, clock }: ApiOptions, listener: ApiListener): Express {
   const { serves, advice, clientOf } = listener
   const quiet = (path: string) =>
@@ -171,7 +171,7 @@ function createApp({ log, clock }: ApiOptions, listener: ApiListener): Express {
   return app
 }
 
-/** What the page shows and changes, too. */
+/** The routes that the page also uses. */
 function resources(options: ApiOptions): RequestHandler[] {
   const { agent, database, examine, update, logTail, clock } = options
   return [

@@ -15,7 +15,7 @@ const LIMIT = `must be a whole number from 1 to ${MAX_LIMIT}`
 const EMPTY = 'must not be empty'
 const BEFORE = 'must be the id of an entry'
 
-/** What `GET /audit` takes: which entries, and which page of them. */
+/** Query of `GET /audit`: filters and page. */
 export const AuditListQuery = z.strictObject({
   limit: z.coerce.number(LIMIT).int(LIMIT).min(1, LIMIT).max(MAX_LIMIT, LIMIT).optional(),
   before_id: z.coerce.number(BEFORE).int(BEFORE).min(1, BEFORE).optional(),
@@ -25,7 +25,7 @@ export const AuditListQuery = z.strictObject({
   until: Time.optional().describe('until this time (exclusive)'),
 })
 
-/** One change, or one that was refused. */
+/** One change, or one refused change. */
 export const AuditEntryView = z.strictObject({
   id: z.int(),
   at: IsoTime,
@@ -49,12 +49,12 @@ export const AuditPage = z.strictObject({
   next: z.string().nullable().describe('path of the next page'),
 })
 
-/** The trail as far as it is read here. */
+/** The part of the audit trail that the API reads. */
 export interface AuditPages {
   page(query: AuditQuery): AuditEntry[]
 }
 
-/** `/audit`: who changed what, newest first. */
+/** `/audit`: changes with their actors, newest first. */
 export function auditRoutes(trail: AuditPages): Router {
   const router = Router()
   router

@@ -9,7 +9,10 @@ interface Folders {
   readonly runtimeDir: string | undefined
 }
 
-/** Where an agent listens for the command line: for its group in a runtime folder, else for its user. */
+/**
+ * Address of the local socket: in the runtime directory for its group, else in the data directory for its
+ * user.
+ */
 export function localSocket({ dataDir, runtimeDir }: Folders): {
   readonly socketPath: string
   readonly mode: number

@@ -21,7 +21,7 @@ import { TunnelSetBody, TunnelSetView } from './tunnel-set-view.ts'
 import { TunnelSpecView, TunnelStatusView, TunnelView } from './tunnel-view.ts'
 import { ListQuery, SetQuery } from './tunnels.ts'
 
-/** What can be asked of the agent, one after the other as the document has it. */
+/** All operations, in the order of the document. */
 const OPERATIONS: readonly Operation[] = [
   {
     id: 'listTunnels',

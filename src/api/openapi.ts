@@ -1,7 +1,7 @@
 import { Router } from 'express'
 import { methodNotAllowed } from '../http/error-response.ts'
 
-/** `/openapi.json`. Loaded and written when somebody asks: a device rarely hears that question. */
+/** `/openapi.json`. The document is loaded at the first request: few devices are asked for it. */
 export function openApiRoutes(): Router {
   const router = Router()
   router

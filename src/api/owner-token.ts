@@ -19,8 +19,8 @@ interface ProvisionedTokenOptions {
 }
 
 /**
- * Takes the token over that was made when the device was provisioned, once for each hash: rotated or
- * revoked later, it stays what that made of it, although the setting says the same as ever.
+ * Adopts the token from provisioning, once for each hash. A later rotation or revocation is kept although the
+ * setting does not change.
  */
 export function adoptProvisionedToken(options: ProvisionedTokenOptions): void {
   const { hash, tokens, kept, trail, log } = options
@@ -33,14 +33,14 @@ export function adoptProvisionedToken(options: ProvisionedTokenOptions): void {
       trail.record({ actor: STARTER, client: null, action, ...target })
       log.info({ id: PROVISIONED }, 'the API token from provisioning is active')
     }
-    // Last: what ends before this is done again, and comes to the same.
+    // Last step: after an earlier interruption, all steps run again with the same result.
     kept.set(KEPT, hash)
   } catch (error) {
     log.error({ err: error }, 'cannot import the API token from provisioning')
   }
 }
 
-/** What the trail calls what a start did to the owner's token. */
+/** Names of the owner-token changes in the audit trail. */
 const ACTIONS: Partial<Record<OwnerAdoption, string>> = {
   made: 'token.create',
   healed: 'token.heal',
@@ -54,8 +54,8 @@ export interface OwnerTokenOptions {
 }
 
 /**
- * Makes sure that the owner of the device has a token. Throws a StartError when there never was one
- * and none can be kept; later, tunnels matter more than the API.
+ * Ensures that the owner has a token. Throws a StartError if there never was a token and none can be stored.
+ * Later, a failure is only logged: tunnels matter more than the API.
  */
 export function openOwnerToken({ tokens, trail, log }: OwnerTokenOptions): void {
   const path = tokens.ownerPath

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { IsoTime, isoTimeOrNull } from './iso-time.ts'
 
-/** What keeps something from being up, as the agent knows it. */
+/** The cause that keeps something offline, as the agent knows it. */
 export interface ShownProblem {
   readonly reason?: string
   readonly remedy?: string

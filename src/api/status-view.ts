@@ -15,7 +15,7 @@ import { UpdateView } from './update-view.ts'
 
 const Count = z.number().min(0)
 
-/** One object that says whether the device is fine, and if not, what to do. */
+/** The state of the device in one object, with remedies for problems. */
 export const StatusView = z.strictObject({
   verdict: z.string().describe('status in one sentence'),
   healthy: z.boolean().describe('true if every tunnel is online and no problem needs attention'),

@@ -1,4 +1,4 @@
-/** What tokens that the agent makes begin with. */
+/** Prefix of tokens that the agent makes. */
 export const TOKEN_PREFIX = 'dagt_'
 /** How long a secret from before a rotation may count. */
 export const MAX_OVERLAP_S = 30 * 86_400

@@ -12,7 +12,7 @@ const Expiry = z.iso
   .transform((text) => Date.parse(text))
   .nullable()
 
-/** What `POST /tokens` takes. */
+/** Body of `POST /tokens`. */
 export const TokenRequest = z.strictObject({
   // Not an id, because a path may have either; nothing that breaks a line of a log or a table.
   name: z
@@ -26,7 +26,7 @@ export const TokenRequest = z.strictObject({
   expires_at: Expiry.optional().describe('expiry; unset or null: never'),
 })
 
-/** What `POST /tokens/{id}/rotate` takes. */
+/** Body of `POST /tokens/{id}/rotate`. */
 export const TokenRotation = z.strictObject({
   overlap_s: z
     .int(`must be a whole number from 0 to ${MAX_OVERLAP_S}`)
@@ -85,7 +85,7 @@ export function newTokenView({ token, secret }: NewToken): NewTokenView {
   return { ...tokenView(token), token: secret.reveal() }
 }
 
-/** What the audit trail says of a token that was made or rotated. */
+/** Audit entry of a new or rotated token. */
 export function aboutNew({ token, before }: NewToken): Partial<AuditedChange> {
   const { id, name } = token
   const changes = fieldChanges(before ? audited(before) : {}, audited(token), AUDITED)

@@ -16,7 +16,7 @@ import {
 
 const NoQuery = z.strictObject({})
 
-/** `/tokens`: who may use this API. */
+/** `/tokens`: the tokens of this API. */
 export function tokenRoutes(tokens: ApiTokens): Router {
   const router = Router()
   router

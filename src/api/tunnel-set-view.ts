@@ -18,14 +18,14 @@ interface Specified {
 }
 
 /**
- * Entity tags stand for what is wanted, not for how it is: they change when somebody changes a tunnel,
- * and not when one goes offline.
+ * ETags cover the wanted tunnel, not its status. They change when a tunnel is edited, and stay when it goes
+ * offline.
  */
 export function tunnelEtag({ spec }: Specified): string {
   return etagOf(wantedText(spec))
 }
 
-/** Of all tunnels, in whatever order. */
+/** ETag of all tunnels, independent of their order. */
 export function setEtag(tunnels: readonly Specified[]): string {
   const texts = tunnels.map(({ spec }) => wantedText(spec))
   return etagOf(`[${texts.sort().join(',')}]`)
@@ -40,7 +40,7 @@ function etagOf(text: string): string {
   return `"${createHash('sha256').update(text).digest('hex').slice(0, 32)}"`
 }
 
-/** What the audit trail says of a tunnel. Policies hold passwords, and paths may: that they changed. */
+/** Audit entry of a tunnel. It says only that a policy or path changed: both may contain passwords. */
 export function about(
   id: Tunnel['id'],
   before: TunnelSpec | undefined,
@@ -87,7 +87,7 @@ function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> 
 /** As many as AGENT_MAX_TUNNELS may be. */
 const MAX_ITEMS = 10_000
 
-/** What `PUT /tunnels` takes. */
+/** Body of `PUT /tunnels`. */
 export const TunnelSetBody = z
   .array(
     TunnelBody.partial({ domain: true }).extend({
@@ -104,7 +104,7 @@ export function readTunnelSet(body: unknown): Promise<TunnelSpec[]> {
   return parseAsync(Items, parse(AnyList, body))
 }
 
-/** What a list shows can be sent back. */
+/** Accepts the output of a list as input. */
 function withoutUrl(item: unknown): unknown {
   if (!isJsonObject(item)) return item
   const { url, ...rest } = item
@@ -122,7 +122,7 @@ const SetStepView = z.strictObject({
   ...problemFields,
 })
 
-/** What became, or would become, of the tunnels of a device. */
+/** Applied or planned changes of the tunnels of a device. */
 export const TunnelSetView = z.strictObject({
   dry_run: z.boolean(),
   etag: z.string().describe('version of the current tunnels, for If-Match'),

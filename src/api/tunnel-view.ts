@@ -17,7 +17,7 @@ export const TunnelView = z.strictObject({
 })
 export type TunnelView = z.infer<typeof TunnelView>
 
-/** What was asked for, as `PUT /tunnels` takes it back. */
+/** The wanted tunnel, in the format that `PUT /tunnels` accepts. */
 export const TunnelSpecView = z.strictObject({
   protocol: z.string(),
   forwards_to: z.string(),
@@ -34,7 +34,7 @@ export const ReachableView = z
     'whether the device can reach its own public domain; unverified: it cannot, but the link works',
   )
 
-/** The same with what is true of the tunnel now. */
+/** The wanted tunnel with its current status. */
 export const TunnelStatusView = TunnelView.extend({
   id: z.string(),
   url_part: z.string().describe('value for /tunnels/{url_part}'),

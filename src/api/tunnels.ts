@@ -11,14 +11,14 @@ import { parse, parseAsync, readConditions } from '../http/parse.ts'
 import { about, readTunnelSet, setEtag, setView, tunnelEtag } from './tunnel-set-view.ts'
 import { tunnelSpecView, tunnelStatusView, tunnelView } from './tunnel-view.ts'
 
-/** What `GET /tunnels` takes. */
+/** Query of `GET /tunnels`. */
 export const ListQuery = z.strictObject({
   view: z
     .enum(['spec', 'status'], 'must be spec or status')
     .optional()
     .describe('status: with the status of each tunnel; spec: format of PUT /tunnels'),
 })
-/** What `PUT /tunnels` takes. */
+/** Query of `PUT /tunnels`. */
 export const SetQuery = z.strictObject({
   dry_run: z
     .enum(['true', 'false'], 'must be true or false')

@@ -10,10 +10,10 @@ export const UpdateView = z.strictObject({
 })
 export type UpdateView = z.infer<typeof UpdateView>
 
-/** What a program knows of the update that it is, or was undone for. */
+/** Information about the update of this program, or about its rollback. */
 export interface OwnUpdate {
   /** True while a change could still be undone with the version that made it. */
   isOnTrial(): boolean
-  /** Undefined where there was none. */
+  /** Undefined if there was no update. */
   report(): UpdateView | undefined
 }

@@ -33,7 +33,7 @@ export interface TransportRequest {
   readonly content: string | undefined
 }
 
-/** A way to an agent, with what its failures mean there. */
+/** A connection to an agent, with its error messages. */
 export interface Transport {
   /** Sends a request with authentication, and reads the response within bounds of time and size. */
   exchange(request: TransportRequest): Promise<ReadAnswer>
@@ -45,7 +45,7 @@ export interface Transport {
   readonly unknownFormat: string
 }
 
-/** A client of the agent API. Its errors are those of the transport. */
+/** A client of the agent API. Its errors come from the transport. */
 export class AgentClient {
   readonly #transport: Transport
 
@@ -67,7 +67,7 @@ export class AgentClient {
     throw new StartError(this.#transport.unknownFormat)
   }
 
-  /** The response, whatever its status. */
+  /** Returns the response with any status. */
   async send(request: AgentRequest): Promise<AgentResponse> {
     const { method = 'GET', path, body, headers = {} } = request
     const content = body === undefined ? undefined : JSON.stringify(body)

@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import type { Config } from '../config.ts'
 
-/** Where a gateway keeps the key to its management API between starts, readable by the owner. */
+/** Path of the file with the key of the management API. Only the owner can read it. */
 export function apiKeyPath({ dataDir }: Config['gateway']): string {
   return join(dataDir, 'api-key')
 }

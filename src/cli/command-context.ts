@@ -1,14 +1,14 @@
 import type { InheritedSockets } from '../base/listen-address.ts'
 import type { Predecessor } from './reload/predecessor.ts'
 
-/** What a subcommand may touch of its process. */
+/** The parts of the process that a subcommand may use. */
 export interface CommandContext {
   readonly environment: Readonly<Record<string, string | undefined>>
   readonly stdout: NodeJS.WritableStream
   readonly stderr: NodeJS.WritableStream
-  /** What the service manager has opened for this process. */
+  /** Sockets that the service manager opened. */
   readonly sockets?: InheritedSockets
-  /** The process whose place this one takes. */
+  /** The process that this process replaces. */
   readonly predecessor?: Predecessor | undefined
   /** Calls the listener whenever the process is asked to reload. */
   readonly onReload?: (listener: () => void) => void

@@ -5,7 +5,7 @@ import type { Json } from '../policy/expression/value.ts'
 /** Characters of a body that are shown. */
 const MAX_BODY = 500
 
-/** Explained requests as people read them; those that went alike in a row are told once. */
+/** Explained requests as text. Equal neighbours are printed once. */
 export function explanationsText(explanations: readonly Explanation[]): string {
   const groups: { text: string; first: number; last: number }[] = []
   for (const [index, explanation] of explanations.entries()) {
@@ -53,7 +53,7 @@ function actionLine({ type, outcome, result, vars }: ExplainedAction): string {
   return `    ${type}: ${outcomeText(outcome)}${shown}${changed}`
 }
 
-/** Nobody misses an error that there was not. */
+/** A missing error needs no line. */
 function withoutNoError(result: Json): Json {
   if (typeof result !== 'object' || result === null || Array.isArray(result)) return result
   const { error, ...others } = result

@@ -13,12 +13,12 @@ import { apiKeyPath } from './api-key-file.ts'
 import { localAddress } from './local-address.ts'
 import { readVersion } from './version.ts'
 
-/** For all that a gateway closes beside the requests under way. */
+/** Time for all closing work besides running requests. */
 const STOP_MS = 9_000
 
 export interface GatewayServiceOptions {
   readonly config: Config['gateway']
-  /** Where the authtoken of the first device is kept between starts, readable by the owner. */
+  /** Path of the file with the authtoken of the first device. Only the owner can read it. */
   readonly authtokenPath: string
   /** Name of the bot user that owns it. */
   readonly deviceName: string
@@ -30,7 +30,7 @@ export interface GatewayServiceOptions {
 export interface GatewayService {
   readonly gateway: Gateway
   readonly addresses: GatewayAddresses
-  /** Where the management API is served. */
+  /** URL of the management API. */
   readonly managementApi: string
   readonly authtoken: Secret
   /** Opens the management API. */
@@ -39,7 +39,7 @@ export interface GatewayService {
   readonly broken: Promise<string>
 }
 
-/** Starts the gateway and makes sure that one device may connect to it, and one key manage it. */
+/** Starts the gateway. Ensures that one authtoken for a device and one API key exist. */
 export async function startGateway(
   { config, authtokenPath, deviceName, hasPredecessor = false, log }: GatewayServiceOptions,
   closer: Closer,
@@ -72,8 +72,8 @@ export async function startGateway(
 }
 
 /**
- * The secret that `provision` gives, who is told what the last start left at `path`.
- * The gateway keeps hashes only, so the plain text has to be on disk before anybody relies on it.
+ * Returns the secret from `provision`, which gets the secret that the last start left at `path`. The gateway
+ * keeps only hashes. So the plain text is on disk before it is used.
  */
 async function keepSecret(
   path: string,

@@ -15,7 +15,7 @@ import { migrateCommand } from './site/migrate.ts'
 
 const AUTHTOKEN_FILE = 'authtoken'
 
-/** What `gateway --json` prints, as one line. */
+/** The output of `gateway --json`, on one line. */
 export interface GatewayReady {
   readonly agent_listen: string
   readonly ingress_http: string
@@ -25,7 +25,7 @@ export interface GatewayReady {
   readonly authtoken_file: string
   readonly management_api: string
   readonly api_key_file: string
-  /** Where ACME authorities are answered; left out when they are not. */
+  /** Address of the DNS server for ACME challenges; omitted if it is off. */
   readonly dns_listen: string | undefined
 }
 
@@ -51,7 +51,7 @@ export function gatewayCommand(context: CommandContext): Command {
         start: async (closer) => {
           const { startSupervisedGateway } = await import('./supervised-gateway.ts')
           const deviceName = 'first device'
-          // What could fail before is done: the process before lets go of the data folder.
+          // All steps that can fail are done. The previous process releases the data directory now.
           await predecessor?.released()
           const { addresses, managementApi, broken, reload } = await startSupervisedGateway(
             {
@@ -120,7 +120,7 @@ function isReloadable(
   return Boolean(NOTIFY_SOCKET) || [agentListen, httpListen].some(({ fd }) => fd !== undefined)
 }
 
-/** What a device writes: the SDK dials no IPv6 address, so a name stands for it. */
+/** Server address for devices. The SDK dials no IPv6 address, so a name replaces it. */
 function serverAddr(agentListen: string): string {
   const port = parseListenAddress(agentListen)?.port
   return isIPv6Address(agentListen) ? `<host name of this gateway>:${port}` : agentListen

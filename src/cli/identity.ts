@@ -2,7 +2,7 @@ import { Command } from 'commander'
 import type { CommandContext } from './command-context.ts'
 import type { ResetOptions } from './reset-identity.ts'
 
-/** What a reset of the identity means, for `--help` and for the command itself. */
+/** Effects of an identity reset, for `--help` and for the command. */
 const WHAT_HAPPENS = `The device gets a new identity. Run this command on the copy, not on the original device.
 Tunnels and AGENT_DOMAIN stay the same. While the original device is online, they are refused here as a
 conflict. Change them on this device: PUT and DELETE /tunnels, and AGENT_DOMAIN.

@@ -29,7 +29,7 @@ interface ExplainOptions {
   readonly json?: boolean
 }
 
-/** `device-agent policy …`: what a policy is worth, before anybody depends on it. */
+/** `device-agent policy …`: checks and explains a policy before it is used. */
 export function policyCommand(context: CommandContext): Command {
   const policy = new Command('policy').description('check and explain traffic policies')
   policy
@@ -109,7 +109,7 @@ function problemLine(file: string, { position, severity, message, code }: Placed
   return `${file}:${position.line}:${position.column}: ${warning}${message} (${code})`
 }
 
-/** What is wrong with the policy goes to stderr: stdout has explanations alone. */
+/** Errors of the policy go to stderr: stdout contains only explanations. */
 async function explain(
   { stdout, stderr, environment }: CommandContext,
   file: string,

@@ -5,10 +5,10 @@ import process from 'node:process'
 const RELAY = '/bin/cat'
 
 /**
- * A stdout that native code cannot write to: the SDK prints a line on descriptor 1 when a link
- * breaks, among what programs read. Node can only hand a descriptor to a child, not duplicate it;
- * so a child passes on what we write, and descriptor 1 leads nowhere. Call it before anything else
- * opens a file: the next one takes the lowest free number.
+ * A stdout that native code cannot write to. The SDK prints a line on descriptor 1 when a link breaks, in the
+ * middle of output that programs parse. Node can pass a descriptor to a child, but cannot duplicate it. So a
+ * child passes on our output, and descriptor 1 leads nowhere. Call this before any other file is opened: the
+ * next file takes the lowest free number.
  */
 export function openPrivateStdout(): NodeJS.WritableStream {
   if (!existsSync(RELAY)) return process.stdout

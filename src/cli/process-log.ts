@@ -17,7 +17,7 @@ import { isTerminal, paintFor } from './local/terminal-text.ts'
 /** How `createLogger` begins a line; the journal has a priority before it. */
 const BEGINNING = /^(?:<\d>)?\{"level":"(\w+)"/
 
-/** A destination that gets what is as grave as `least` or graver, of a log that is kept elsewhere, too. */
+/** Passes on lines of at least the level `least`. A lower level may be kept elsewhere. */
 export function fromLevel(least: LogLevel, inner: FlushableDestination): FlushableDestination {
   const { values } = pino.levels
   const rank = values[least] ?? Number.POSITIVE_INFINITY
@@ -31,12 +31,12 @@ export function fromLevel(least: LogLevel, inner: FlushableDestination): Flushab
 }
 
 const STDERR = 2
-/** What may wait for a reader that does not read; lines on top of it are dropped. */
+/** Bytes that wait for a slow reader. Further lines are dropped. */
 const MAX_WAITING_BYTES = 1_048_576
 
 /**
- * The log of this process on stderr: for people on a terminal, else JSON lines, with priorities where
- * the journal reads them. `tail` keeps the newest, also of what is less grave than `shown`.
+ * The log of this process on stderr: readable on a terminal, else JSON lines, with priorities for the
+ * journal. `tail` keeps the newest lines, including levels below `shown`.
  */
 export function openProcessLog(
   { environment, stderr: stream }: CommandContext,
@@ -51,7 +51,7 @@ export function openProcessLog(
   return createLogger(level, isJournal ? journalDestination(stderr) : stderr)
 }
 
-/** A pipe that nobody reads must not stop the tunnels; files and terminals take what comes. */
+/** A pipe without a reader must not block the tunnels. Files and terminals accept all output. */
 function openStderr(): FlushableDestination {
   const kind = fstatSync(STDERR)
   if (kind.isFIFO() || kind.isSocket())
@@ -60,7 +60,7 @@ function openStderr(): FlushableDestination {
 }
 
 function pipeDestination(pipe: Socket): FlushableDestination {
-  // Without a reader there is nobody to tell.
+  // Without a reader, the error has no place to go.
   pipe.on('error', () => {})
   pipe.unref()
   return {

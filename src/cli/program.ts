@@ -51,7 +51,7 @@ export function createProgram(context: CommandContext): Command {
   return program
 }
 
-/** By what somebody wants to do, as the help shows them. */
+/** Grouped by task, in the order of the help. */
 const COMMANDS = [
   [
     'Manage a device:',

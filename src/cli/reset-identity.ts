@@ -61,7 +61,7 @@ function hasAgent(context: CommandContext, dataDir: string): boolean {
   return lock === undefined
 }
 
-/** A file of root in the folder of a service would be one that the service cannot read. */
+/** The service could not read a file that belongs to root. */
 function giveToOwner(dataDir: string): void {
   if (process.geteuid?.() !== 0) return
   const { uid, gid } = statSync(dataDir)

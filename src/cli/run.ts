@@ -12,7 +12,7 @@ import { OwnTrial } from './update/own-trial.ts'
 import { monotonicMs, UpdateHome } from './update/update-home.ts'
 import { readVersion } from './version.ts'
 
-/** The SIGHUP of old units, and of people who know it from other services. */
+/** SIGHUP comes from old units, and from people who know it from other services. */
 const RELOAD_IGNORED = 'SIGHUP ignored, the agent has no reload; use systemctl restart device-agent'
 
 /** `device-agent run`: the daemon, as a service manager starts it. */

@@ -10,10 +10,9 @@ import { IdleCollector, ownHeap } from './service/idle-collector.ts'
 const kept: { tick?: object } = {}
 
 /**
- * Keeps one of the objects that `process.nextTick` queues. V8 forgets what they look like when garbage
- * is collected several times while none is queued, as in a process that is idle, and code that is
- * compiled later is slow for good: 300 to 450 ns for each tick instead of 60, of which a request of a
- * visitor has several. With one that stays V8 cannot forget it.
+ * Keeps one of the objects that `process.nextTick` queues. V8 forgets their shape when garbage is collected
+ * several times while none is queued, as in an idle process. Code that is compiled later then stays slow: 300
+ * to 450 ns for each tick in place of 60, with several ticks for each request. One kept object prevents this.
  */
 function keepTick(): void {
   process.nextTick(() => {
@@ -39,7 +38,7 @@ interface NodeSupportOptions {
   readonly log: Logger
 }
 
-/** Warns when the Node that runs this gets no security fixes any more. */
+/** Warns when the running version of Node.js gets no more security fixes. */
 export function warnOfEndedNode({ version, now, log }: NodeSupportOptions): void {
   const [line = version] = version.split('.')
   const day = LAST_FIXES.get(line)
@@ -49,11 +48,11 @@ export function warnOfEndedNode({ version, now, log }: NodeSupportOptions): void
 }
 
 /**
- * What a stop may take beside the requests that are under way. What takes longer is cut off: the
- * service manager would kill us a little later.
+ * Limit of a stop, in addition to running requests. Later work is cut off: the service manager would kill the
+ * process soon after.
  */
 const STOP_WITHIN_MS = 10_000
-/** Whoever does not read our log does not hold us up either. */
+/** Limit for a log reader that does not read. */
 const FLUSH_WITHIN_MS = 1_000
 /** sysexits EX_TEMPFAIL: the SDK is unusable in this process, a new process heals it. */
 export const EXIT_RESTART_ME = 75
@@ -63,19 +62,19 @@ export interface ServeOptions {
   readonly stop: AbortSignal
   /** How long requests under way may take to end, in ms. */
   readonly drainMs?: number
-  /** Whether garbage is collected while nothing happens: whoever comes just then waits for that. */
+  /** Whether garbage is collected while the process is idle. A request at that moment waits. */
   readonly collectsWhenIdle?: boolean
-  /** Opens everything, leaving on the closer how each part is closed again. */
+  /** Opens everything. Each part registers its close on the closer. */
   start(closer: Closer): Promise<Served>
 }
 
-/** What runs until it is told to stop. */
+/** A running service. */
 export interface Served {
   /** Resolves when the process has to be replaced; never on an ordinary stop. */
   readonly broken: Promise<string>
   /** Resolves with the pid of another process that has taken over. */
   readonly left?: Promise<number>
-  /** Resolves with a reason when that one has died before this one has ended. */
+  /** Resolves with a reason if the new process dies before this process has ended. */
   readonly bereft?: Promise<string>
 }
 
@@ -102,7 +101,7 @@ export async function serve(options: ServeOptions): Promise<void> {
     if (typeof reason === 'number') {
       log.info({ pid: reason }, 'the new process has taken over, finishing open requests')
       void served.bereft?.then((how) => {
-        // Where both were told to stop, nobody is missing.
+        // After a stop of both processes, none is needed.
         if (!stop.aborted) askForAnother(how)
       })
     } else if (reason !== undefined) {
@@ -111,7 +110,7 @@ export async function serve(options: ServeOptions): Promise<void> {
       log.info({ signal: stop.reason }, 'stopping')
     }
   } catch (error) {
-    // Whoever stops us during the start does not ask for what the start then says.
+    // After a stop during the start, errors of the start do not matter.
     if (!stop.aborted) throw error
   } finally {
     await withDeadline(closer.close(), drainMs + STOP_WITHIN_MS, 'stopping').catch((error) =>
@@ -121,7 +120,7 @@ export async function serve(options: ServeOptions): Promise<void> {
   }
 }
 
-/** Resolves when what was logged is written. */
+/** Resolves when all log lines are written. */
 function flushed(log: Logger): Promise<void> {
   return new Promise((resolve) => log.flush(() => resolve()))
 }

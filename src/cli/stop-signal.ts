@@ -1,7 +1,4 @@
-/**
- * An AbortSignal that fires at the first SIGTERM or SIGINT.
- * A second one ends the process at once: somebody is in a hurry.
- */
+/** A signal that is aborted by the first SIGTERM or SIGINT. A second one ends the process at once. */
 export function onStopSignals(process: NodeJS.Process): AbortSignal {
   const controller = new AbortController()
   const onSignal = (name: NodeJS.Signals) => {

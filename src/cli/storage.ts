@@ -6,7 +6,7 @@ import { parseConfig } from '../config.ts'
 import type { Loss, LossRecord } from '../store/loss-record.ts'
 import type { CommandContext } from './command-context.ts'
 
-/** Where the installed services keep theirs. */
+/** Data directories of the installed services. */
 const INSTALLED = {
   'agent.db': '/var/lib/device-agent',
   'gateway.db': '/var/lib/device-gateway/gateway',
@@ -18,7 +18,7 @@ interface ConfirmOptions {
   readonly json?: boolean
 }
 
-/** `device-agent storage …`: what may be missing from a database that was damaged. */
+/** `device-agent storage …`: possible losses of a damaged database. */
 export function storageCommand(context: CommandContext): Command {
   const storage = new Command('storage').description('manage database damage')
   storage

@@ -77,7 +77,7 @@ function whyNotOnline(agent: Daemon['agent']): string {
   return `The agent API did not come online at AGENT_DOMAIN: ${ownEndpoint?.lastError ?? verdict}`
 }
 
-/** As the command `doctor` does, but for the settings: those of this process have been read. */
+/** Runs the checks of `doctor` with the settings of this process. */
 async function examineFromInside(
   { config, update }: Pick<SupervisedDaemonOptions, 'config' | 'update'>,
   agent: Daemon['agent'],

@@ -55,7 +55,7 @@ function inheritedSocket({ fd, ...address }: ListenAddress): number {
   throw new StartError(`a reload needs device-gateway.socket to listen on ${where}: ${remedy}`)
 }
 
-/** Such as `2 agents connected, 5 endpoints online`, and what is wrong with the storage. */
+/** For example `2 agents connected, 5 endpoints online`, and problems of the storage. */
 function sentenceOf({ sessions, registry, database }: GatewayParts): string {
   const online = `${count(sessions.size, 'agent')} connected, ${count(registry.size, 'endpoint')} online`
   const problems = storageProblems(database.report(), 'device-agent storage confirm --gateway')

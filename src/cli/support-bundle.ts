@@ -8,7 +8,7 @@ interface BundleOptions {
   readonly json?: boolean
 }
 
-/** `device-agent support-bundle`: one archive for whoever is asked for help, without a secret. */
+/** `device-agent support-bundle`: an archive for support, without secrets. */
 export function supportBundleCommand(context: CommandContext): Command {
   return new Command('support-bundle')
     .description(

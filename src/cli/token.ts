@@ -6,7 +6,7 @@ import type { CreateOptions, RotateOptions, TokenOptions } from './token/token-c
 
 const DAY_MS = 86_400_000
 
-/** `device-agent token …`: who may use the agent's API. */
+/** `device-agent token …`: tokens of the agent's API. */
 export function tokenCommand(context: CommandContext): Command {
   const token = new Command('token').description(
     'create, list, rotate and revoke tokens of the agent API',

@@ -21,7 +21,7 @@ import { openProcessLog } from './process-log.ts'
 import { type Served, serve } from './serve.ts'
 import { readVersion } from './version.ts'
 
-/** What `up --json` prints, as one line. */
+/** Output of `up --json`, on one line. */
 export interface UpReady {
   readonly agent_api: string
   readonly agent_domain: string
@@ -38,7 +38,7 @@ export interface UpReady {
 
 const UNREADABLE = 'cannot read its file: delete the file and start again'
 
-/** What a newcomer needs: what runs where, and three lines to paste. */
+/** Addresses and three commands to paste, for new users. */
 export function describeUp(ready: UpReady, samplePort: number, config: Config): string {
   const { agent } = config
   const tokenFile = shown(`${agent.dataDir}/api-token`)
@@ -87,8 +87,8 @@ function shown(path: string): string {
 }
 
 /**
- * The configuration with a free port for each listener whose usual one another program has. What
- * somebody has set stays: there the start says what is in the way.
+ * The configuration with a free port for each listener whose default port is in use. A configured port stays,
+ * and the start reports the conflict.
  */
 export async function withFreePorts(
   config: Config,
@@ -123,10 +123,12 @@ function isTaken({ host, port }: ListenAddress): Promise<boolean> {
   })
 }
 
-/** Beside the agent's own port, so that a stored tunnel to the sample works after a restart too. */
+/**
+ * Fixed, so that a stored tunnel to the sample works after a restart. It is next to the port of the agent.
+ */
 const PREFERRED_PORT = 7041
 
-/** A service to lead the first tunnel to: it answers what it was asked. */
+/** A sample upstream for the first tunnel. It returns the request as text. */
 class SampleService {
   readonly #server: Server = createServer((request, response) => {
     const { method, url, headers } = request
@@ -172,7 +174,7 @@ export function upCommand(context: CommandContext): Command {
     .action(async ({ json = false }: UpOptions) => {
       const { environment } = context
       const config = parseConfig(environment)
-      // Somebody who reads the walk wants no log around it, unless it is asked for: `logs` has it.
+      // The introduction is easier to read without a log. `logs` shows it, and LOG_LEVEL turns it on.
       const isQuiet = !json && !environment.LOG_LEVEL
       const logTail = new LogTail()
       const { logLevel } = config
@@ -200,7 +202,7 @@ interface StartOptions {
   readonly logTail: LogTail
 }
 
-/** What the agent connects to, and what people are told of it. */
+/** Address for the agent, and texts for people. */
 interface Service {
   readonly agent: string
   readonly neighbours: readonly ListenAddress[]
@@ -260,7 +262,7 @@ async function startAgent(
     authtoken: service.authtoken,
     authtokenFile: undefined,
     serverAddrs: [agent],
-    // Whatever the domain is and wherever DNS leads, up serves it here.
+    // `up` serves every domain on this machine, independent of DNS.
     ingressAddr: parseListenAddress(hostOf(ready.ingress_https)),
     caCertPath: ready.ca_cert,
   }

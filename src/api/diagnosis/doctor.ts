@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { methodNotAllowed } from '../../http/error-response.ts'
 import { IsoTime, isoTime } from '../iso-time.ts'
 
-/** What a check came to; `skipped` where something before it failed, or only the agent can know. */
+/** Result of a check. `skipped`: an earlier check failed, or only the agent can run it. */
 export const FindingView = z.strictObject({
   check: z
     .string()
@@ -23,14 +23,14 @@ export const ExaminationView = z.strictObject({
 /** Looks at each link of the chain in its order. */
 export type Examine = () => Promise<readonly FindingView[]>
 
-/** `/doctor`: what the command of that name says, looked at by the agent itself, now. */
+/** `/doctor`: runs the checks of the `doctor` command inside the agent. */
 export function doctorRoutes(examine: Examine, now: () => number): Router {
   let running: Promise<readonly FindingView[]> | undefined
   const router = Router()
   router
     .route('/doctor')
     .get(async (_request, response) => {
-      // Who asks meanwhile gets the same answer: each look dials all that the agent depends on.
+      // Callers during a run share its result: each run dials everything that the agent depends on.
       running ??= examine().finally(() => {
         running = undefined
       })

@@ -9,7 +9,7 @@ const DEFAULT_LIMIT = 100
 const LIMIT = `must be a whole number from 1 to ${MAX_LIMIT}`
 const AFTER = 'must be the number of a line, or 0'
 
-/** What `GET /log` takes. */
+/** Query of `GET /log`. */
 export const LogQuery = z.strictObject({
   after: z.coerce
     .number(AFTER)

@@ -9,7 +9,7 @@ import { type Snapshot, StatusChanges } from './status-changes.ts'
 const LOOK_STEP_MS = 100
 /** With many tunnels each look is work: it may take the n-th part of the time. */
 const LOOK_SHARE = 20
-/** The storage tells nobody of its faults. */
+/** Interval of storage checks: the storage does not report faults itself. */
 const STORAGE_MS = 10_000
 
 export interface EventFeedOptions {
@@ -20,14 +20,14 @@ export interface EventFeedOptions {
   readonly log: Logger
 }
 
-/** One who listens. */
+/** A listener for events. */
 export interface Subscriber {
   onEvent(event: AgentEvent): void
   /** The agent stops. */
   onEnd(): void
 }
 
-/** Makes events of what changes in the agent's status, and tells those who listen. */
+/** Turns status changes of the agent into events, and passes them to subscribers. */
 export class EventFeed {
   readonly #options: EventFeedOptions
   readonly #log: EventLog
@@ -73,7 +73,7 @@ export class EventFeed {
     return this.#counts.get(type) ?? 0
   }
 
-  /** Those behind an id that are kept. */
+  /** Kept events after an id. */
   after(id: number): ReturnType<EventLog['after']> {
     return this.#log.after(id)
   }

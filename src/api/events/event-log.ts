@@ -35,7 +35,7 @@ export const AGENT_EVENT_MIGRATIONS: readonly Migration[] = [
   { id: 'events-2', sql: 'DROP TABLE event_ids' },
 ]
 
-/** What events can be about. */
+/** Types of events. */
 export const AGENT_EVENT_TYPES = [
   'agent.started',
   'tunnel.created',
@@ -48,13 +48,13 @@ export const AGENT_EVENT_TYPES = [
 ] as const
 export type AgentEventType = (typeof AGENT_EVENT_TYPES)[number]
 
-/** A change, and what is true since. */
+/** A change, and the state after it. */
 export interface AgentChange {
   readonly type: AgentEventType
   readonly data: Readonly<Record<string, unknown>>
 }
 
-/** The same as it is told. */
+/** A change as an event. */
 export interface AgentEvent extends AgentChange {
   /** Rises with each event, over restarts. About the time in milliseconds since the epoch. */
   readonly id: number
@@ -88,7 +88,7 @@ export class EventLog {
   #unwritten: AgentEvent[] = []
   /** Id of the newest event. */
   #lastId: number
-  /** Events up to this id are not kept any more. */
+  /** Events up to this id are no longer kept. */
   #droppedUpTo: number
   #isWriting = false
   #writtenSinceBackup = 0
@@ -126,14 +126,14 @@ export class EventLog {
 
   /** The events after an id, oldest first, and whether all of them are still kept. */
   after(id: number): { readonly events: readonly AgentEvent[]; readonly isComplete: boolean } {
-    // No event has such an id: the database is a new one since.
+    // No event has this id: the database was replaced.
     const isUnknown = id > this.#lastId
     const from = isUnknown ? 0 : id
     const isComplete = !isUnknown && (id === 0 || id >= this.#droppedUpTo)
     return { events: this.#events.filter((event) => event.id > from), isComplete }
   }
 
-  /** Writes what is not on disk yet. */
+  /** Writes events that are not on disk yet. */
   stop(): void {
     if (this.#stopping.signal.aborted) return
     this.#stopping.abort()

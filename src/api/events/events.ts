@@ -10,8 +10,8 @@ import type { EventFeed } from './event-feed.ts'
 import type { AgentEvent } from './event-log.ts'
 
 /**
- * Who reads events. When all places are taken, a caller gets one of a caller that has more, so that
- * one token cannot keep all the others out.
+ * Event readers. When all places are taken, a new reader replaces one of the caller with the most readers. So
+ * one token cannot keep all others out.
  */
 class ReaderPlaces {
   readonly #limit: number
@@ -22,7 +22,10 @@ class ReaderPlaces {
     this.#limit = limit
   }
 
-  /** Makes room for one more reader of the caller; false: it has as many as anybody. */
+  /**
+   * Makes room for one more reader of the caller. False: the caller already has as many readers as any other
+   * caller.
+   */
   makeRoom(caller: string): boolean {
     const all = [...this.#readers.values()]
     if (all.reduce((sum, { size }) => sum + size, 0) < this.#limit) return true
@@ -51,7 +54,10 @@ class ReaderPlaces {
 const MOST_SUBSCRIBERS = 32
 /** Bytes that a reader may leave lying: all that is kept is less. */
 const MOST_UNREAD = 1_048_576
-/** So that nobody on the way takes the stream for dead; it is asked then whether the token is still good. */
+/**
+ * Interval of heartbeats: proxies keep the stream open. Each heartbeat also checks whether the token is still
+ * valid.
+ */
 const BEAT_MS = 15_000
 const RECONNECT_MS = 3_000
 
@@ -128,7 +134,7 @@ function follow(response: Response, caller: string, { feed, clock, places }: Ser
     },
     onEnd: () => finish(),
   })
-  // What a reader has not taken keeps the response open: nothing may be written behind its end.
+  // Unsent data keeps the response open. Nothing may be written after its end.
   const finish = () => {
     leave()
     response.end()

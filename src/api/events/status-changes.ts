@@ -5,7 +5,7 @@ import { isoTime } from '../iso-time.ts'
 import { problemView } from '../problem-view.ts'
 import type { AgentChange } from './event-log.ts'
 
-/** What is looked at for changes. */
+/** The state that is compared for changes. */
 export interface Snapshot {
   readonly tunnels: readonly Tunnel[]
   readonly link: LinkStatus
@@ -21,14 +21,14 @@ interface SeenTunnel {
   readonly view: Readonly<Record<string, unknown>>
 }
 
-/** Tells what has changed from one look to the next. */
+/** Finds the changes between two snapshots. */
 export class StatusChanges {
   #tunnels: Map<string, SeenTunnel>
   #link: string
   #policy: string
   #storage: StorageFault | undefined
 
-  /** What is so already is no news. */
+  /** The first snapshot produces no events. */
   constructor(snapshot: Snapshot) {
     this.#tunnels = seenTunnels(snapshot, new Map())
     this.#link = linkMark(snapshot.link)
@@ -36,7 +36,7 @@ export class StatusChanges {
     this.#storage = snapshot.storage.fault
   }
 
-  /** The changes since the last call; those of tunnels last. */
+  /** Changes since the last call. Changes of tunnels come last. */
   look(snapshot: Snapshot): AgentChange[] {
     return [
       ...this.#storageChange(snapshot),

@@ -9,7 +9,7 @@ import type {
 import { maskedAddresses, maskedBody, maskedValue } from '../../base/masked-text.ts'
 import { IsoTime, isoTime } from '../iso-time.ts'
 
-/** What a compressed body may become; one that becomes more is shown as the bytes that it is. */
+/** Largest decompressed body. A larger body is shown as its compressed bytes. */
 const MAX_TEXT_BYTES = 512 * 1024
 
 const BodyView = z.strictObject({
@@ -121,9 +121,9 @@ function fieldOf(fields: Fields, wanted: string): string {
   return fields.find(([name]) => name.toLowerCase() === wanted)?.[1].trim() ?? ''
 }
 
-/** As far as it goes: the end may be missing. What is not what it says stays as it came. */
+/** Decompresses as far as possible: the end may be missing. Data in another format is returned unchanged. */
 function decompressed(bytes: Buffer, encoding: string): Buffer {
-  // Loaded by who looks first: every start would wait 2 ms for it.
+  // Loaded at the first use: loading takes 2 ms at each start.
   const zlib = process.getBuiltinModule('node:zlib')
   const { Z_SYNC_FLUSH: soFar, BROTLI_OPERATION_FLUSH: soFarBrotli } = zlib.constants
   const maxOutputLength = MAX_TEXT_BYTES
@@ -142,7 +142,7 @@ function decompressed(bytes: Buffer, encoding: string): Buffer {
   return bytes
 }
 
-/** Where a body was cut, a character may be, too. */
+/** A cut body may end inside a character. */
 function textOf(bytes: Buffer, isWhole: boolean): string | undefined {
   for (let cut = 0; cut <= (isWhole ? 0 : 3); cut += 1) {
     const part = bytes.subarray(0, bytes.length - cut)

@@ -13,7 +13,7 @@ import { ExchangeLineView, exchangeLine, exchangeView } from './exchange-view.ts
 const MAX_MINUTES = 60
 const MINUTES = `must be a whole number from 1 to ${MAX_MINUTES}`
 
-/** For how long somebody wants to look into a tunnel. */
+/** Duration of an inspection. */
 export const InspectionRequest = z.strictObject({
   minutes: z.int(MINUTES).min(1, MINUTES).max(MAX_MINUTES, MINUTES),
 })
@@ -30,7 +30,7 @@ export const InspectionView = z.strictObject({
     ),
 })
 
-/** `/tunnels/{url_part}/inspect`: what visitors send to one tunnel, and what they get, for a while. */
+/** `/tunnels/{url_part}/inspect`: records the requests and responses of one tunnel for a limited time. */
 export function inspectRoutes(agent: Agent): Router {
   const { inspections } = agent
   const router = Router()
@@ -95,7 +95,7 @@ export function inspectRoutes(agent: Agent): Router {
   return router
 }
 
-/** What visitors send may be anything: to read it takes the right to change the tunnel. */
+/** Recordings may contain secrets of visitors. Reading them needs the right to change the tunnel. */
 const writersOnly: RequestHandler = (_request, response, next) => {
   const { actor, scope } = callerOf(response)
   if (scope === 'write') return next()

@@ -8,7 +8,7 @@ export const CODE_LIFE_MS = 5 * 60_000
 export const MAX_CODES = 8
 /** Crockford's base 32: nothing that can be read as something else. */
 const ALPHABET = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
-/** 60 random bits: nobody guesses them within the life of a code. */
+/** 60 random bits: too many to guess during the lifetime of a code. */
 const GROUPS = 3
 const GROUP_LENGTH = 4
 const LOOK_ALIKES: Readonly<Record<string, string>> = { O: '0', I: '1', L: '1' }
@@ -19,7 +19,7 @@ interface LiveCode {
   readonly endsAt: number
 }
 
-/** A code that somebody on the device has asked for. */
+/** A code that was requested on the device. */
 export interface NewCode {
   /** Such as `K7QX-4MPD-0ZTB`. */
   readonly code: Secret

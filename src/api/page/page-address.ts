@@ -10,8 +10,8 @@ export function isLocalPeer(address: string | undefined): boolean {
 }
 
 /**
- * Where a browser finds the page, others in the network first. `listen` serves it on this machine
- * alone, `pageListen` as it says.
+ * URLs of the page, those for other machines first. `listen` serves the page on this machine only,
+ * `pageListen` on its configured address.
  */
 export function pageUrls(
   listen: ListenAddress,

@@ -29,7 +29,7 @@ export class PageServer {
     this.#server = new HttpServer({ name: 'device page', ...options })
   }
 
-  /** Where it listens; undefined while it does not. */
+  /** The listen address; undefined while it does not listen. */
   get address(): ListenAddress | undefined {
     const { port } = this.#server
     return port === 0 ? undefined : { ...this.#options.target, port }

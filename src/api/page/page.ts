@@ -7,7 +7,7 @@ import { ownPagesOnly, pageAssets } from '../../http/pages/page-assets.ts'
 import { isLocalPeer } from './page-address.ts'
 import { pageAuth, type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
 
-/** Its files, and what it asks for again and again; what it changes is in the audit trail. */
+/** Files and polling requests of the page. Its changes are in the audit trail. */
 export function isQuietOnPage(path: string): boolean {
   return path.startsWith('/page/') && path !== '/page/session'
 }
@@ -20,9 +20,9 @@ export type PageDeps = Omit<SessionRoutesDeps, 'sessions'> & {
 }
 
 /**
- * The page of the device under `/page`: its files, `/page/session` for signing in, and below
- * `/page/api` the API for those who did. Browsers that ask for `/` are led to it. Stands behind the
- * host guard, and before whatever asks for a token. One for all listeners: they share the sessions.
+ * The device page under `/page`: its files, `/page/session` for signing in, and the API for signed-in users
+ * under `/page/api`. Browsers are redirected from `/`. Stands after the host check, and before token
+ * authentication. All listeners use one instance, because they share the sessions.
  */
 export function pageRoutes(deps: PageDeps): Router {
   const withSessions = { ...deps, sessions: new BrowserSessions(deps.clock) }

@@ -17,14 +17,17 @@ import { OK } from '../../store/audit-trail.ts'
 import type { ApiTokens } from '../api-tokens.ts'
 import type { OneTimeCodes } from './one-time-codes.ts'
 
-/** A page that shows what changes asks all the time. */
+/** The page polls for changes. */
 const REQUESTS_PER_MINUTE = 600
 const MINUTE_MS = 60_000
-/** What the page sends along when it asks by itself, with nobody at the keyboard. */
+/** Header of polling requests, which no person triggers. */
 const BACKGROUND_HEADER = 'x-background'
 /** Holder of the sessions that were opened with a one-time code; others have the hash of a token. */
 const CODE_HOLDER = 'one-time code'
-/** Whoever has made a code may use the local socket, and that may do everything. */
+/**
+ * A code can only be requested over the local socket, which allows everything. So a session opened with a
+ * code may do everything, too.
+ */
 const CODE_CALLER: Caller = {
   actor: { kind: 'page', id: null, name: CODE_HOLDER },
   scope: 'write',
@@ -39,7 +42,7 @@ interface PageSessionDeps {
   readonly clock: Clock
 }
 
-/** Who is signed in, while that is good. With the token that opened it a session ends. */
+/** The signed-in caller, while the session is valid. A session ends with the token that opened it. */
 function callerOfSession(
   { sessions, tokens }: PageSessionDeps,
   request: Request,
@@ -93,20 +96,20 @@ const SignIn = z.union([
   z.strictObject({ token: z.string().max(MAX_LENGTH) }),
 ])
 /**
- * Wrong codes of one address. All users of the machine are one: a right code never waits, and nobody
- * guesses one of 60 random bits in its five minutes, as fast as anybody may ask.
+ * Limit of wrong codes from one address. All users of a machine share one address, but a right code never
+ * waits. 60 random bits cannot be guessed within five minutes at any rate.
  */
 const TRIES = { capacity: 10, refillPerS: 0.2, maxKeys: 1_000 }
 
 export interface SessionRoutesDeps extends PageSessionDeps {
   readonly codes: OneTimeCodes
   readonly trail: ChangeTrail
-  /** Of wrong tokens, by client; shared with the API. */
+  /** Limit of wrong tokens by client, shared with the API. */
   readonly failures: Limiter
   readonly log: Logger
 }
 
-/** `/session`: who is signed in, signing in with a one-time code or an API token, signing out. */
+/** `/session`: shows the session, signs in with a one-time code or an API token, and signs out. */
 export function sessionRoutes(deps: SessionRoutesDeps): Router {
   const { clock, codes, failures, log, sessions, tokens, trail } = deps
   const tries = new TokenBuckets({ ...TRIES, clock })
@@ -143,7 +146,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     return trail.note({ actor, client: peerAddress(request), action }, OK)
   }
 
-  /** A right code never waits, whoever has tried wrong ones from the same address. */
+  /** A right code never waits, even after wrong codes from the same address. */
   function redeem(code: string, client: string): string {
     if (codes.redeem(code)) return CODE_HOLDER
     const waitMs = tries.take(peerNetwork(client))
@@ -153,7 +156,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     throw new AppError('unauthenticated', detail)
   }
 
-  /** A right token never waits, however many wrong ones others have tried. */
+  /** A right token never waits, even after many wrong tokens. */
   function verify(token: string, client: string): string {
     const hash = hashToken(token.trim())
     const found = tokens.authenticateHash(hash)

@@ -5,7 +5,7 @@ import { pack } from 'tar-stream'
 import { StartError } from '../../base/app-error.ts'
 import type { BundlePart } from './bundle-parts.ts'
 
-/** In a folder of its own, so that nothing spills over where it is unpacked; for its owner alone. */
+/** Writes an archive with one top-level folder, which only its owner can read. */
 export async function writeArchive(
   path: string,
   folder: string,

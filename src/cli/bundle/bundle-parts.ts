@@ -28,7 +28,7 @@ const MAX_PROBLEMS = 20
 const BUSY_MS = 2_000
 const MAX_FILES = 200
 
-/** What can be told of a database from outside: nothing that stands in it. */
+/** Facts about a database, without its content. */
 interface DatabaseCheck {
   readonly file: string
   readonly result: 'ok' | 'damaged' | 'unreadable'
@@ -38,7 +38,9 @@ interface DatabaseCheck {
   readonly rows?: Readonly<Record<string, number>>
 }
 
-/** Files of a data folder, with sizes and rights: enough to see what is missing, large or open. */
+/**
+ * Lists the files of a data directory with sizes and rights. Missing, large and readable files show there.
+ */
 function listFolder(folder: string): object[] {
   try {
     return readdirSync(folder, { withFileTypes: true })
@@ -54,7 +56,7 @@ function listFolder(folder: string): object[] {
   }
 }
 
-/** What a database says of itself; undefined where there is none. */
+/** Checks a database; undefined if it does not exist. */
 function checkDatabase(path: string, isInUse: boolean): DatabaseCheck | undefined {
   if (!existsSync(path)) return undefined
   const file = basename(path)
@@ -66,7 +68,7 @@ function checkDatabase(path: string, isInUse: boolean): DatabaseCheck | undefine
   }
 }
 
-/** The policies of the tunnels in it, for whoever has to know what must not be shown. */
+/** The policies of the tunnels in a database, so that their secrets can be masked. */
 function policiesIn(path: string, isInUse: boolean): string[] {
   try {
     return readDatabase(path, isInUse, (database) =>
@@ -82,8 +84,7 @@ function policiesIn(path: string, isInUse: boolean): string[] {
 }
 
 /**
- * Reads a database where it lies while its agent runs, else a copy of it: opening one that was left in
- * the middle of something changes it.
+ * Reads a database in place while its agent runs, else a copy: opening a database after a crash changes it.
  */
 function readDatabase<T>(path: string, isInUse: boolean, read: (database: Connection) => T): T {
   if (isInUse) return readAt(path, read)
@@ -163,7 +164,7 @@ export interface BundlePart {
   readonly text: string
 }
 
-/** Gathers what there is; what cannot be looked at is said in a part of its own. */
+/** Collects all parts. A part that cannot be read contains the reason. */
 export async function gatherParts(
   context: CommandContext,
   examination: Examination,
@@ -240,7 +241,7 @@ function doctorText(findings: readonly Finding[]): string {
   return `${findings.map((finding) => findingText(finding, plain)).join('')}\n${summary(failures)}\n`
 }
 
-/** A policy may hold passwords: that it is another one can be told by its hash. */
+/** A policy may contain passwords. Its hash shows whether it changed. */
 function withoutPolicies({ status, tunnels }: SeenAgent): object {
   return {
     status,

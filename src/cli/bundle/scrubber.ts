@@ -8,7 +8,7 @@ import { secretSettings } from './shown-settings.ts'
 
 const MAX_FILE_BYTES = 64 * 1024
 
-/** Every secret that this program can know of: those of settings, of files, and of policies. */
+/** All secrets that this program knows: from settings, files and policies. */
 export function knownSecrets(
   { environment }: Surroundings,
   config: Config | undefined,
@@ -36,7 +36,7 @@ function readSecret(path: string | undefined): string[] {
     const text = readFileSync(path, 'utf8').trim()
     return text === '' ? [] : [text]
   } catch {
-    // Whoever cannot read it cannot give it away either.
+    // A file that this program cannot read is not in the bundle either.
     return []
   }
 }
@@ -68,12 +68,12 @@ function* textsIn(value: unknown, isConfig: boolean, isSecret = false): Generato
   }
 }
 
-/** Shorter ones would be found everywhere, and protect nothing. */
+/** Shorter secrets would match everywhere. */
 const LEAST_LENGTH = 6
 /** A piece of base64 that is shorter says nothing about where it comes from. */
 const LEAST_ENCODED = 8
 
-/** Takes secrets out of texts: those that are known, in whatever form they stand, and their likes. */
+/** Removes secrets from texts: known secrets in all encodings, and texts that look like secrets. */
 export class Scrubber {
   readonly #known: RegExp | undefined
 
@@ -87,13 +87,13 @@ export class Scrubber {
     this.#known = all.length === 0 ? undefined : new RegExp(all.join('|'), 'g')
   }
 
-  /** A text without the secrets that are known, and without what looks like one. */
+  /** The text without known secrets, and without texts that look like secrets. */
   scrub(text: string): string {
     const plain = maskedForms(text)
     return this.#known ? plain.replace(this.#known, MASK) : plain
   }
 
-  /** The same for what anybody may have written: what is called a secret goes, too. */
+  /** The same for text of unknown origin: values with a secret's name are removed, too. */
   scrubWords(text: string): string {
     return maskedText(this.scrub(text))
   }

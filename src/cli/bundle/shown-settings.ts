@@ -6,7 +6,7 @@ import type { Surroundings } from '../doctor/surroundings.ts'
 import { settingRows } from '../usage/settings-table.ts'
 
 const PREFIXES = /^(?:AGENT|SVC|GATEWAY)_|^LOG_LEVEL$/
-/** What a service manager gives, and where files of settings are looked for. */
+/** Variables from the service manager, and variables that name files of settings. */
 const GIVEN = ['STATE_DIRECTORY', 'RUNTIME_DIRECTORY', 'CREDENTIALS_DIRECTORY']
 /** Their values are paths, although their names sound like secrets. */
 const PATH_NAMES = /_(?:FILE|CERT|KEYS)$|^GATEWAY_TLS_KEY$|_DIRECTORY$/

@@ -22,7 +22,7 @@ const ANSWER_MS = 3_000
 const SILENT = `no answer within ${ANSWER_MS / 1_000} s`
 const SEE_LOG = 'Check the log: device-agent logs.'
 
-/** What the running agent says of itself. */
+/** Answers of the running agent. */
 export interface SeenAgent {
   readonly status: StatusView
   readonly tunnels: readonly TunnelStatusView[]
@@ -44,7 +44,7 @@ export async function lookAtAgent(
   }
 }
 
-/** What only the agent knows, and each upstream by a real answer. */
+/** Checks that need the agent, and one real request to each upstream. */
 export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding[]> {
   if (seen instanceof StartError) {
     return [
@@ -77,7 +77,7 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
   ]
 }
 
-/** What lies on the disk is newer where somebody has updated it, and the agent still runs as it began. */
+/** After an update, the version on disk may be newer than that of the running agent. */
 function update({ versions: { agent }, update: last }: StatusView): Finding {
   const check = 'update'
   if (last?.state === 'rolled-back') {
@@ -118,7 +118,7 @@ function tunnel({ domain, state, last_error: error, reason, remedy }: TunnelStat
   return bad(check, `${state}: ${error ?? reason ?? 'no reason known yet'}`, remedy ?? SEE_LOG)
 }
 
-/** Any answer will do: what it says is between the service and its visitors. */
+/** Any response counts: its content matters only to visitors. */
 async function upstream(tunnel: TunnelStatusView): Promise<Finding> {
   const { protocol, forwards_to: forwardsTo, upstream_settings: settings } = tunnel
   const check = `upstream ${forwardsTo}`

@@ -11,7 +11,7 @@ export async function* chainChecks(
   seen: SeenAgent | StartError,
   stop: AbortSignal,
 ): AsyncGenerator<readonly Finding[]> {
-  // An agent that runs may have been given what the settings around this program have not.
+  // A running agent may have settings that this program does not have.
   const running = 'status' in seen ? seen.status.link : undefined
   yield deviceChecks(config, running !== undefined && running.reason !== 'auth')
   const { serverAddrs } = config

@@ -9,7 +9,7 @@ import { bad, type Finding, good } from './finding.ts'
 const LEAST_FREE_BYTES = 16 * 1024 * 1024
 const MIB = 1024 * 1024
 
-/** What can be told of the device without a network. `hasToken`: the agent that runs has been given one. */
+/** Checks of the device without a network. `hasToken`: the running agent has a token. */
 export function deviceChecks(config: Config['agent'], hasToken: boolean): Finding[] {
   return [
     folder(config),
@@ -59,7 +59,7 @@ function disk({ dataDir }: Config['agent']): Finding {
   }
 }
 
-/** A folder that is not made yet is going to be on the disk of the one above it. */
+/** A missing folder will be on the disk of its nearest existing parent. */
 function nearestFolder(path: string): string {
   let at = resolve(path)
   while (!existsSync(at) && at !== dirname(at)) at = dirname(at)

@@ -43,7 +43,7 @@ async function examine(context: CommandContext, options: DoctorOptions): Promise
   if (!options.json) stdout.write(`\n${summary(failures)}\n`)
 }
 
-/** `✓ disk: 11204 MiB free`, and below it what to do. */
+/** `✓ disk: 11204 MiB free`, followed by the remedy. */
 export function findingText({ check, outcome, detail, remedy }: Finding, paint: Paint): string {
   const [mark, colour] = MARKS[outcome]
   const advice = remedy === null ? '' : `  → ${plainLine(remedy)}\n`

@@ -5,7 +5,7 @@ import type { SeenAgent } from './agent-checks.ts'
 import { bad, type Finding, good } from './finding.ts'
 import { type Surroundings, surroundingsOf } from './surroundings.ts'
 
-/** What can be told of a device: what it is set to, what its agent says, and each link of the chain. */
+/** All checks of a device: its settings, the answers of its agent, and each link of the chain. */
 export interface Examination {
   readonly surroundings: Surroundings
   /** Undefined when the settings are wrong. */
@@ -15,7 +15,7 @@ export interface Examination {
   readonly findings: AsyncIterable<readonly Finding[]>
 }
 
-/** Looks at the agent of this folder, of the one that is named, or of the service. */
+/** Finds the agent of this folder, of the given folder, or of the service. */
 export async function examineDevice(
   context: CommandContext,
   dataDir: string | undefined,

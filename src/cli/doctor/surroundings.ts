@@ -3,7 +3,7 @@ import { parse as parseDotenv } from 'dotenv'
 import { StartError } from '../../base/app-error.ts'
 import type { CommandContext } from '../command-context.ts'
 
-/** Where the installed service has what this program gets from its surroundings. */
+/** Files of the installed service. */
 const INSTALLED = {
   settings: '/etc/device-agent/agent.env',
   authtoken: '/etc/credstore/svc-authtoken',
@@ -17,7 +17,7 @@ export interface Surroundings {
   readonly source: string
 }
 
-/** Of the installed service, unless this program has settings of its own, or a folder is named. */
+/** The settings of the installed service, unless this program has its own or a folder is given. */
 export function surroundingsOf(
   environment: CommandContext['environment'],
   dataDir: string | undefined,

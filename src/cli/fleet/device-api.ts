@@ -25,7 +25,7 @@ const BUSY_STATUSES = new Set([408, 425, 429, 502, 503, 504])
 /** The connection broke off: a request may have arrived or not. */
 const BROKEN_OFF = new Set(['ECONNRESET', 'EPIPE'])
 
-/** Why nobody was reached, by the code of the system. */
+/** Reasons of failed connections, by error code of the system. */
 const REASONS: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'connection refused',
   ENOTFOUND: 'unknown host name',
@@ -35,7 +35,7 @@ const REASONS: Readonly<Record<string, string>> = {
   ENETUNREACH: 'no network',
 }
 
-// Only what is of use here: devices may be of other versions.
+// Only the fields that are used: devices may have other versions.
 const Step = z.object({
   action: z.enum(['create', 'replace', 'keep', 'delete']),
   domain: z.string(),
@@ -47,12 +47,12 @@ const Step = z.object({
 })
 const TunnelSet = z.object({ etag: z.string(), tunnels: z.array(Step) })
 const Status = z.object({ healthy: z.boolean(), verdict: z.string() })
-/** What becomes, or would become, of a tunnel. */
+/** A planned or applied change of a tunnel. */
 export type TunnelStep = z.infer<typeof Step>
-/** What a device answers to a whole set. */
+/** Response to a whole set of tunnels. */
 export type TunnelSetAnswer = z.infer<typeof TunnelSet>
 
-/** The service answers for the device, or nobody does: it may be back at any time. */
+/** The service answered for the device, or nothing answered. The device may come back at any time. */
 export class OfflineError extends Error {}
 /** It is there, or almost: the same request may go through in a moment. */
 export class BusyError extends OfflineError {
@@ -64,12 +64,12 @@ export class BusyError extends OfflineError {
     this.retryAfterS = retryAfterS
   }
 }
-/** Somebody has changed the tunnels since they were looked at. */
+/** The tunnels were changed after the plan was made. */
 export class OvertakenError extends Error {}
 
 export interface DeviceApiOptions {
   readonly device: ListedDevice
-  /** Where to connect; undefined: where DNS leads, port 443. */
+  /** Address to connect to; undefined: port 443 of the domain. */
   readonly address: ListenAddress | undefined
   /** Undefined: the public CAs. */
   readonly trust: SecureContext | undefined
@@ -78,7 +78,7 @@ export interface DeviceApiOptions {
 
 /**
  * The API of one device, at its domain and with its token. Throws OfflineError, OvertakenError, or a
- * StartError that says what to do.
+ * StartError with a remedy.
  */
 export class DeviceApi {
   readonly #client: AgentClient

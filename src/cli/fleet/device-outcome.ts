@@ -10,9 +10,11 @@ import {
 import type { WantedTunnel } from './fleet-file.ts'
 
 /**
- * `unmanaged`: no set is for it. `differs`: a plan has found changes. `applied`: what differed was
- * changed. `pending`: nothing differs any more, and not all is online: it is on its way, or refused.
- * `stopped`: somebody has ended the command before the answer; a change that was sent may have arrived.
+ * - `unmanaged`: no set applies to the device.
+ * - `differs`: the plan has changes.
+ * - `applied`: the changes were made.
+ * - `pending`: nothing differs, but some tunnels are not online yet, or were refused.
+ * - `stopped`: the command was stopped before the response. A sent change may have been made.
  */
 export type DeviceState =
   | 'unmanaged'
@@ -24,17 +26,17 @@ export type DeviceState =
   | 'failed'
   | 'stopped'
 
-/** What was found, or done, at one device. */
+/** Result for one device. */
 export interface DeviceOutcome {
   readonly name: string
   readonly state: DeviceState
-  /** Of each tunnel that differs, or did. */
+  /** The tunnels with a planned or applied change. */
   readonly tunnels: TunnelSetAnswer['tunnels']
-  /** Why it is offline or failed; of `pending`, what is wrong with a tunnel. */
+  /** Why the device is offline or failed; for `pending`, the problem of a tunnel. */
   readonly problem: string | undefined
 }
 
-/** How often a device is looked at anew because somebody else is changing it. */
+/** Attempts for a device that others change at the same time. */
 const MAX_ROUNDS = 3
 /** How often it is asked again because it is busy, and how long at most before. */
 const MAX_RETRIES = 3
@@ -42,20 +44,23 @@ const MAX_PAUSE_S = 5
 
 type Steps = TunnelSetAnswer['tunnels']
 
-/** One device, and what it shall have. */
+/** One device with its wanted tunnels. */
 export interface DeviceWork {
   readonly name: string
   readonly api: DeviceApi
   /** Undefined where no set is for it. */
   readonly wanted: () => WantedTunnel[] | undefined
   readonly isApply: boolean
-  /** What differed when a change was sent whose answer is not known, by device; outlives a look. */
+  /** By device: the planned changes of requests without a response. Kept for later attempts. */
   readonly attempted: Map<string, Steps>
   readonly clock: Clock
   readonly stop: AbortSignal
 }
 
-/** Asks a device what would change, and changes it where `isApply`. Never throws what a device can cause. */
+/**
+ * Plans the changes of a device, and applies them if `isApply`. Never throws an error that a device can
+ * cause.
+ */
 export async function bringInto(work: DeviceWork): Promise<DeviceOutcome> {
   const { name, stop } = work
   try {
@@ -84,7 +89,7 @@ async function inRounds(work: DeviceWork, wanted: readonly WantedTunnel[]): Prom
       return await once(work, wanted, await plan())
     } catch (error) {
       if (error instanceof OvertakenError) {
-        // Somebody was faster: what is right now is looked at again.
+        // The tunnels changed meanwhile: plan again.
         overtaken += 1
         if (overtaken >= MAX_ROUNDS) {
           throw new StartError(
@@ -126,7 +131,9 @@ async function once(
   }
 }
 
-/** Of a device where all is as asked for by now; `earlier`: what a change did whose answer was lost. */
+/**
+ * The result of a device without differences. `earlier`: changes of an earlier request without a response.
+ */
 function settled(name: string, view: TunnelSetAnswer, earlier: Steps | undefined): DeviceOutcome {
   const changed = view.tunnels.filter(({ action }) => action !== 'keep')
   const told = changed.length > 0 ? changed : (earlier ?? [])

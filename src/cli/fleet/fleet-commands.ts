@@ -45,7 +45,7 @@ export async function bringFleet(
   sayStopped(context, outcomes)
 }
 
-/** `fleet status`: how each device is, and whether it has what it shall have. */
+/** `fleet status`: the state of each device, and whether its tunnels match the file. */
 export async function showFleet(
   context: CommandContext,
   path: string,
@@ -119,7 +119,7 @@ export async function retireFromFleet(
   sayStopped(context, outcomes)
 }
 
-/** It has no tunnels any more. */
+/** The device has no tunnels left. */
 const isOut = ({ state }: DeviceOutcome) => state === 'same' || state === 'applied'
 
 async function endToken(
@@ -216,7 +216,7 @@ function workOf({ stop }: CommandContext, { name }: ListedDevice, api: DeviceApi
   return { name, api, clock: systemClock, stop, attempted: new Map() }
 }
 
-/** After what was done: whoever stops it wants to know how far it has come. */
+/** Printed after the results, so that a stopped run shows its progress. */
 function sayStopped({ stderr, stop }: CommandContext, outcomes: readonly DeviceOutcome[]): void {
   if (!stop.aborted || !outcomes.some(({ state }) => state === 'stopped' || state === 'offline'))
     return

@@ -21,8 +21,8 @@ export interface WantedTunnel {
 const VARIABLE = /\{([\w-]+)\}/g
 
 /**
- * All tunnels that a device shall have; undefined where no set is for it: what nobody speaks of is left
- * alone. Throws a StartError for a variable without a value.
+ * The wanted tunnels of a device; undefined if no set applies, which leaves the device unchanged. Throws a
+ * StartError for a variable without a value.
  */
 export function wantedTunnels(
   fleet: Fleet,
@@ -83,7 +83,7 @@ const MAX_PROBLEMS = 20
 
 const Name = z.string().regex(NAME, 'must be a name: letters, digits, _ and -, 64 at most')
 const Variables = z.record(Name, z.union([z.string(), z.number()]))
-/** Values with `{variables}` in them: the device checks what becomes of them. */
+/** Values with `{variables}`. The device checks the results. */
 const Template = z.string().min(1)
 
 const TunnelTemplate = z.strictObject({
@@ -139,11 +139,11 @@ const FleetSchema = z
 export type TunnelTemplate = z.output<typeof TunnelTemplate>
 export type TunnelSet = z.output<typeof TunnelSet>
 
-/** What devices shall have, as somebody has written it down. Paths are absolute. */
+/** The wanted state of devices, read from a file. Paths are absolute. */
 export interface Fleet {
   readonly path: string
   readonly devicesPath: string
-  /** Where devices are reached from here, and whom to trust there beside the public CAs. */
+  /** Address of the gateway as seen from here, and CAs to trust besides the public CAs. */
   readonly connect: {
     readonly address: ListenAddress | undefined
     readonly caPath: string | undefined

@@ -18,7 +18,7 @@ export interface FleetRunOptions {
   readonly devices: readonly ListedDevice[]
   /** Devices under way at once. */
   readonly parallel: number
-  /** How long to wait for those that are offline; 0: not at all. */
+  /** Time to wait for offline devices; 0: no wait. */
   readonly waitMs: number
   readonly onDone: (outcome: DeviceOutcome) => void
   /** So many are offline, and it begins to wait for them. */
@@ -28,9 +28,9 @@ export interface FleetRunOptions {
 }
 
 /**
- * Does something with each device, some at a time, and again with those that were offline until the
- * time is up. In the order of the devices; one that fails does not keep the others from it. When it is
- * stopped, those that were not come to are `stopped`.
+ * Processes the devices with limited concurrency, and tries offline devices again until the time ends.
+ * Results come in the order of the devices. A failed device does not stop the others. After a stop, the
+ * remaining devices are `stopped`.
  */
 export async function runFleet(
   options: FleetRunOptions,

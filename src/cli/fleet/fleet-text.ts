@@ -33,8 +33,8 @@ const COUNTED: Readonly<Record<DeviceState, string>> = {
 const MAX_SHOWN = 300
 
 /**
- * One device: its state, and a line for each tunnel that differs, or did. `isRetired`: what was changed
- * was its end.
+ * One device: its state, and a line for each planned or applied change. `isRetired`: the change removed the
+ * device.
  */
 export function outcomeText(
   { name, state, tunnels, problem }: DeviceOutcome,
@@ -64,7 +64,7 @@ function changesText({ action, changes }: Step): string {
   return parts.length > 0 ? `  ${plainLine(parts.join(', '))}` : ''
 }
 
-/** What a device says may be anything, and of any length. */
+/** A device can return any text of any length. */
 function valueText(value: unknown): string {
   if (value === null || value === undefined) return 'none'
   const text = typeof value === 'object' ? JSON.stringify(value) : String(value)
@@ -79,7 +79,7 @@ export interface DeviceRow {
   readonly verdict: string | null
 }
 
-/** A line for each device: what becomes of its tunnels, and what it says of itself. */
+/** A line for each device: the changes of its tunnels, and its verdict. */
 export function statusTable(rows: readonly DeviceRow[], paint: Paint): string {
   const heading = ['DEVICE', 'TAGS', 'TUNNELS', 'STATUS'].map((text) => ({
     text,
@@ -114,8 +114,8 @@ export function summaryText(outcomes: readonly DeviceOutcome[], isApply: boolean
 }
 
 /**
- * 0: all is as it shall be. 3: something is left to do. 1: a device has failed, or somebody has stopped
- * the command. 2 is left to wrong usage.
+ * 0: every device matches the file. 3: something is left to do. 1: a device failed, or the command was
+ * stopped. 2: wrong usage.
  */
 export function exitCodeOf(outcomes: readonly DeviceOutcome[]): 0 | 1 | 3 {
   const states = new Set(outcomes.map(({ state }) => state))

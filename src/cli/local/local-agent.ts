@@ -49,7 +49,7 @@ export class LocalAgent {
     )
   }
 
-  /** The agent of this folder, or of the one that the settings name, where there is one. */
+  /** The agent of the given folder or of the settings, if it exists. */
   static inFolder(context: CommandContext, dataDir: string | undefined): LocalAgent | undefined {
     const path = socketIn(context, dataDir)
     return existsSync(path) ? new LocalAgent(path, context) : undefined
@@ -150,7 +150,7 @@ const SENTENCES: Readonly<Record<string, string>> = {
     'Permission denied. Run this command with sudo: only root and the group of the service have access.',
 }
 
-/** What a person does here about a refusal that is put in the words of the API, by its code. */
+/** Remedies for refusals of the API, by code. */
 const REMEDIES: Readonly<Record<string, string>> = {
   'tunnel-not-found': 'To see all tunnels, run device-agent tunnels list.',
   'token-not-found': 'To see all tokens, run device-agent token list.',

@@ -11,9 +11,9 @@ const LEVEL_COLOURS: Readonly<Record<string, Colour>> = {
 }
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
 
-/** A line of a log: one of ours, or the words of somebody else. */
+/** A line of a log: one of this program, or plain text. */
 export function readLogLine(text: string): LogLine | string {
-  // The journal has the priority before it where nobody has taken it away.
+  // Lines of the journal may begin with a priority.
   const plain = text.replace(/^<\d>/, '').trimEnd()
   if (!plain.startsWith('{')) return plain
   try {
@@ -40,7 +40,7 @@ export function logText(line: LogLine | string, paint: Paint): string {
   ].join(' ')
 }
 
-/** Makes lines for people of those of the logger, on their way to a terminal. */
+/** Formats the lines of the logger for a terminal. */
 export function readableLines(inner: FlushableDestination, paint: Paint): FlushableDestination {
   return {
     write: (text) => inner.write(`${logText(readLogLine(text), paint)}\n`),
@@ -56,7 +56,7 @@ function timeText(time: string): string {
   return `${MONTHS[at.getMonth()]} ${two(at.getDate())} ${clock}`
 }
 
-/** A value as it is, in quotes where its end could not be told. */
+/** A value as text, in quotes if its end would be unclear. */
 function fieldText(value: unknown): string {
   if (typeof value !== 'string') return JSON.stringify(value)
   return /^[^\s"={}]+$/.test(value) ? value : JSON.stringify(value)

@@ -13,7 +13,7 @@ interface LogsOptions {
   readonly json?: boolean
 }
 
-/** `device-agent logs`: what the agent of this device has logged, for people to read. */
+/** `device-agent logs`: the log of the agent on this device. */
 export function logsCommand(context: CommandContext): Command {
   return new Command('logs')
     .description('show the log of the agent from the journal, the running agent or a file')

@@ -10,14 +10,14 @@ import { LocalAgent } from './local-agent.ts'
 
 const UNIT = 'device-agent'
 const FOLLOW_MS = 1_000
-/** Of a file, from its end: whoever wants all of it has it. */
+/** Bytes from the end of a file. For more, read the file itself. */
 const MAX_FILE_BYTES = 16 * 1024 * 1024
 const MAX_CHUNK_BYTES = 1024 * 1024
 
 interface LogRequest {
-  /** The newest ones. */
+  /** Number of the newest lines. */
   readonly lines: number
-  /** Goes on with what is written from now on, until `stop`. */
+  /** Continues with new lines until `stop`. */
   readonly follow: boolean
   readonly stop: AbortSignal
 }
@@ -25,14 +25,14 @@ interface LogRequest {
 /** Lines of a log as they were written, oldest first. */
 type LogLines = AsyncIterable<string>
 
-/** What the agent keeps in memory: the newest lines since its start. */
+/** The newest lines since the start of the agent, which it keeps in memory. */
 async function* linesOfAgent(agent: LocalAgent, request: LogRequest): LogLines {
   const { lines, follow, stop } = request
   let after = 0
   for (let limit = Math.min(lines, 1_000); ; limit = 1_000) {
     const path = `/log?after=${after}&limit=${limit}`
     const answer = await agent.ask({ path }, LogView).catch((error) => {
-      // An agent that is started again is what one follows for.
+      // Following continues over a restart of the agent.
       if (after > 0 && error instanceof StartError) return undefined
       throw error
     })
@@ -47,7 +47,7 @@ async function* linesOfAgent(agent: LocalAgent, request: LogRequest): LogLines {
   }
 }
 
-/** What the journal has of the service. Throws a StartError where there is no journal. */
+/** Lines of the service in the journal. Throws a StartError if there is no journal. */
 async function* linesOfJournal({ lines, follow, stop }: LogRequest): LogLines {
   const args = [
     '--unit',
@@ -89,7 +89,7 @@ async function* linesOfJournal({ lines, follow, stop }: LogRequest): LogLines {
   }
 }
 
-/** What stands in a file; one that is replaced or emptied is read from its beginning again. */
+/** Lines of a file. A replaced or truncated file is read from its beginning. */
 async function* linesOfFile(path: string, request: LogRequest): LogLines {
   const { lines, follow, stop } = request
   let at = sizeOf(path).size
@@ -115,7 +115,7 @@ async function* linesOfFile(path: string, request: LogRequest): LogLines {
   }
 }
 
-/** What is written as a whole; the rest of a line comes later. */
+/** Complete lines only; the rest of a line comes later. */
 function wholeLines(path: string, start: number, end: number): Buffer {
   const bytes = Buffer.alloc(Math.min(end - start, MAX_CHUNK_BYTES))
   const file = openSync(path, 'r')
@@ -152,8 +152,8 @@ export interface LogPlace {
 }
 
 /**
- * The log that is meant: the file that is named, that of the agent of this folder, else of the
- * service, whose journal goes further back than the memory of the process.
+ * Opens the named log file, the log of the agent of this folder, or that of the service. The journal reaches
+ * further back than the memory of the process.
  */
 export async function openLog(
   context: CommandContext,

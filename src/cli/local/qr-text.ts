@@ -1,8 +1,8 @@
 import { toString as drawQrCode } from 'qrcode'
 
 /**
- * A text as a QR code of characters: in colours black on white, whatever those of the terminal are,
- * because some cameras read nothing else.
+ * A text as a QR code of characters. With colours it is black on white in every terminal theme, because some
+ * cameras read nothing else.
  */
 export function qrText(text: string, isColoured: boolean): Promise<string> {
   return isColoured

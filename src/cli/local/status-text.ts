@@ -26,7 +26,7 @@ const UPSTREAM_COLOURS: Readonly<Partial<Record<TunnelStatusView['upstream'], Co
   old_tls: 'red',
 }
 
-/** One sentence, the link, a table of the tunnels, and what to do about those that are not well. */
+/** One sentence, the link, a table of the tunnels, and remedies for those with problems. */
 export function statusText(
   status: StatusView,
   tunnels: readonly TunnelStatusView[],
@@ -67,7 +67,7 @@ export function tunnelTable(
   return tableText([heading, ...rows], paint)
 }
 
-/** Why a tunnel is not well, and what to do, below the table. */
+/** Reasons and remedies of tunnels with problems, below the table. */
 export function problemText(tunnels: readonly TunnelStatusView[], paint: Paint): string {
   const lines = tunnels.flatMap(({ domain, reason, last_error: error, remedy }) => {
     if (reason === null) return []

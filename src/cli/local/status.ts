@@ -6,7 +6,7 @@ import type { CommandContext } from '../command-context.ts'
 import { isTerminal, paintFor } from './terminal-text.ts'
 
 const WATCH_MS = 2_000
-/** Home, and clear what is below. */
+/** Moves the cursor home and clears the screen below. */
 const REDRAW = '\x1b[H\x1b[2J'
 
 interface StatusOptions {
@@ -39,14 +39,14 @@ async function show(context: CommandContext, options: StatusOptions): Promise<vo
   }
   let shown = ''
   while (!stop.aborted) {
-    // An agent that restarts is what one watches for.
+    // Watching continues over a restart of the agent.
     const text = await look().then((seen) => seen.text, sentenceOf)
     shown = redraw(context, options, text, shown)
     await systemClock.sleep(WATCH_MS, stop).catch(() => {})
   }
 }
 
-/** Loaded late, as in other commands: --help must not wait for what it needs. */
+/** Loaded late, as in other commands, so that --help is fast. */
 async function looker(context: CommandContext, { json, dataDir }: StatusOptions) {
   const { LocalAgent } = await import('./local-agent.ts')
   const { StatusView } = await import('../../api/status-view.ts')
@@ -64,7 +64,7 @@ async function looker(context: CommandContext, { json, dataDir }: StatusOptions)
   }
 }
 
-/** On a terminal in the same place; elsewhere only what has changed: a log would fill up. */
+/** On a terminal, redraws in place. Elsewhere prints only changes: a log would fill up. */
 function redraw(
   { stdout }: CommandContext,
   { json }: StatusOptions,
@@ -82,7 +82,7 @@ function sentenceOf(error: unknown): string {
   throw error
 }
 
-/** What goes on by itself is no change. */
+/** Times that count up are no change. */
 const withoutTimes = (text: string) =>
   text.replaceAll(
     /"now":"[^"]*"|"latency_ms":[\d.]+|"last_probe_at":"[^"]*"|\b\d+ (?:s|min|h|d)\b/g,

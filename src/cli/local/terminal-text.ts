@@ -1,10 +1,10 @@
 export type Colour = 'green' | 'yellow' | 'red' | 'dim' | 'bold'
 
 const CODES: Readonly<Record<Colour, number>> = { green: 32, yellow: 33, red: 31, dim: 2, bold: 1 }
-/** Control characters, among them those that move the cursor; what a service says is not ours. */
+/** Control characters, among them those that move the cursor. Text of a service is untrusted. */
 const CONTROL = /[\p{Cc}\p{Cf}]/gu
 
-/** Text in a colour where somebody looks at a terminal, and plain anywhere else (no-color.org). */
+/** Colours text on a terminal; elsewhere the text stays plain (no-color.org). */
 export type Paint = (colour: Colour, text: string) => string
 
 export function paintFor(

@@ -133,7 +133,7 @@ async function show(context: CommandContext, tunnel: string, options: Options): 
   context.stdout.write(`policy\n${lines.join('\n')}\n`)
 }
 
-/** `timeout 60, health tcp`; what a newer agent nests deeper, as it is. */
+/** `timeout 60, health tcp`. Deeper values of a newer agent are printed as JSON. */
 function fieldText(value: unknown): string {
   if (typeof value !== 'object' || value === null) return String(value)
   return Object.entries(value)
@@ -154,7 +154,7 @@ async function add(
   report(context, options, await find(domain))
 }
 
-/** What is said on the command line alone; the settings say the rest. */
+/** Upstream settings from the command line only. */
 function upstreamOf(options: AddOptions): { readonly upstream?: object } {
   const { proxyProtocol, verifyTls, tlsMinVersion, http2, upstreamTimeout, health } = options
   const { maxConnections } = options
@@ -181,7 +181,7 @@ async function setPolicy(
   const policy = options.file === undefined ? null : readPolicy(options.file)
   const { agent, find, TunnelView, TunnelSpecView } = await open(context, options)
   const { domain } = await find(tunnel)
-  // All that was asked for, and not what is in force: the rest of it stays.
+  // The stored tunnel without its status, so that other fields stay unchanged.
   const specs = await agent.ask({ path: '/tunnels?view=spec' }, z.array(TunnelSpecView))
   const body = { ...specs.find((spec) => spec.domain === domain), policy }
   await agent.ask({ method: 'PUT', path: pathOf(domain), body }, TunnelView)
@@ -191,7 +191,7 @@ async function setPolicy(
 async function remove(context: CommandContext, tunnel: string, options: Options): Promise<void> {
   const { agent, find } = await open(context, options)
   const { domain, id } = await find(tunnel)
-  // By its id: another one may have the name by now.
+  // By id: another tunnel may have the name by now.
   await agent.ask({ method: 'DELETE', path: pathOf(id) }, z.undefined())
   const said = options.json ? JSON.stringify({ removed: domain, id }) : `Removed ${domain}.`
   context.stdout.write(`${said}\n`)
@@ -210,7 +210,7 @@ function report(
   )
 }
 
-/** As text: the agent reads JSON and YAML alike, and says what is wrong with it. */
+/** As text: the agent parses JSON and YAML, and reports errors. */
 function readPolicy(file: string): string {
   try {
     return readFileSync(file === '-' ? 0 : file, 'utf8')

@@ -41,13 +41,13 @@ export interface DeviceRights {
   readonly agentDomain: string
 }
 
-/** `tags` undefined: nobody says anything of them. */
+/** `tags` undefined: no change. */
 export interface NamedDevice {
   readonly name: string
   readonly tags: readonly string[] | undefined
 }
 
-/** What an API key manages: read once, then changed through here alone. */
+/** The resources of an API key. Read once, then changed only through this class. */
 export class Account {
   readonly #client: ManagementClient
   readonly #domains: Map<string, Promise<ReservedDomain>>
@@ -72,7 +72,7 @@ export class Account {
   }
 
   static async open(client: ManagementClient): Promise<Account> {
-    // One after the other: a wrong key is told once.
+    // In sequence, so that a wrong key is reported once.
     const domains = await client.list('reserved_domains', ReservedDomain)
     const botUsers = await client.list('bot_users', BotUser)
     const credentials = await client.list('credentials', Credential)
@@ -93,7 +93,7 @@ export class Account {
     return reserved
   }
 
-  /** Throws a StartError for one that was switched off. */
+  /** Throws a StartError for a disabled bot user. */
   findBotUser(name: string): BotUser | undefined {
     const botUser = this.#botUsers.get(name)
     if (botUser?.active === false) {
@@ -102,7 +102,7 @@ export class Account {
     return botUser
   }
 
-  /** Also one that was switched off. */
+  /** Includes disabled bot users. */
   botUserNamed(name: string): BotUser | undefined {
     return this.#botUsers.get(name)
   }
@@ -119,7 +119,7 @@ export class Account {
     return this.#credentials.filter(({ metadata }) => metadata === mark)
   }
 
-  /** Authtokens that were issued for a device of this name, whatever its domain was. */
+  /** Authtokens that were issued for a device name, for any domain. */
   credentialsNamed(name: string): Credential[] {
     return this.#credentials.filter(({ metadata }) => metadata.startsWith(markBegin(name)))
   }
@@ -130,7 +130,7 @@ export class Account {
     return owned.length > 0 && owned.every((it) => it.metadata.startsWith(markBegin(name)))
   }
 
-  /** The authtoken of a device as one that was issued for it, whatever the domain was then. */
+  /** The device's authtoken if it was issued for this name, for any domain. */
   findIssued(authtoken: string, name: string): Credential | undefined {
     return this.credentialsNamed(name).find((credential) => isTokenOf(authtoken, credential))
   }
@@ -179,7 +179,7 @@ export class Account {
     return device?.name === name && hasTags === true
   }
 
-  /** Gives a device its row, its name and its tags; without tags, those that it has stay. */
+  /** Sets the name and tags of a device. Undefined tags stay unchanged. */
   async nameDevice(credentialId: string, { name, tags }: NamedDevice): Promise<void> {
     if (this.knowsDevice(credentialId, { name, tags })) return
     const known = this.#devices?.get(credentialId)
@@ -191,7 +191,9 @@ export class Account {
   }
 }
 
-/** The rules of a device's authtoken, for its own names alone: no device binds those of another. */
+/**
+ * ACL rules of a device's authtoken. They allow only its own names, so no device can bind those of another.
+ */
 export function aclRules({ domain, hasOwnDomain, agentDomain }: DeviceRights): string[] {
   if (hasOwnDomain) return [`bind:${domain}`]
   return [`bind:${agentDomain}`, `bind:*.${agentDomain}`]
@@ -207,7 +209,7 @@ function isTokenOf(authtoken: string, { id }: Credential): boolean {
   return authtoken.split('_')[0] === id.replace(/^cr_/, '')
 }
 
-/** How a later run recognizes what this one made. */
+/** Mark by which a later run recognizes its resources. */
 function markOf({ name, domain }: Pick<DeviceRights, 'name' | 'domain'>): string {
   return `${markBegin(name)}"domain":${JSON.stringify(domain)}}`
 }

@@ -16,7 +16,7 @@ import { makeFolder, syncFolder } from '../../base/file.ts'
 import { Secret } from '../../base/secret.ts'
 import { readIfThere } from './env-file.ts'
 
-/** A device whose API somebody here may use. */
+/** A device with a known API token. */
 export interface ListedDevice {
   readonly name: string
   /** AGENT_DOMAIN, where its API is. */
@@ -25,11 +25,11 @@ export interface ListedDevice {
   readonly apiToken: Secret
 }
 
-/** A device whose authtoken is being issued. */
+/** A device before its authtoken is issued. */
 export interface PendingDevice extends ListedDevice {
-  /** Ids of the authtokens that it had: another one, whose token no file has, was lost on the way. */
+  /** Ids of the earlier authtokens. A further authtoken that is in no file was lost by an interruption. */
   readonly before: readonly string[]
-  /** Those end when its files have the new one. */
+  /** The earlier authtokens end when the files contain the new one. */
   readonly isRotated: boolean
 }
 
@@ -53,10 +53,9 @@ const Line = z.union([
 ])
 
 /**
- * The devices that `provision` has made, with the tokens of their APIs, for this user alone (0600): a
- * JSON object a line, the last one of a name counts. What is added is on disk when `put` resolves; what a
- * power cut has left of a line is no line. A pending device is none yet, and one that was there before
- * stays as it was.
+ * The devices made by `provision`, with their API tokens, in a file with mode 0600. Each line is a JSON
+ * object; the last line of a name counts. `put` resolves when the line is on disk. An incomplete line after a
+ * power cut is ignored. A pending device does not count yet, and does not replace an earlier entry.
  */
 export class DeviceList {
   readonly path: string
@@ -70,7 +69,7 @@ export class DeviceList {
     this.path = path
   }
 
-  /** One that is not there is empty. Throws a StartError that names the bad line. */
+  /** A missing file is an empty list. Throws a StartError that names the bad line. */
   static read(path: string): DeviceList {
     const list = new DeviceList(path)
     const lines = (readIfThere(path) ?? '').split('\n')
@@ -171,7 +170,7 @@ export class DeviceList {
     })
   }
 
-  /** Takes the lines of a device away that have a token, other than this one. */
+  /** Removes the lines of a device that contain a token, except the given one. */
   #blank(name: string, except?: Secret): void {
     this.#change('r+', (file) => {
       const bytes = readFileSync(file)
@@ -208,7 +207,7 @@ export class DeviceList {
 /** A power cut may leave one end of a line that was being overwritten. */
 const isStruck = (line: string) => line === '' || line.startsWith(' ') || line.endsWith(' ')
 
-/** Behind it is what a power cut has left. */
+/** The rest of the file is from a power cut. */
 function endOfLastLine(file: number, size: number): number {
   const last = Buffer.alloc(1)
   if (size === 0) return 0

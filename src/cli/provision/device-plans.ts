@@ -55,7 +55,7 @@ function readLines(path: string): string[] {
   }
 }
 
-/** What all devices of one call have in common; `{name}` stands for each one's name. */
+/** Common options of all devices of one call. `{name}` stands for the name of a device. */
 export interface DeviceTemplate {
   readonly domain: string
   readonly agentDomain: string | undefined
@@ -82,7 +82,7 @@ function devicePlan(name: string, template: DeviceTemplate): DevicePlan {
   const { tags, outputFolder, envPath, authtokenPath, serverAddr, caCertPath } = template
   const domain = filled(template.domain, name)
   const suffix = domain.slice(1)
-  // A device with a wildcard of its own needs no name of its own below it.
+  // A device with its own wildcard needs no extra label below it.
   const hasOwnDomain = template.domain.includes('{name}')
   const first = hasOwnDomain ? 'agent' : name
   const agentDomain = filled(template.agentDomain ?? `${first}${suffix}`, name)

@@ -19,7 +19,7 @@ export class EnvFile {
     this.#isPrivate = isPrivate
   }
 
-  /** One that is not there is empty. Throws a StartError when it cannot be read. */
+  /** A missing file is empty. Throws a StartError if the file cannot be read. */
   static read(path: string): EnvFile {
     const text = readIfThere(path)
     if (text === undefined) return new EnvFile(path, '', false)
@@ -41,7 +41,7 @@ export class EnvFile {
   }
 }
 
-/** The content of a file, undefined when there is none. Throws a StartError. */
+/** The content of a file; undefined if it does not exist. Throws a StartError. */
 export function readIfThere(path: string): string | undefined {
   try {
     return readFileSync(path, 'utf8')
@@ -80,7 +80,7 @@ export function mergeSettings(text: string, settings: EnvSettings): string {
   return `${[lines.join('\n').trimEnd(), ...added].filter((part) => part !== '').join('\n')}\n`
 }
 
-/** dotenv and systemd agree on plain words and on double quotes around what needs no escape. */
+/** dotenv and systemd agree on plain words, and on double quotes around text without escapes. */
 function quoted(value: string): string {
   if (/^[\w.:/@%+,*-]+$/.test(value)) return value
   if (/^[^"\\$`\n\r]*$/.test(value)) return `"${value}"`

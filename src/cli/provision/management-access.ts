@@ -33,7 +33,7 @@ export function managementOptions(): readonly Option[] {
   ]
 }
 
-/** Throws a StartError that says what is missing. */
+/** Throws a StartError that names missing options. */
 export async function openManagement(
   { stderr, stop }: CommandContext,
   options: ManagementOptions,
@@ -45,7 +45,10 @@ export async function openManagement(
   return new ManagementClient({ baseUrl, apiKey, clock: systemClock, stop })
 }
 
-/** From where somebody said it is; this machine's gateway has left one for its owner. */
+/**
+ * Reads the key from the given source. Default: the file that the gateway on this machine leaves for its
+ * owner.
+ */
 async function readApiKey(options: ManagementOptions, config: Config): Promise<Secret> {
   const { keyStdin, keyFile, apiUrl } = options
   const ownKey = apiUrl ? undefined : apiKeyPath(config.gateway)

@@ -28,8 +28,8 @@ interface Waiting {
 }
 
 /**
- * Puts what is to be made at the same time into one request, `POST /batch`. A service that has none, as
- * the hosted one, gets them one by one.
+ * Combines creations at the same time into one request, `POST /batch`. Services without it, such as the
+ * hosted service, get single requests.
  */
 export class CreateBatches {
   readonly #post: (path: string, body: object) => Promise<ManagementAnswer>
@@ -70,7 +70,7 @@ export class CreateBatches {
     const parsed = status === 200 ? Answers.safeParse(tryJson(text)).data : undefined
     for (const [at, { resolve }] of some.entries()) {
       const answer = parsed?.responses[at]
-      // What was refused as a whole was so for each.
+      // A refusal of the batch is the response for each item.
       if (!answer) resolve({ status, text })
       else resolve({ status: answer.status, text: JSON.stringify(answer.body) })
     }
@@ -97,7 +97,7 @@ const CERTIFICATE =
 const NO_TLS = /^(EPROTO|ERR_SSL_)/
 const NO_HTTP = /^(HPE_|UND_ERR_SOCKET|ECONNRESET)/
 
-/** Why `fetch` could not talk to `origin`, and what to do, in one sentence. */
+/** One sentence with the reason why `fetch` could not reach `origin`, and the remedy. */
 function connectionSentence(error: unknown, origin: string, timeoutMs: number): string {
   const code = codeOf(error)
   if (code === 'TimeoutError' || code === 'UND_ERR_CONNECT_TIMEOUT' || code === 'ETIMEDOUT') {
@@ -129,7 +129,7 @@ function codeOf(error: unknown): string {
   return code ?? ''
 }
 
-/** `fetch` wraps what went wrong in a TypeError that says nothing. */
+/** `fetch` wraps the cause in a TypeError without details. */
 function rootOf(error: unknown): Error {
   if (!(error instanceof Error)) return new Error(String(error))
   return error.cause instanceof Error ? rootOf(error.cause) : error
@@ -150,7 +150,7 @@ const MAX_SHOWN = 300
 
 const Refusal = z.object({ error_code: z.string().optional(), msg: z.string() })
 
-/** What helps beyond what the API says, by code. */
+/** Remedies in addition to the API's message, by code. */
 const REMEDIES: Readonly<Record<string, string>> = {
   ERR_NGROK_413: 'Choose another --domain.',
   ERR_NGROK_414: 'Choose another --domain.',
@@ -170,7 +170,7 @@ export interface ManagementClientOptions {
   readonly timeoutMs?: number
 }
 
-/** The management API as a client sees it. Every failure is a StartError that says what to do. */
+/** Client of the management API. Every failure is a StartError with a remedy. */
 export class ManagementClient {
   readonly origin: string
   readonly #options: ManagementClientOptions
@@ -184,7 +184,7 @@ export class ManagementClient {
     this.origin = options.baseUrl.origin
   }
 
-  /** All items of a resource; answers may have fields beyond those of `item`. */
+  /** All items of a resource. Items may have more fields than `item`. */
   async list<Item extends { readonly id: string }>(
     path: string,
     item: z.ZodType<Item>,
@@ -203,7 +203,7 @@ export class ManagementClient {
     throw new StartError(`${this.origin} has more than ${MAX_ITEMS} ${path}.`)
   }
 
-  /** The same of a resource that not every service has; undefined where there is none. */
+  /** The same for a resource that some services lack; undefined if it does not exist. */
   async listIfServed<Item extends { readonly id: string }>(
     path: string,
     item: z.ZodType<Item>,
@@ -220,7 +220,7 @@ export class ManagementClient {
     return this.#send('PATCH', path, schema, body)
   }
 
-  /** What is asked for at the same time goes in one request, where the service takes that. */
+  /** Combines creations at the same time into one request, if the service supports that. */
   async create<T>(path: string, body: object, schema: z.ZodType<T>): Promise<T> {
     return this.#read(await this.#creates.ask(path, body), schema)
   }

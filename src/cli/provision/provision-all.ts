@@ -14,7 +14,7 @@ import {
   type Step,
 } from './provision-device.ts'
 
-/** What is left of a device that is taken out of service. */
+/** Leftovers of a device that is taken out of service. */
 interface Retirement {
   readonly device: DevicePlan
   readonly list: DeviceList
@@ -22,7 +22,7 @@ interface Retirement {
   readonly botUser: BotUser | undefined
   /** Only then may the bot user go: its API keys and endpoints go with it. */
   readonly isBotUserOurs: boolean
-  /** Files with tokens that open nothing any more. */
+  /** Files with tokens that are no longer valid. */
   readonly files: readonly string[]
 }
 
@@ -57,8 +57,8 @@ function botUserSteps({ device, botUser, isBotUserOurs }: Retirement): Step[] {
 }
 
 /**
- * Its way in first: whatever stops this, the device is out. Done again, it goes on where it was, but
- * for a bot user without authtokens, which nothing tells to be ours.
+ * Removes the access first, so the device is out even if a later step fails. A repeated call continues.
+ * Exception: a bot user without authtokens, which cannot be recognized as ours.
  */
 async function retire(account: Account, retirement: Retirement): Promise<void> {
   const { device, list, credentials, botUser, isBotUserOurs, files } = retirement
@@ -80,7 +80,7 @@ export interface ProvisionAllOptions {
   readonly list: DeviceList
   /** `rotate` replaces their tokens, `retire` takes them out of service. */
   readonly mode: 'provision' | 'rotate' | 'retire'
-  /** Only say what would be done. */
+  /** Only prints the planned changes. */
   readonly dryRun: boolean
   readonly onDone: (name: string) => void
 }
@@ -89,7 +89,7 @@ export interface DeviceResult {
   readonly device: DevicePlan
   readonly steps: readonly Step[]
   readonly credentialId: string | null
-  /** What a person has to do; undefined: it went well. */
+  /** Remedy; undefined if it succeeded. */
   readonly error: string | undefined
 }
 
@@ -100,7 +100,7 @@ export interface ProvisionResult {
   readonly devices: readonly DeviceResult[]
 }
 
-/** Provisions every device; one that fails does not keep the others from it. */
+/** Provisions all devices. A failed device does not stop the others. */
 export async function provisionAll(options: ProvisionAllOptions): Promise<ProvisionResult> {
   const { account, devices, dryRun, mode } = options
   // Domains stay: other devices may be below them.
@@ -110,7 +110,7 @@ export async function provisionAll(options: ProvisionAllOptions): Promise<Provis
   const results = await Promise.all(
     devices.map((device) => semaphore.run(() => provisionOne(device, options))),
   )
-  // Those that could not be reserved are told by their devices.
+  // Devices report missing domains.
   const asked = dryRun ? names.filter((name) => !missing.includes(name)) : names
   const settled = await Promise.allSettled(asked.map((name) => account.reserve(name)))
   const domains = settled.flatMap((it) => (it.status === 'fulfilled' ? [it.value] : []))

@@ -14,35 +14,35 @@ import { EnvFile, type EnvSettings, readIfThere, writePrivately } from './env-fi
 /** A device to be, and the files that it gets. */
 export interface DevicePlan extends DeviceRights {
   readonly agentDomain: string
-  /** Undefined: those that it has. */
+  /** Undefined: no change. */
   readonly tags: readonly string[] | undefined
   readonly envPath: string
-  /** Where the authtoken goes; undefined: among the settings. */
+  /** Path of the authtoken; undefined: among the settings. */
   readonly authtokenPath: string | undefined
   readonly serverAddr: string | undefined
   readonly caCertPath: string | undefined
 }
 
-/** What was done, or would be. */
+/** A planned or completed step. */
 export interface Step {
   readonly action: 'reserve' | 'create' | 'keep' | 'write' | 'revoke' | 'delete'
   readonly subject: string
 }
 
-/** What a device lacks; nothing is changed until it is applied. */
+/** Missing parts of a device. Nothing changes before it is applied. */
 export interface DeviceChange {
   readonly device: DevicePlan
   readonly file: EnvFile
-  /** Where the tokens of the devices' APIs are kept. */
+  /** Where the API tokens of the devices are kept. */
   readonly list: DeviceList
-  /** Of the device's API. */
+  /** Token of the device's API. */
   readonly apiToken: Secret
   readonly botUser: BotUser | undefined
   /** The authtoken that the device has and keeps; undefined: it gets one. */
   readonly kept: Credential | undefined
-  /** All that it had before a new one is issued. */
+  /** All authtokens before a new one is issued. */
   readonly known: readonly Credential[]
-  /** Those that the new one replaces, and those that were lost on the way. */
+  /** Authtokens that the new one replaces, and authtokens lost by an interruption. */
   readonly replaced: readonly Credential[]
 }
 
@@ -66,7 +66,7 @@ export function planDevice(
   }
   const pending = list.pendingOf(name)
   const isNew = (it: Credential) => pending !== undefined && !pending.before.includes(it.id)
-  // Those of before that a rotation had still to end; the others were lost on the way.
+  // A rotation ends the earlier authtokens. Others were lost by an interruption.
   const isRotated = pending?.isRotated === true && issued !== undefined && isNew(issued)
   const replaced = all.filter((it) => it !== issued && (isRotated || isNew(it)))
   const known = all.filter((it) => !replaced.includes(it))
@@ -86,7 +86,7 @@ export function planDevice(
 
 const newApiToken = () => new Secret(createToken(TOKEN_PREFIX))
 
-/** That of the list, whose hash the device has, or gets; a new one where it has none yet. */
+/** The API token of the list, whose hash the device has or gets. A new token if the device has none. */
 function apiTokenOf({ name, envPath }: DevicePlan, file: EnvFile, list: DeviceList): Secret {
   const pending = list.pendingOf(name)?.apiToken
   if (pending && file.get(HASH) === hashToken(pending.reveal())) return pending
@@ -117,7 +117,7 @@ export function describeChange(account: Account, change: DeviceChange): Step[] {
   ]
 }
 
-/** Makes what is missing; answers the id of the device's credential. */
+/** Creates the missing parts. Returns the id of the device's credential. */
 export async function applyChange(account: Account, change: DeviceChange): Promise<string> {
   const { device, file, list, kept, known, replaced } = change
   if (kept) {
@@ -129,15 +129,15 @@ export async function applyChange(account: Account, change: DeviceChange): Promi
     return kept.id
   }
   const botUser = change.botUser ?? (await account.createBotUser(device.name))
-  // First: whatever is lost from here on, the answer or this process, the next run knows of it; and a
-  // hash on the device whose token nobody has would be of no use.
+  // First: after an interruption, the next run finds this entry. A hash on the device would be useless
+  // without its token.
   const before = known.map(({ id }) => id)
   await list.begin({ ...listedOf(change), before, isRotated: replaced.length > 0 })
   const { credential, authtoken } = await account.issue(device, botUser)
   try {
     writeToken(change, authtoken)
   } catch (error) {
-    // Nobody has seen this token, and nobody ever will.
+    // This token was never shown.
     await account.revoke(credential)
     throw error
   }
@@ -190,7 +190,7 @@ function settingsOf({ device, apiToken }: DeviceChange, token: string | undefine
     SVC_AUTHTOKEN: authtokenPath ? undefined : token,
     SVC_AUTHTOKEN_FILE: authtokenPath,
     [HASH]: hashToken(apiToken.reveal()),
-    // What is not given stays as it is.
+    // Options that are not given stay unchanged.
     ...(serverAddr && { SVC_SERVER_ADDR: serverAddr }),
     ...(caCertPath && { SVC_CA_CERT: caCertPath }),
   }

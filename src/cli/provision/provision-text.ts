@@ -11,7 +11,7 @@ export interface DnsRecord {
   readonly value: string
 }
 
-/** The records of the domains; a domain of the service itself needs none. */
+/** DNS records of the domains. A domain of the service itself needs none. */
 export function dnsRecords(domains: readonly ReservedDomain[]): DnsRecord[] {
   return domains.flatMap(({ domain, cname_target, acme_challenge_cname_target }) => {
     const challenge = `_acme-challenge.${domain.replace(/^\*\./, '')}`
@@ -22,7 +22,7 @@ export function dnsRecords(domains: readonly ReservedDomain[]): DnsRecord[] {
   })
 }
 
-/** For people: what was done for one device step by step, for many in a line each. */
+/** Text for people: all steps for one device, or a line for each of many. */
 export function describeProvision(result: ProvisionResult, dryRun: boolean): string {
   const { domains, domainSteps, devices } = result
   const deviceSteps = devices.flatMap(({ device, steps }): readonly Step[] => {
@@ -48,7 +48,7 @@ function wholeOf(steps: readonly Step[]): Step['action'] {
   return steps.some(({ action }) => action === 'delete') ? 'delete' : 'write'
 }
 
-/** What a person has to do, a line for each device that failed. */
+/** Remedies, one line for each failed device. */
 export function describeFailures({ devices }: ProvisionResult): string {
   const failed = devices.filter(({ error }) => error !== undefined)
   return failed.map(({ device, error }) => `device-agent: ${device.name}: ${error}\n`).join('')

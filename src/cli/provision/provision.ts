@@ -18,7 +18,7 @@ import { ProgressBar } from './progress-bar.ts'
 import { provisionAll } from './provision-all.ts'
 import { describeFailures, describeProvision, provisionJson } from './provision-text.ts'
 
-/** Where the devices and the tokens of their APIs are, beside their settings. */
+/** File with the devices and their API tokens, beside their settings. */
 const DEVICE_LIST = 'fleet-devices.jsonl'
 
 /** The options of the command line. */

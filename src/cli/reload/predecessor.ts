@@ -1,6 +1,6 @@
 /**
- * What an old and a new process of a service say to each other, in this order: the new one that it
- * could start, the old one that it has let go, the new one that it serves.
+ * Messages between the old and the new process of a service, in this order. `prepared`: the new process can
+ * start. `released`: the old process released the data directory. `serving`: the new process serves.
  */
 export type HandoverMessage = 'prepared' | 'released' | 'serving'
 
@@ -9,10 +9,10 @@ export interface HandoverFailure {
   readonly failed: string
 }
 
-/** In the environment of the new process: the pid of the old one, whose child it is. */
+/** Environment variable of the new process: process id of the old process, its parent. */
 export const PREDECESSOR = 'DEVICE_GATEWAY_PREDECESSOR'
 
-/** The process that started this one to take its place. */
+/** The process that started this process as its replacement. */
 export class Predecessor {
   readonly pid: number
   /** Resolves when it has ended, or has said goodbye. */
@@ -28,7 +28,7 @@ export class Predecessor {
     })
   }
 
-  /** Undefined for a process that takes nobody's place; no child takes the mark for its own. */
+  /** Undefined for a process that replaces none. Children do not inherit the mark. */
   static meet(process: NodeJS.Process): Predecessor | undefined {
     const pid = Number(process.env[PREDECESSOR])
     delete process.env[PREDECESSOR]
@@ -37,8 +37,8 @@ export class Predecessor {
   }
 
   /**
-   * Says that all is prepared that could fail before, and resolves when the old process has let go of
-   * the data folder. Rejects when that one has ended.
+   * Reports that all steps that can fail are done. Resolves when the old process has released the data
+   * directory. Rejects if the old process ended.
    */
   released(): Promise<void> {
     const { promise, settle } = this.#awaitMessage('released')
@@ -47,8 +47,8 @@ export class Predecessor {
   }
 
   /**
-   * Says that this process serves, and resolves when the old one has taken note, or has ended: until
-   * then that one may still end this process and take everything back.
+   * Reports that this process serves. Resolves when the old process acknowledged it, or ended. Until then the
+   * old process may end this one and take everything back.
    */
   serving(): Promise<void> {
     this.#send('serving')

@@ -12,12 +12,12 @@ const PREPARED_WITHIN_MS = 20_000
 const SERVING_WITHIN_MS = 20_000
 
 interface SuccessorOptions {
-  /** Sockets that listen, for descriptor 3 and the next ones. */
+  /** Listening sockets, for descriptor 3 and following. */
   readonly sockets: readonly number[]
   readonly environment: Readonly<Record<string, string | undefined>>
 }
 
-/** A process that this one has started to take its place: the program as it lies on disk now. */
+/** The replacement of this process: the program version on disk. */
 class Successor {
   /** Resolves when it ends in any other way than it was told to, with how. */
   readonly died: Promise<string>
@@ -58,7 +58,7 @@ class Successor {
     return this.#child.pid ?? -1
   }
 
-  /** Resolves when it could start as far as that is possible beside this process. */
+  /** Resolves when the new process completed all steps that are possible beside this process. */
   prepared(): Promise<void> {
     return this.#hear('prepared', PREPARED_WITHIN_MS)
   }
@@ -78,7 +78,7 @@ class Successor {
     this.#child.unref()
   }
 
-  /** Ends it. Resolves when it is gone, and holds nothing any more. */
+  /** Kills the process. Resolves when it has ended and holds nothing. */
   async kill(): Promise<void> {
     this.#child.kill('SIGKILL')
     await this.#ended
@@ -105,10 +105,10 @@ class Successor {
   }
 }
 
-/** Those that a container begins with; each ends with the one process that it was given. */
+/** Init processes of containers. Each ends when its one child ends. */
 const INITS: ReadonlySet<string> = new Set(['catatonit', 'docker-init', 'dumb-init', 'tini'])
 
-/** Whose place in the system it is. */
+/** Position of a process in the system. */
 interface ProcessPlace {
   readonly pid: number
   readonly ppid: number
@@ -117,8 +117,8 @@ interface ProcessPlace {
 }
 
 /**
- * Why no other process can take the place of this one, and what to do instead. Where systemd is told
- * of the other one, or nobody waits for this one, it can.
+ * The reason why another process cannot replace this one, with a remedy. Undefined if it can: systemd learns
+ * of the new process, or nothing waits for this one.
  */
 export function whyIrreplaceable({ pid, ppid, firstName }: ProcessPlace): string | undefined {
   const isFirst = pid === 1 || (ppid === 1 && INITS.has(firstName ?? ''))
@@ -140,23 +140,26 @@ function nameOfFirst(): string | undefined {
 }
 
 /**
- * Of a process that may be replaced.
+ * State of a process that may be replaced.
  *
- * | state       | who is the service | what it waits for                                              |
- * |-------------|--------------------|----------------------------------------------------------------|
- * | `serving`   | this process       | a reload                                                       |
- * | `reloading` | this process       | the new one, which may have folder and names by now            |
- * | `stuck`     | this process       | its own letting go, which hangs: then it takes everything back |
- * | `left`      | the new process    | what is under way here                                         |
- * | `bereft`    | nobody             | the same: the new one died, and another is started after this  |
- * | `stopped`   | this process       | its end                                                        |
+ * | state       | the service is  | this process waits for                                         |
+ * |-------------|-----------------|----------------------------------------------------------------|
+ * | `serving`   | this process    | a reload                                                       |
+ * | `reloading` | this process    | the new process, which may already have folder and names       |
+ * | `stuck`     | this process    | its own release, which hangs: then it takes everything back    |
+ * | `left`      | the new process | its running requests                                           |
+ * | `bereft`    | no process      | the same: the new process died, another starts after this ends |
+ * | `stopped`   | this process    | its end                                                        |
  *
- * Nothing leads back from `left`: from then on the new process writes, this one listens nowhere, its
- * link ends and our gateway holds the names. So a process that is bereft ends, and says so.
+ * The state `left` is final: the new process writes, this one no longer listens, its link ends, and our
+ * gateway holds the names. So a bereft process ends, and says so.
  */
 export type ReloadState = 'serving' | 'reloading' | 'stuck' | 'left' | 'bereft' | 'stopped'
 
-/** `hung`: letting go took too long; `free`: it is over. `served`: the new one serves; `died`: it did. */
+/**
+ * `hung`: the release took too long. `free`: the release is complete. `served`: the new process serves.
+ * `died`: the new process ended.
+ */
 export type ReloadEvent = 'request' | 'failed' | 'hung' | 'free' | 'served' | 'died' | 'stop'
 
 const NEXT: Record<ReloadState, Partial<Record<ReloadEvent, ReloadState>>> = {
@@ -173,36 +176,39 @@ export function nextReloadState(state: ReloadState, event: ReloadEvent): ReloadS
   return NEXT[state][event] ?? state
 }
 
-/** Requests under way end or are broken off within 7 s; together with the start of the next process less than 60 s. */
+/**
+ * Running requests end or are aborted within 7 s. Together with the start of the next process, this takes
+ * less than 60 s.
+ */
 const RELEASED_WITHIN_MS = 10_000
 
-/** What of a service a reload works with; see `Gateway`. */
+/** The part of a service that a reload uses; see `Gateway`. */
 export interface ReloadableService {
-  /** Lets go of what only one process may have. When it throws, all is as before. */
+  /** Releases everything that only one process may hold. When it throws, nothing has changed. */
   release(): Promise<void>
   /** Takes it back. Throws when not all of it can be had. */
   reclaim(): Promise<void>
-  /** The other process serves: nobody new is let in here. */
+  /** The new process serves: no new connections here. */
   leave(): void
-  /** Where it listens, for the other process. Throws a StartError when that cannot be passed on. */
+  /** Listening sockets for the new process. Throws a StartError if they cannot be passed on. */
   sockets(): number[]
 }
 
-/** What the service manager is told; see `Supervision`. */
+/** Reports to the service manager; see `Supervision`. */
 export interface ReloadNews {
   reloading(): void
   reloadFailed(): void
   leaveTo(pid: number): void
-  /** That process has died: this one is the service again, and ends. */
+  /** The new process died: this process is the service again, and ends. */
   bereft(sentence: string): void
 }
 
 export interface ProcessReloadOptions {
   readonly service: ReloadableService
   readonly news: ReloadNews
-  /** Why it is not reloaded now, and what to do instead. */
+  /** The reason why a reload is refused now, with a remedy. */
   readonly refusal?: (() => string | undefined) | undefined
-  /** Of the new process. */
+  /** Environment of the new process. */
   readonly environment: () => Readonly<Record<string, string | undefined>>
   readonly log: Logger
   /** For letting go, in ms. */
@@ -211,17 +217,17 @@ export interface ProcessReloadOptions {
 }
 
 /**
- * Replaces a running service by the program as it lies on disk now, while both listen on the same
- * sockets. When the new process does not come up, this one serves on and says so. Who has what:
+ * Replaces a running service with the program version on disk, while both listen on the same sockets. If the
+ * new process does not come up, this process continues and says so.
  *
- * | until the new one says | folder, database, writes | sockets | who is served |
- * |------------------------|--------------------------|---------|---------------|
- * | `prepared`             | old                      | old     | by the old    |
- * | `released`, to it      | nobody                   | old     | by the old    |
- * | `serving`              | new                      | both    | by either     |
- * | nothing more           | new                      | new     | by the new; what is under way ends where it is |
+ * | until the new process says | folder, database, writes | sockets | visitors are served by                  |
+ * |----------------------------|--------------------------|---------|-----------------------------------------|
+ * | `prepared`                 | old                      | old     | the old process                         |
+ * | `released`, to it          | none                     | old     | the old process                         |
+ * | `serving`                  | new                      | both    | either process                          |
+ * | end                        | new                      | new     | the new process; running requests stay  |
  *
- * What becomes of this process by that is the table `NEXT`.
+ * The table `NEXT` has the states of this process.
  */
 export class ProcessReload {
   readonly #options: ProcessReloadOptions
@@ -241,7 +247,7 @@ export class ProcessReload {
     return this.#left.promise
   }
 
-  /** Resolves with a reason when that process has died before this one has ended. */
+  /** Resolves with a reason if the new process dies before this process has ended. */
   get bereft(): Promise<string> {
     return this.#bereft.promise
   }
@@ -251,7 +257,7 @@ export class ProcessReload {
     return this.#problem
   }
 
-  /** Never rejects; what is asked for while one is under way is that one. */
+  /** Never rejects. A request during a reload joins it. */
   async request(): Promise<void> {
     const { news, log } = this.#options
     if (this.#is('stuck')) log.error(`cannot start another reload: ${this.#problem}`)
@@ -275,7 +281,7 @@ export class ProcessReload {
     if (successor && this.#is('reloading')) this.#leaveTo(successor)
   }
 
-  /** A stop in the middle of a reload ends both; what is being taken back is back before this resolves. */
+  /** A stop during a reload ends both processes. Resolves after everything was taken back. */
   async stop(): Promise<void> {
     const isReloading = this.#is('reloading')
     this.#move('stop')
@@ -288,7 +294,7 @@ export class ProcessReload {
     this.#state = nextReloadState(this.#state, event)
   }
 
-  /** Asked anew after each await: a stop may come at any time. */
+  /** Checked again after each await: a stop may come at any time. */
   #is(state: ReloadState): boolean {
     return this.#state === state
   }
@@ -298,7 +304,7 @@ export class ProcessReload {
     return whyIrreplaceable(place()) ?? refusal?.()
   }
 
-  /** Undefined when there is none that serves. */
+  /** Undefined if no new process serves. */
   async #attempt(): Promise<Successor | undefined> {
     const { news, log } = this.#options
     try {
@@ -314,7 +320,7 @@ export class ProcessReload {
     }
   }
 
-  /** From here on nothing is undone: the other one writes. */
+  /** No way back: the new process writes. */
   #leaveTo(successor: Successor): void {
     const { service, news, log } = this.#options
     this.#move('served')
@@ -353,7 +359,7 @@ export class ProcessReload {
     } catch (error) {
       // It may have written by now: nothing is taken back before it is gone.
       await successor.kill()
-      // Who stops needs none of it any more.
+      // After a stop, nothing is needed any longer.
       if (!this.#is('stopped')) await this.#reclaim()
       throw error
     }
@@ -373,7 +379,7 @@ export class ProcessReload {
     }
   }
 
-  /** What hangs may end yet; when it throws, nothing was let go of. */
+  /** A hanging release may still complete. When it throws, nothing was released. */
   async #takeBackAfter(released: Promise<void>, message: string): Promise<void> {
     const { service, news, log } = this.#options
     const wasReleased = await released.then(

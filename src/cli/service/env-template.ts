@@ -11,7 +11,7 @@ const NAMES: Record<ServiceName, RegExp> = {
   'device-gateway': /^(?:GATEWAY_|LOG_)/,
 }
 
-/** The settings file of a service before anybody has set something: each setting, as a comment. */
+/** The initial settings file of a service: all settings, as comments. */
 export function envTemplate(service: ServiceName): string {
   const rows = settingRows().filter(({ name }) => NAMES[service].test(name) && !LEFT_OUT.test(name))
   const defaults = parseSettings({})
@@ -20,7 +20,8 @@ export function envTemplate(service: ServiceName): string {
       ? '# Store the authtoken in /etc/credstore/svc-authtoken, not in this file.\n'
       : ''
   const settings = rows.map(({ name, fallback, meaning }) => {
-    // What is computed depends on the rest, and a folder on where the program runs: no value to start from.
+    // Computed values depend on other settings, and folders on the place of the program: they have no fixed
+    // default.
     return `\n# ${meaning}\n#${name}=${name in defaults ? fallback : ''}\n`
   })
   return `# Settings of the service, one NAME=value per line. Restart the service after a change.\n${token}${settings.join('')}`

@@ -8,13 +8,13 @@ import { Secret } from '../../base/secret.ts'
 import { parseSettings } from '../../settings.ts'
 import { type EnvSettings, readIfThere } from '../provision/env-file.ts'
 
-/** What `provision` has written for a device. */
+/** Settings that `provision` wrote for a device. */
 export interface Handover {
   readonly authtoken: Secret | undefined
   readonly settings: EnvSettings
 }
 
-/** Throws a StartError for a file that is not there, or holds what no service could start with. */
+/** Throws a StartError if the file is missing or invalid. */
 export function readHandover(path: string): Handover {
   const text = readIfThere(path)
   if (text === undefined) {
@@ -33,7 +33,7 @@ export function readHandover(path: string): Handover {
   throw new StartError(`${path} contains no SVC_AUTHTOKEN.`)
 }
 
-/** Whether two paths lead to one file; one that is not there is none. */
+/** Whether two paths lead to the same file. A missing file equals none. */
 export function isSameFile(one: string, other: string): boolean {
   try {
     return realpathSync(one) === realpathSync(other)

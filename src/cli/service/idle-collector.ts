@@ -6,9 +6,12 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 
 const LOOK_MS = 5_000
-/** Idle is who was at work for at most this share of the time since the last look. */
+/** The process is idle if it used at most this share of the time since the last check. */
 const IDLE_SHARE = 0.05
-/** What is worth a pause, and at least this part of what was left the last time. */
+/**
+ * Garbage that is worth a pause: this many bytes, and this share of the heap that was left after the last
+ * collection.
+ */
 const LEAST_GARBAGE_BYTES = 4 * 1024 * 1024
 const LEAST_GARBAGE_SHARE = 0.25
 /** A larger heap takes more than 50 ms: V8 has its own ways with it, which pause less. */
@@ -19,7 +22,7 @@ const REST_PER_PAUSE = 1_000
 /** The heap of a process, and how busy its event loop has been. */
 export interface Heap {
   usedBytes(): number
-  /** A full collection; everything else waits for it, for so many ms. */
+  /** A full collection, which blocks the process. Returns milliseconds. */
   collect(): number
   /** Busy and idle time since the process has started, in ms. */
   utilization(): Pick<EventLoopUtilization, 'idle' | 'active'>
@@ -37,7 +40,7 @@ export function ownHeap(nodeVersion: string = process.versions.node): Heap | und
     collect: () => {
       gc ??= findCollector()
       const startedAt = performance.now()
-      // Of this kind: others give no pages back.
+      // Only this kind returns memory pages to the system.
       gc?.({ type: 'major', execution: 'sync', flavor: 'last-resort' })
       return performance.now() - startedAt
     },
@@ -46,8 +49,8 @@ export function ownHeap(nodeVersion: string = process.versions.node): Heap | und
 }
 
 /**
- * V8 gives its collector to contexts that are made while this flag is set. With it on the command line
- * Node would not use the compiled code that it has of its own modules: 10 to 30 ms more of a start.
+ * V8 exposes its collector to contexts that are created while this flag is set. As an option of the command
+ * line, the flag would disable Node's compiled code of its own modules: 10 to 30 ms more at each start.
  */
 function findCollector(): typeof globalThis.gc {
   setFlagsFromString('--expose-gc')
@@ -59,8 +62,8 @@ function findCollector(): typeof globalThis.gc {
 }
 
 /**
- * Gives garbage back that nobody would collect: V8 does so when memory is asked for, and an idle
- * process asks for none. What starts, or restores a thousand tunnels, leaves a lot and is idle then.
+ * Frees garbage of an idle process. V8 collects when memory is allocated, and an idle process allocates none.
+ * A start, or a restore of a thousand tunnels, leaves much garbage before an idle time.
  */
 export class IdleCollector {
   readonly #heap: Heap
@@ -68,7 +71,7 @@ export class IdleCollector {
   readonly #log: Logger
   readonly #stop = new AbortController()
   #running: Promise<void> | undefined
-  /** What was left, at most: V8 may have found more since. */
+  /** Upper bound of the garbage that was left: V8 may have collected more since. */
   #leftBytes = 0
   #restsUntil = 0
   #seen = { idle: 0, active: 0 }

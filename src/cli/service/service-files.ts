@@ -17,15 +17,15 @@ export interface ServiceLayout {
   /** The Node program and the built main.js that the unit starts. */
   readonly node: string
   readonly main: string
-  /** The authtoken to put in place; undefined leaves what is there. */
+  /** The authtoken to install; undefined: no change. */
   readonly authtoken: Secret | undefined
-  /** Go among the settings of the service, which keeps those that it has beside them. */
+  /** Added to the settings of the service. Other settings stay. */
   readonly settings?: EnvSettings | undefined
 }
 
 export type ChangeKind = 'create' | 'update' | 'keep' | 'remove'
 
-/** One file and what happens to it. */
+/** One file and its change. */
 export interface FileChange {
   readonly kind: ChangeKind
   /** As it will be on the target, without the root. */
@@ -46,7 +46,7 @@ const ENV_FILES: Record<ServiceName, string> = {
   'device-gateway': '/etc/device-gateway/gateway.env',
 }
 
-/** What an install would change. A file of the owner is never replaced. */
+/** Planned changes of an install. A changed settings file is never replaced. */
 export function planInstall(layout: ServiceLayout): FileChange[] {
   const { name, authtoken } = layout
   const unit = readFileSync(join(packageRoot(), 'systemd', `${name}.service`), 'utf8')
@@ -100,7 +100,7 @@ function apply(root: string, { kind, path, mode, content }: FileChange): void {
   if (kind === 'keep' || content === undefined) return
   makeFolder(dirname(target), 0o755)
   writeFileDurably(target, content, mode)
-  // The umask of whoever installs must not decide who can read a unit.
+  // Independent of the umask of the installing user.
   chmodSync(target, mode)
 }
 
@@ -113,7 +113,7 @@ function unitChange(layout: ServiceLayout, unit: string, content: string): FileC
   return { kind: 'keep', path: packaged, mode: 0o644, content }
 }
 
-/** Where the settings of a service are, without the root. */
+/** Path of a service's settings, without the root folder. */
 export const settingsPathOf = (name: ServiceName) => ENV_FILES[name]
 
 const unitPath = (name: ServiceName) => `/etc/systemd/system/${name}.service`
@@ -137,7 +137,7 @@ function change({ root }: ServiceLayout, path: string, mode: number, content: st
   return { kind: isSame ? 'keep' : 'update', path, mode, content }
 }
 
-/** A dry run may be anybody's: what is for root alone counts as another file. */
+/** Any user may start a dry run. A file that only root can read counts as different. */
 function readIfAllowed(path: string): string | undefined {
   try {
     return readFileSync(path, 'utf8')
@@ -146,7 +146,7 @@ function readIfAllowed(path: string): string | undefined {
   }
 }
 
-/** The owner's own, but for what he hands over now: the authtoken is among the credentials then. */
+/** The owner's settings, changed only by the handover file. The authtoken then is among the credentials. */
 function settingsFile(layout: ServiceLayout): FileChange {
   const { root, name, settings, authtoken } = layout
   const path = ENV_FILES[name]

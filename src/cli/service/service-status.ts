@@ -1,6 +1,6 @@
 import type { ServiceName } from './env-template.ts'
 
-/** What systemctl is asked for. */
+/** Properties that systemctl is asked for. */
 export const STATUS_PROPERTIES = [
   'LoadState',
   'ActiveState',
@@ -9,7 +9,7 @@ export const STATUS_PROPERTIES = [
   'NRestarts',
 ] as const
 
-/** What `service status --json` prints. */
+/** Output of `service status --json`. */
 export interface ServiceStatus {
   readonly service: ServiceName
   readonly installed: boolean
@@ -21,7 +21,7 @@ export interface ServiceStatus {
   readonly status: string
 }
 
-/** Reads what `systemctl show` printed. */
+/** Parses the output of `systemctl show`. */
 export function readServiceStatus(service: ServiceName, output: string): ServiceStatus {
   const shown = new Map(
     output.split('\n').map((line) => {

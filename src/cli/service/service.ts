@@ -120,7 +120,7 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
   runSystemctl(stdout, commands, options.dryRun)
 }
 
-/** All that it holds is on disk by now, in its places: the token must not lie around beside them. */
+/** Everything in the handover file is installed now, so the token in it must not stay. */
 function removeHandover(stdout: NodeJS.WritableStream, path: string, dryRun = false): void {
   stdout.write(`${(dryRun ? 'would remove' : 'remove').padEnd(12)} ${path}\n`)
   if (!dryRun) removeDurably(path)
@@ -157,7 +157,7 @@ function status({ stdout }: CommandContext, options: Target & { json?: boolean }
 }
 
 const nameOf = ({ gateway }: Target): ServiceName => (gateway ? 'device-gateway' : 'device-agent')
-/** What systemctl enables, sockets first; the ending is needed where there are two. */
+/** Units for systemctl to enable, sockets first. With a socket unit, the suffix is needed. */
 const unitsOf = (name: ServiceName) =>
   name === 'device-gateway' ? [`${name}.socket`, `${name}.service`] : [name]
 const isLive = ({ root }: Target) => root === '/'

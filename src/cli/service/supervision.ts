@@ -5,13 +5,13 @@ import { AutoResetEvent } from '../../base/deferred.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Database } from '../../store/database.ts'
 
-/** What systemd passes to a `Type=notify` service; all of it is optional. */
+/** Environment of a `Type=notify` service; all parts are optional. */
 interface ServiceManagerOptions {
   /** `NOTIFY_SOCKET`: a path, or an abstract name after `@`. */
   readonly notifySocket: string | undefined
   /** `WATCHDOG_USEC`: microseconds within which a ping must come. */
   readonly watchdogUsec: string | undefined
-  /** `WATCHDOG_PID`: whom the watchdog watches. */
+  /** `WATCHDOG_PID`: the process that the watchdog monitors. */
   readonly watchdogPid: string | undefined
   readonly log: Logger
 }
@@ -19,9 +19,9 @@ interface ServiceManagerOptions {
 type Send = (text: string) => void
 
 /**
- * Tells the service manager how we are: sd_notify(3). Without one, every call does nothing.
- * Node has no Unix datagrams, so a small native module sends them; where it has no build for the
- * platform, the `systemd-notify` program does (the unit has NotifyAccess=all for that).
+ * Reports the state to the service manager: sd_notify(3). Without a service manager, calls do nothing. Node
+ * has no Unix datagram sockets, so a small native module sends them. On platforms without a build, the
+ * program `systemd-notify` does it; the unit has NotifyAccess=all for that.
  */
 export class ServiceManager {
   readonly #options: ServiceManagerOptions
@@ -36,7 +36,7 @@ export class ServiceManager {
     this.#options = options
   }
 
-  /** False where nobody listens, so that nobody has to think of what to say. */
+  /** Whether there is a service manager. Without one, callers need not make a status text. */
   get isThere(): boolean {
     return Boolean(this.#options.notifySocket)
   }
@@ -66,7 +66,7 @@ export class ServiceManager {
     }
   }
 
-  /** Everything local is up; the service in the cloud has no say in this. */
+  /** Everything local is up. The connection to the service does not matter here. */
   ready(status: string): void {
     this.#lastStatus = status
     this.#tell(`READY=1\nSTATUS=${oneLine(status)}`)
@@ -85,14 +85,14 @@ export class ServiceManager {
     this.#tell(`RELOADING=1\nMONOTONIC_USEC=${usec}`)
   }
 
-  /** From now on that process is the service; what this one says after this is not heard. */
+  /** The other process is the service now. Later reports of this process are ignored. */
   leaveTo(pid: number): void {
     this.#tell(`MAINPID=${pid}`)
     clearInterval(this.#watchdog)
     this.#hasLeft = true
   }
 
-  /** That process has died, which systemd would not see: this one is the service until it has ended. */
+  /** The other process died, which systemd does not see. This process is the service until it ends. */
   returnToEnd(status: string): void {
     this.#hasLeft = false
     this.#tell(`MAINPID=${process.pid}\nSTOPPING=1\nSTATUS=${oneLine(status)}`)
@@ -104,8 +104,8 @@ export class ServiceManager {
   }
 
   /**
-   * Pings at half the watchdog's time while `check` does not throw. It runs on a timer, so a
-   * blocked event loop stops it; the check must be local, or an offline device restarts for ever.
+   * Pings at half of the watchdog's time while `check` does not throw. A blocked event loop stops the timer.
+   * The check has to be local: else an offline device would restart again and again.
    */
   startWatchdog(check: () => void): void {
     const { watchdogUsec, watchdogPid, log } = this.#options
@@ -139,11 +139,11 @@ const oneLine = (text: string) => text.replace(/\s+/g, ' ')
 
 /** After a change: a thousand tunnels that open are one piece of news. */
 const PAUSE_MS = 500
-/** The sentence says how long something lasts, and some of what it tells nobody announces. */
+/** The sentence contains durations, and some changes are not announced. */
 const EVERY_MS = 10_000
 
 interface StatusLineOptions {
-  /** The sentence as it is now. */
+  /** The current sentence. */
   readonly sentence: () => string
   /** Calls the listener when the sentence may be another; returns how to stop that. */
   readonly onChange: (listener: () => void) => () => void
@@ -209,7 +209,7 @@ export class Supervision {
     this.#stop = stop
   }
 
-  /** Before the service starts, so that it is closed after it. */
+  /** Opened before the service, so it closes after the service. */
   static async open(
     { environment, log, stop }: SupervisionOptions,
     closer: Closer,
@@ -241,7 +241,7 @@ export class Supervision {
     this.#stop.addEventListener('abort', () => manager.stopping(), { once: true })
   }
 
-  /** Another process is to take this one's place. */
+  /** Another process will replace this one. */
   reloading(): void {
     this.#manager.reloading()
   }
@@ -251,12 +251,12 @@ export class Supervision {
     this.#manager.ready(this.#sentence())
   }
 
-  /** It has: this one says nothing any more. */
+  /** The other process serves. This one reports nothing more. */
   leaveTo(pid: number): void {
     this.#manager.leaveTo(pid)
   }
 
-  /** That process has died. Where this one was told to stop, so was that one. */
+  /** The other process died. After a stop of both processes, this is expected. */
   bereft(sentence: string): void {
     if (!this.#stop.aborted) this.#manager.returnToEnd(sentence)
   }

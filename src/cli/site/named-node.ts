@@ -11,8 +11,8 @@ export interface NamedNode {
 }
 
 /**
- * The gateway of a site that somebody names, by its id or name; without one, the gateway that is asked.
- * Of several with a name, the only one that `isMeant`. Throws a StartError.
+ * Finds a gateway of the site by id or name; default: the gateway that answers. If several have the name, it
+ * returns the only one with `isMeant`. Throws a StartError.
  */
 export function findNode<Node extends NamedNode>(
   nodes: readonly Node[],
@@ -23,7 +23,7 @@ export function findNode<Node extends NamedNode>(
   const found = nodes.filter((node) =>
     name === undefined ? node.is_self : node.id === name || node.name === name,
   )
-  // Machines may have the same name, and one that was joined anew leaves its old place behind.
+  // Machines may share a name, and a rejoined machine leaves its old entry.
   const meant = found.filter(({ state }) => isMeant(state))
   const [node, another] = meant.length > 0 ? meant : found
   if (node && !another) return node

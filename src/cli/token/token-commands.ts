@@ -52,7 +52,7 @@ export async function revokeToken(
   context.stdout.write(json ? lineOf({ revoked: name }) : describeRevoked(name))
 }
 
-/** As the API takes it: null is never, and what is not said is left out. */
+/** In the format of the API: null means no end, and a missing option is omitted. */
 function expiryOf(expires: string | undefined): { expires_at?: string | null } {
   if (expires === undefined) return {}
   return { expires_at: expires === 'never' ? null : expires }

@@ -27,7 +27,7 @@ import { openProcessLog } from '../process-log.ts'
 import { refuseOnTrial } from '../update/refuse-on-trial.ts'
 import type { UpdateHome } from '../update/update-home.ts'
 
-/** The tokens of an agent that runs, through its socket: whoever may open that needs none of them. */
+/** Tokens of a running agent, through its socket. Access to the socket needs no token. */
 function runningTokenDesk(agent: LocalAgent) {
   const pathOf = (name: string) => `/tokens/${encodeURIComponent(name)}`
   return {
@@ -41,7 +41,7 @@ function runningTokenDesk(agent: LocalAgent) {
   }
 }
 
-/** What can be done with tokens. Names may be ids; bodies and answers are those of the API. */
+/** Operations on tokens. Names may be ids. Bodies and responses are those of the API. */
 export interface TokenDesk {
   list(): Promise<TokenView[]>
   create(body: object): Promise<NewTokenView>
@@ -50,9 +50,9 @@ export interface TokenDesk {
 }
 
 /**
- * Runs `work` on the tokens of the agent whose data folder the settings name, else of the installed
- * service: through its socket while it runs, because it knows its tokens by heart; on the database while
- * it does not. Every failure is a StartError.
+ * Runs `work` on the tokens of the agent whose data directory the settings name, else of the installed
+ * service. It uses the socket of a running agent, because the agent keeps its tokens in memory, else the
+ * database. Every failure is a StartError.
  */
 export async function withTokenDesk<T>(
   context: CommandContext,
@@ -60,7 +60,7 @@ export async function withTokenDesk<T>(
   home?: UpdateHome,
 ): Promise<T> {
   const { agent } = parseConfig(context.environment)
-  // What the command says is its output; the log has room for what goes wrong.
+  // The output is the result of the command; the log shows only errors.
   const log = openProcessLog(context, context.environment.LOG_LEVEL ? 'info' : 'error')
   const service = LocalAgent.ofService(context)
   const isNamed = Boolean(context.environment.AGENT_DATA_DIR)

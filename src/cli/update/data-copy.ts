@@ -22,15 +22,15 @@ import process from 'node:process'
 import { makeFile, syncFolder } from '../../base/file.ts'
 
 /**
- * The data of the agent as it was before a trial. It lies beside the data folder, so that putting it
- * back takes no space and no copying: it is renamed.
+ * A copy of the agent's data from before a trial. It lies beside the data directory, so a rollback is a
+ * rename: it needs no space and no copying.
  */
 export class DataCopy {
   readonly #data: string
   readonly #copy: string
   /** While it is written, and until it has taken the place of the data. */
   readonly #unfinished: string
-  /** What a version left that was undone; the next trial removes it. */
+  /** Data of a rolled-back version. The next trial removes it. */
   readonly #left: string
 
   constructor(dataDir: string) {
@@ -45,7 +45,7 @@ export class DataCopy {
     return existsSync(this.#unfinished) && existsSync(this.#copy)
   }
 
-  /** While nobody writes to the data. Throws what the system says: `discard` it then. */
+  /** Makes the copy while nothing writes to the data. Throws errors of the system; call `discard` then. */
   make(): void {
     this.discard()
     rmSync(this.#left, { recursive: true, force: true })
@@ -98,7 +98,7 @@ function realPlace(path: string): string {
   return isLink ? realPlace(resolve(dirname(place), readlinkSync(place))) : place
 }
 
-/** Who may write to it could put something else in the place of the data, or of their copy. */
+/** A user with write access could replace the data or the copy. */
 function requireRootsOwn(folder: string): void {
   if (process.geteuid?.() !== 0) return
   const { uid, mode } = statSync(folder)
@@ -115,7 +115,10 @@ function isMountPoint(path: string): boolean {
   return places.includes(path)
 }
 
-/** Files and folders with owner and mode, each on disk; sockets are made anew by who listens. */
+/**
+ * Copies files and folders with owner and mode, each synced to disk. Sockets are not copied: the listener
+ * creates them.
+ */
 function copyFolder(from: string, to: string): void {
   mkdirSync(to, { mode: 0o700 })
   for (const entry of readdirSync(from, { withFileTypes: true })) {
@@ -129,7 +132,7 @@ function copyFolder(from: string, to: string): void {
 }
 
 function copyFile(from: string, to: string): void {
-  // A lock is empty, and whoever opens and closes one loses it: see `makeFile`.
+  // A lock file is empty. Opening and closing it would release the lock; see `makeFile`.
   if (lstatSync(from).size === 0) makeFile(to)
   else copyFileSync(from, to)
   takeOver(from, to)

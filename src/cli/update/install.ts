@@ -33,14 +33,14 @@ import { bootId, monotonicMs, UpdateHome } from './update-home.ts'
 
 const BEFORE_A_TRIAL: ReadonlySet<string | undefined> = new Set(['prepared', 'copying'])
 const LOOK_EVERY_MS = 500
-/** Long enough for what starts well and dies. */
+/** Time to detect a version that starts well and then dies. */
 const STEADY_MS = 10_000
 /** The drain of the version before, and the copy of its data. */
 const BEGIN_WITHIN_MS = 150_000
 /** For the start that undoes it. */
 const UNDO_WITHIN_MS = 60_000
 
-/** What the agent that runs says of itself; undefined when it says nothing. */
+/** Status of the running agent; undefined without an answer. */
 export interface SeenStart {
   readonly version: string
   readonly startedAt: string
@@ -58,7 +58,7 @@ interface WatchOptions {
   readonly look: () => Promise<SeenStart | undefined>
   /** Begins a start of the service that `settle` comes before. */
   readonly restart: () => void
-  /** Ends the service at once, whatever it does; it is started again. */
+  /** Kills the service at once; it is started again. */
   readonly kill: () => void
 }
 
@@ -120,15 +120,15 @@ async function until(
   return true
 }
 
-/** Where an archive lies while it is checked: for root alone, and for one update at a time. */
+/** Place of an archive during its check: only for root, and for one update at a time. */
 interface Incoming {
-  /** Answers the path of a copy that nobody else can change. Throws a StartError. */
+  /** Copies an archive to a path that no other user can change, and returns the path. Throws a StartError. */
   take(archive: string): Promise<string>
-  /** Removes what was taken, and lets the next update in. */
+  /** Removes the copy, and allows the next update. */
   close(): void
 }
 
-/** Removes what an update has left that was killed. Throws a StartError while there is another one. */
+/** Removes leftovers of a killed update. Throws a StartError while another update runs. */
 export function openIncoming(
   home: UpdateHome,
   log: Logger,
@@ -161,9 +161,9 @@ export function openIncoming(
   }
 }
 
-/** What is longer than an archive may be is not what was signed. The file may have changed since it was looked at. */
+/** Copies at most the size of the signed archive: the file may have changed since the check. */
 async function copyStart(from: string, to: string, bytes: number): Promise<void> {
-  // A pipe that nobody writes to is not waited for.
+  // Does not wait for a pipe without a writer.
   const source = await open(from, constants.O_RDONLY | constants.O_NONBLOCK)
   try {
     const start = source.createReadStream({ end: bytes, autoClose: false })
@@ -174,15 +174,15 @@ async function copyStart(from: string, to: string, bytes: number): Promise<void>
 }
 
 const UNIT = 'device-agent.service'
-/** What calls `settle`; where it is missing nobody would undo an update. */
+/** The program that calls `settle`. Without it, an update could not be rolled back. */
 const SETTLER = '/usr/lib/device-agent/bin/settle-update'
 const OWNERS_KEYS = '/etc/device-agent/update-keys.pem'
 const LOOK_WITHIN_MS = 2_000
 const FOLLOW_EVERY_MS = 200
-/** What the agent runs as has to be able to read and run what is put here. */
+/** The user of the agent has to read and run the installed files. */
 const UMASK = 0o022
 
-/** What is read of `/status`. A version that is newer may say more: it must not be undone for that. */
+/** The used fields of `/status`. A newer version may return more fields; that is no reason for a rollback. */
 const SeenStatus = z.object({
   started_at: z.string(),
   link: z.object({ state: z.string(), last_error: z.string().nullish() }),
@@ -219,7 +219,8 @@ export async function install(
   } finally {
     incoming.close()
   }
-  // Whoever is here through the tunnel is cut off by the restart: the judge has to outlive that.
+  // The restart may cut the connection of the caller, which may come through a tunnel. The judging process
+  // has to outlive it.
   const { node, main } = running()
   spawn(node, ['--disable-proto=delete', main, 'update', 'watch'], {
     detached: true,
@@ -286,7 +287,7 @@ export async function settle(context: CommandContext): Promise<void> {
 /** The data folder, which no command changes before the state says that it is copied. Throws a StartError. */
 export function unusedData(context: CommandContext): string {
   const { dataDir } = parseConfig(context.environment).agent
-  // Made by root the lock would be one that the service cannot open.
+  // The service could not open a lock file that belongs to root.
   if (existsSync(join(dataDir, 'agent.lock'))) {
     lockFolder({ folder: dataDir, owner: 'agent', log: openProcessLog(context, 'error') })
   }
@@ -334,7 +335,7 @@ function describe(state: Parameters<typeof describeUpdate>[0]): string {
   return `${describeUpdate(state)}\n${isBeside ? BESIDE_PACKAGE : ''}`
 }
 
-/** The version that judges is the one that runs before. */
+/** The running version judges the new version. */
 function running(): ReturnType<typeof startOf> {
   return { node: process.execPath, main: join(packageRoot(), 'dist/main.js') }
 }

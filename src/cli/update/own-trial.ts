@@ -10,7 +10,7 @@ const GRACE_MS = 15_000
 
 export interface OwnTrialOptions {
   readonly home: UpdateHome
-  /** Of the program that runs. */
+  /** Root folder of the running program. */
   readonly programRoot: string
   /** Milliseconds of the machine's monotonic clock, as the trial has them. */
   readonly now: () => number
@@ -18,7 +18,7 @@ export interface OwnTrialOptions {
   readonly log: Logger
 }
 
-/** What a program knows of its own trial, and of the update that is next to it. */
+/** The trial of the running program, and other updates. */
 export class OwnTrial implements OwnUpdate {
   readonly #home: UpdateHome
   readonly #isInstalled: boolean
@@ -40,7 +40,7 @@ export class OwnTrial implements OwnUpdate {
     if (this.#isOn || report?.state === 'rolled-back') log.warn(report?.sentence)
   }
 
-  /** Resolves with a reason when nobody has judged the trial. */
+  /** Resolves with a reason when the trial was not judged in time. */
   get overdue(): Promise<string> {
     return this.#overdue.promise
   }
@@ -75,7 +75,7 @@ export class OwnTrial implements OwnUpdate {
     }
   }
 
-  /** True while what is changed could be undone. */
+  /** Whether a change could still be rolled back. */
   isOnTrial(): boolean {
     if (!this.#isOn || this.#home.state()?.state !== 'confirmed') return this.#isOn
     // A change is acknowledged only when no power cut can bring the trial back.

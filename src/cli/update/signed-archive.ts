@@ -14,7 +14,7 @@ export function compareVersions(a: string, b: string): number {
     const difference = number - (right.numbers[index] ?? 0)
     if (difference !== 0) return difference
   }
-  // What leads up to a version is older than it.
+  // A prerelease is older than its version.
   if (left.before === right.before) return 0
   if (left.before === '') return 1
   if (right.before === '') return -1
@@ -33,22 +33,22 @@ function partsOf(version: string): { numbers: number[]; before: string } {
 
 const NAME = /^device-agent-(.+)-linux-(x64|arm64)\.tar\.gz$/
 const MAX_SIGNATURE_BYTES = 4_096
-/** Six times what a version takes today. Nobody has signed a file before it was read. */
+/** Six times the size of a version today. The file is read before its signature is checked. */
 export const MAX_ARCHIVE_BYTES = 300_000_000
 
-/** What was signed: which bytes are which version for which machines. */
+/** The signed statement: version, machine type and hash of an archive. */
 export const Statement = z.strictObject({
   name: z.literal('device-agent'),
   version: z.string().refine(isVersion),
   arch: z.string(),
-  /** Of the archive, in hex. */
+  /** Hash of the archive, in hex. */
   sha512: z.string(),
 })
 export type Statement = z.infer<typeof Statement>
 
 /**
- * The archive to install: the file itself, or of a folder the newest for this machine. Throws a
- * StartError when there is none.
+ * The archive to install: the file itself, or the newest in a folder for this machine. Throws a StartError if
+ * there is none.
  */
 export function chooseArchive(path: string, arch: string): string {
   if (!statSync(path, { throwIfNoEntry: false })) {
@@ -69,7 +69,7 @@ export function chooseArchive(path: string, arch: string): string {
   return requireFile(join(path, newest.file))
 }
 
-/** A pipe or a device would never end, and what is too large would fill the disk. */
+/** A pipe or a device would never end, and a large file would fill the disk. */
 function requireFile(path: string): string {
   const found = statSync(path)
   if (!found.isFile()) throw new StartError(`${path} is not a file. Nothing was changed.`)
@@ -79,7 +79,7 @@ function requireFile(path: string): string {
   )
 }
 
-/** Ed25519 keys of these files, as many as each has; a file that is missing has none. Throws a StartError. */
+/** All Ed25519 keys of these files; a missing file has none. Throws a StartError. */
 export function readUpdateKeys(paths: readonly string[]): KeyObject[] {
   return paths
     .filter((path) => existsSync(path))
@@ -103,8 +103,8 @@ function readKey(block: string, path: string): KeyObject {
 }
 
 /**
- * What one of the keys says of an archive, after the two lines of `FILE.sig`: the statement as JSON, and
- * its signature in base64. Throws a StartError when none of them does.
+ * Reads the statement about an archive and checks it with the keys. `FILE.sig` has two lines: the statement
+ * as JSON, and its signature in base64. Throws a StartError if no key fits.
  */
 export function readStatement(archive: string, keys: readonly KeyObject[]): Statement {
   const path = `${archive}.sig`
@@ -140,7 +140,7 @@ function readStated(text: string, path: string): Statement {
   }
 }
 
-/** Throws a StartError when what was signed is not for here. */
+/** Throws a StartError if the archive is for another machine type, or is not newer. */
 export function requireFitting(
   { version, arch }: Statement,
   here: { readonly version: string; readonly arch: string },
@@ -157,7 +157,7 @@ export function requireFitting(
   }
 }
 
-/** Throws a StartError when the file is not what was signed. `named` is what its owner calls it. */
+/** Throws a StartError if the file does not match its statement. `named` is the file name for messages. */
 export async function requireStated(
   file: string,
   { sha512 }: Statement,

@@ -10,18 +10,18 @@ const Versions = z.object({
 })
 
 /**
- * Where an update stands. The version of the package settles what later ones have written: what is here
- * keeps its meaning. Each change is on disk before what it tells of is done:
+ * State of an update. The version of the package handles states of later versions, so existing states keep
+ * their meaning. Each change is on disk before the step that it announces:
  *
- * | from        | to            | who           | when                                                  |
- * |-------------|---------------|---------------|-------------------------------------------------------|
- * | none, ended | `prepared`    | `update`      | the new version is unpacked and has answered          |
- * | `prepared`  | `copying`     | start         | no agent runs; its data is being copied               |
- * | `prepared`  | `rolled-back` | start, watch  | another boot, nothing restarts                        |
- * | `copying`   | `trying`      | start         | the data is copied; the new version starts            |
- * | `copying`   | `rolled-back` | start         | no space, a rename refused, or cut off before its end |
- * | `trying`    | `confirmed`   | watch         | it was ready and linked for a while                   |
- * | `trying`    | `rolled-back` | the next start| a trial is one start, whoever ended it                |
+ * | from        | to            | by             | when                                                  |
+ * |-------------|---------------|----------------|-------------------------------------------------------|
+ * | none, ended | `prepared`    | `update`       | the new version is unpacked and has answered          |
+ * | `prepared`  | `copying`     | start          | no agent runs; its data is being copied               |
+ * | `prepared`  | `rolled-back` | start, watch   | another boot, nothing restarts                        |
+ * | `copying`   | `trying`      | start          | the data is copied; the new version starts            |
+ * | `copying`   | `rolled-back` | start          | no space, a failed rename, or an interruption         |
+ * | `trying`    | `confirmed`   | watch          | it was ready and linked for a while                   |
+ * | `trying`    | `rolled-back` | the next start | a trial is a single start                             |
  */
 export const UpdateState = z.discriminatedUnion('state', [
   Versions.extend({ state: z.literal('prepared'), bootId: z.string() }),

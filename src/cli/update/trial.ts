@@ -4,7 +4,7 @@ import type { DataCopy } from './data-copy.ts'
 import { isUnderWay, type StateOf, type UpdateState } from './trial-state.ts'
 import type { UpdateHome } from './update-home.ts'
 
-/** From the switch to being confirmed. What comes back has the rest of a minute to serve. */
+/** Time from the switch to the confirmation. After a rollback, the rest of a minute is left to serve. */
 export const TRIAL_MS = 50_000
 const LOCK_EVERY_MS = 100
 const LOCK_WITHIN_MS = 10_000
@@ -16,7 +16,7 @@ export interface TrialOptions {
   readonly bootId: string
   /** Milliseconds of the machine's monotonic clock. */
   readonly now: () => number
-  /** Whoever has it is alone with the state; undefined while somebody else has it. */
+  /** Takes the exclusive lock of the state; undefined while another process has it. */
   readonly lock: () => FolderLock | undefined
 }
 
@@ -28,9 +28,9 @@ export interface Candidate {
 }
 
 /**
- * The steps of an update. `settle` runs before each start of the service, when no agent runs: it is
- * the only one that touches data and links, so that whatever ends a trial leads to the same place.
- * Each step may be cut off anywhere and is done again.
+ * The steps of an update. `settle` runs before each start of the service, while no agent runs. Only `settle`
+ * changes data and links, so every end of a trial leads to the same result. Each step can be interrupted at
+ * any point, and is repeated.
  */
 export class Trial {
   readonly #options: TrialOptions
@@ -47,9 +47,9 @@ export class Trial {
   }
 
   /**
-   * `dataDir` answers the data folder of the service, or throws what is wrong with its settings; an
-   * update that is to be undone does not ask. Answers what there is to say about it. Throws what has
-   * failed when no version may start: neither would find its data and its program together.
+   * `dataDir` returns the data directory of the service, or throws if its settings are invalid; a rollback
+   * does not call it. Returns a message for the log. Throws when no version may start, because program and
+   * data would not match.
    */
   settle(dataDir: () => string): string | undefined {
     const before = this.#options.home.state()?.state
@@ -61,7 +61,7 @@ export class Trial {
     }
   }
 
-  /** The lock, as `settle` needs it: what holds it has little to do, and nothing may keep a version from starting. */
+  /** Takes the lock for `settle`. The holder needs little time, and a start must not be blocked for long. */
   async lockForStart(clock: Clock): Promise<FolderLock | undefined> {
     for (let waitedMs = 0; waitedMs < LOCK_WITHIN_MS; waitedMs += LOCK_EVERY_MS) {
       try {
@@ -86,14 +86,14 @@ export class Trial {
     return this.#begin(state, dataDir)
   }
 
-  /** From now on the new version is the one that runs. */
+  /** The new version is the running version from now on. */
   confirm(): void {
     const { home, dataIn } = this.#options
     this.#during('trying', (state) => {
       const { from, to, fromFolder, toFolder, dataDir } = state
       home.write({ state: 'confirmed', from, to, fromFolder, toFolder })
       dataIn(dataDir).discard()
-      // The one before stays: programs of it may still run.
+      // The previous version stays: its programs may still run.
       home.removeOthers([fromFolder, toFolder])
     })
   }
@@ -103,7 +103,7 @@ export class Trial {
     this.#during('prepared', (state) => this.#giveUp(state, reason))
   }
 
-  /** What will be said of a trial that is undone at the next start. False when it is over already. */
+  /** Stores the reason for a rollback at the next start. False if the trial is over. */
   blame(reason: string): boolean {
     const { home } = this.#options
     return this.#during('trying', (state) => home.writeVerdict(undone(state, reason)))

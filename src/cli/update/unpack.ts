@@ -15,9 +15,9 @@ import type { UpdateHome } from './update-home.ts'
 
 const MAX_REASON = 200
 const ANSWER_WITHIN_MS = 20_000
-/** Five times what a version takes today. */
+/** Five times the size of a version today. */
 const MAX_UNPACKED_BYTES = 700_000_000
-/** Setuid, setgid and what others than root may write. */
+/** Mode bits setuid, setgid, and write access for others than root. */
 const UNSAFE_MODE = 0o6022
 const TAR_READS_NO_MORE: ReadonlySet<unknown> = new Set(['EPIPE', 'ERR_STREAM_PREMATURE_CLOSE'])
 const run = promisify(execFile)
@@ -28,8 +28,8 @@ export function startOf(folder: string): { readonly node: string; readonly main:
 }
 
 /**
- * Unpacks a checked archive beside the versions that there are, has it say who it is, and puts it in its
- * place; answers its folder below the home. What fails leaves nothing behind. Throws a StartError.
+ * Unpacks a checked archive beside the installed versions, runs it to check its version, and puts it in its
+ * place. Returns its folder, relative to the home. A failure leaves nothing behind. Throws a StartError.
  */
 export async function unpackVersion(
   home: UpdateHome,
@@ -45,7 +45,7 @@ export async function unpackVersion(
     await unpackInto(unpacked, archive, maxBytes)
     await requirePlainTree(unpacked)
     await requireAnswer(unpacked, version)
-    // What is switched to must be there after a power cut.
+    // The new version has to survive a power cut after the switch.
     await run('sync', ['--file-system', unpacked])
     rmSync(folder, { recursive: true, force: true })
     renameSync(unpacked, folder)
@@ -126,7 +126,7 @@ async function requireAnswer(folder: string, version: string): Promise<void> {
   }
 }
 
-/** Node names the place first, and then what is wrong. */
+/** Node prints the position first, then the error. */
 function errorLine(text: string): string {
   return /^\w*Error\b.*$/m.exec(text)?.[0] ?? firstLine(text)
 }

@@ -13,21 +13,21 @@ import { basename, join, sep } from 'node:path'
 import { makeFolder, syncFolder, writeFileDurably } from '../../base/file.ts'
 import { readUpdateState, type StateOf, type UpdateState } from './trial-state.ts'
 
-/** Where an installed service has them; the launcher of the package looks there. */
+/** Home of updates of an installed service; the launcher of the package looks there. */
 const UPDATE_HOME = '/opt/device-agent'
 /** The program of the package. */
 const PACKAGE_PROGRAM = '/usr/lib/device-agent'
 
 /**
- * Versions beside the one that the package has installed, which nothing here touches:
+ * Versions beside that of the package, which is never changed:
  *
- *     versions/1.2.0/    a program that runs by itself
- *     current            link to the one that runs; without it, that is the package's
- *     previous           what `current` was before the trial
- *     state.json         UpdateState; all may read it, only root writes
- *     verdict.json       what state.json becomes when the trial is undone
+ *     versions/1.2.0/    a complete program
+ *     current            link to the running version; without it, that of the package runs
+ *     previous           target of `current` before the trial
+ *     state.json         UpdateState; readable for all, written by root
+ *     verdict.json       next content of state.json in case of a rollback
  *
- * What undoes a trial takes no space: everything was prepared, and is only renamed.
+ * A rollback needs no space: all files exist, and are only renamed.
  */
 export class UpdateHome {
   readonly path: string
@@ -61,12 +61,12 @@ export class UpdateHome {
     writeFileDurably(this.#statePath, JSON.stringify(state), 0o644)
   }
 
-  /** What is to be said when the trial is undone. */
+  /** Stores the state for a rollback. */
   writeVerdict(state: StateOf<'rolled-back'>): void {
     writeFileDurably(this.#verdictPath, JSON.stringify(state), 0o644)
   }
 
-  /** Makes the verdict the state; where there is none, it is written. */
+  /** Makes the verdict the state. Without a verdict, the fallback is written. */
   takeVerdict(fallback: StateOf<'rolled-back'>): void {
     if (existsSync(this.#verdictPath)) {
       renameSync(this.#verdictPath, this.#statePath)
@@ -111,7 +111,7 @@ export class UpdateHome {
     syncFolder(this.path)
   }
 
-  /** Removes versions that are none of these folders. */
+  /** Removes all versions except these folders. */
   removeOthers(kept: readonly (string | null)[]): void {
     const names = new Set(kept.filter((folder) => folder !== null).map((it) => basename(it)))
     for (const name of readdirSync(this.versions)) {
@@ -119,7 +119,7 @@ export class UpdateHome {
     }
   }
 
-  /** Removes what was not unpacked to its end. */
+  /** Removes partly unpacked versions. */
   removeUnfinished(): void {
     if (!existsSync(this.versions)) return
     for (const name of readdirSync(this.versions)) {
@@ -127,18 +127,18 @@ export class UpdateHome {
     }
   }
 
-  /** True for a program whose trial this is. */
+  /** Whether the current trial is of this program. */
   isTrialOf(programRoot: string): boolean {
     const state = this.state()
     return state?.state === 'trying' && isBelow(programRoot, join(this.path, state.toFolder))
   }
 
-  /** True for programs that updates are for: that of the package, and those that are put here. */
+  /** Whether updates apply to this program: that of the package, and those in this home. */
   serves(programRoot: string): boolean {
     return programRoot === this.#packageProgram || isBelow(programRoot, this.path)
   }
 
-  /** Makes sure that what was read is not forgotten in a power cut. */
+  /** Ensures that the state that was read survives a power cut. */
   sync(): void {
     syncFolder(this.path)
   }

@@ -1,6 +1,6 @@
 import type { Argument, Command, Option } from 'commander'
 
-/** What may stand in a place: one of a few words, a file, a folder, or any text. */
+/** Allowed values: fixed words, a file, a folder, or any text. */
 export type ValueKind =
   | { readonly name: 'choice'; readonly words: readonly string[] }
   | { readonly name: 'file' }
@@ -17,7 +17,7 @@ export interface ArgumentShape {
 export interface OptionShape {
   /** As the help shows it, such as `-H, --header <header>`. */
   readonly flags: string
-  /** What may be typed, such as `-H` and `--header`. */
+  /** Names of the option, such as `-H` and `--header`. */
   readonly names: readonly string[]
   readonly description: string
   /** Undefined: the option takes no value. */
@@ -25,7 +25,7 @@ export interface OptionShape {
   readonly isRepeatable: boolean
 }
 
-/** A command as shells and manuals need it: what can be typed, in the order of the help. */
+/** Structure of a command for shells and manuals, in the order of the help. */
 export interface CommandShape {
   readonly name: string
   readonly description: string
@@ -36,7 +36,7 @@ export interface CommandShape {
   readonly commands: readonly CommandShape[]
 }
 
-/** A command, read from what commander parses by. */
+/** Reads a command from the definitions of commander. */
 export function shapeOf(command: Command): CommandShape {
   const help = command.createHelp()
   const args = help.visibleArguments(command).map(argumentShape)
@@ -46,7 +46,7 @@ export function shapeOf(command: Command): CommandShape {
     usage: command.registeredArguments.map(termOf).join(' '),
     options: help.visibleOptions(command).map(optionShape),
     arguments: args.length > 0 ? args : command.registeredArguments.map(argumentShape),
-    // Each group can explain itself by `help`, too: nobody needs that completed.
+    // Without `help` of each group: its completion is of little use.
     commands: help
       .visibleCommands(command)
       .filter((sub) => command.commands.includes(sub))

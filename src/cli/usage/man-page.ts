@@ -55,7 +55,7 @@ export function manPage({ program, version, settings }: ManPage): string {
   ].join('\n')}\n`
 }
 
-/** A command with its options; a group is only a heading for what stands below it. */
+/** A command with its options. A group is only a heading. */
 function commandPart(words: readonly string[], shape: CommandShape): string[] {
   if (shape.commands.length > 0) return []
   const usage = shape.usage === '' ? '' : ` \\fI${escaped(shape.usage)}\\fR`
@@ -75,7 +75,7 @@ const bold = (text: string) => `\\fB${escaped(text)}\\fR`
 const lowered = (text: string) => (text.charAt(0).toLowerCase() + text.slice(1)).replace(/\.$/, '')
 const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`
 
-/** Text that roff shows as it is: no line of it is a request, and its hyphens can be copied. */
+/** Text for roff: no line is a request, and its hyphens can be copied. */
 function escaped(text: string): string {
   return text
     .replaceAll('\\', '\\(rs')

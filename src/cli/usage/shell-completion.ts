@@ -86,7 +86,7 @@ function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`
 }
 
-/** Completion for fish 3 and newer. Each line holds where the words typed so far are those of its command. */
+/** Completion for fish 3 and newer. Each line applies to the command of the typed words. */
 function fishCompletion(program: CommandShape): string {
   const all = [...everyCommand(program)]
   const places = all.map(({ words }) => words.join(' ')).filter((place) => place !== '')
@@ -153,9 +153,8 @@ function fishQuoted(text: string): string {
 }
 
 /**
- * Completion for bash 4.1 and newer, without the package bash-completion. A place is the words of the
- * command, and behind them an option that waits for its value, `-` for options, or the number of
- * arguments so far.
+ * Completion for bash 4.1 and newer, without the package bash-completion. A position is the words of the
+ * command, followed by one of: an option that needs a value, `-` for options, or the number of arguments.
  */
 function bashCompletion(program: CommandShape): string {
   const all = [...everyCommand(program)]

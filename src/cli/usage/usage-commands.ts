@@ -43,7 +43,7 @@ function settingsText(): string {
   return `Settings (from the environment or .env in the current directory):\n${lines.join('')}`
 }
 
-/** `device-agent version`: with what a report of a fault should name. */
+/** `device-agent version`: versions for bug reports. */
 export function versionCommand({ stdout }: CommandContext): Command {
   return new Command('version')
     .description('print the versions of device-agent and Node.js')
@@ -63,7 +63,7 @@ export function versionCommand({ stdout }: CommandContext): Command {
     })
 }
 
-/** `device-agent completion <shell>`: what a shell reads to complete commands and options. */
+/** `device-agent completion <shell>`: a completion script for commands and options. */
 export function completionCommand({ stdout }: CommandContext): Command {
   return new Command('completion')
     .description(
