@@ -15,11 +15,11 @@ export interface PlacedProblem extends PolicyProblem {
 }
 
 export interface PolicyCheckOptions {
-  /** For the hosted service, what only that service can know becomes a warning. */
+  /** For the hosted service, rules that only that service can check give warnings. */
   readonly service: 'embedded' | 'hosted'
 }
 
-/** Everything that is wrong with a document, in the order of its text; nothing is run. */
+/** All problems of a document, in the order of its text. Nothing is executed. */
 export function checkPolicy(text: string, { service }: PolicyCheckOptions): PlacedProblem[] {
   const problems = new ProblemList()
   const base = { clock: systemClock, log: createLogger('silent') }
@@ -46,7 +46,7 @@ export function checkPolicy(text: string, { service }: PolicyCheckOptions): Plac
   })
 }
 
-/** The hosted service may refuse what only this gateway knows. */
+/** The hosted service may refuse options that only this gateway has. */
 function warnOfOwnOptions(text: string, problems: ProblemList): void {
   const { value } = atOnce(readPolicyText(text, new ProblemList())) ?? {}
   if (typeof value !== 'object' || value === null || !(ALLOW_AMBIGUOUS_PATHS in value)) return

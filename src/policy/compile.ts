@@ -36,12 +36,12 @@ import { readsPath } from './vocabulary/requests.ts'
 
 /** Interpolations of one action. */
 const MAX_INTERPOLATIONS = 200
-/** What it takes to build an action, in characters of expressions. */
+/** Cost of building an action, in characters of expressions. */
 const ACTION_WORK = 50
-/** Where problems of the rules around a document stand. */
+/** Pointer for problems of options outside the document. */
 const AROUND = '/options'
 
-/** State of actions by what identifies them: their phase, type and configuration. */
+/** State of actions by their identity: phase, type and configuration. */
 export type ActionStates = ReadonlyMap<string, unknown>
 
 export interface CompilerOptions {
@@ -50,15 +50,15 @@ export interface CompilerOptions {
   readonly reach: PolicyReach
   readonly limits: LimiterTables
   readonly previous: ActionStates | undefined
-  /** Where the policy waits for its turns when it is costly. */
+  /** Scheduler for costly policies. */
   readonly lane: Lane
   readonly rewriter: BodyRewriter
   readonly documents: KnownDocuments
-  /** True when requests will come: what would hold up the first one is done before. */
+  /** Whether requests will follow. Then slow preparations run before the first request. */
   readonly isRun: boolean
 }
 
-/** An action, where its source stands and what it is judged by. */
+/** An action with the place of its source and its schema. */
 interface ActionPlace {
   readonly action: ActionDefinition
   readonly config: ReadConfig
@@ -73,20 +73,20 @@ export interface CompiledRules {
   readonly allowsAmbiguousPaths: boolean
 }
 
-/** Makes the rules of one document; what is wrong with it ends up in `problems`. */
+/** Compiles the rules of one document. Problems are added to `problems`. */
 export class Compiler {
   readonly #options: CompilerOptions
   readonly #problems: ProblemList
   readonly #language: ExpressionLanguage<PolicyExchange>
   readonly #scope: PolicyScope
-  /** Of what its actions do with whole bodies. */
+  /** Scheduler member for work on whole bodies. */
   readonly #bodies: LaneMember
   /** Whether the rule that is being compiled looks at the path of requests. */
   #readsPath = false
   readonly #states = new Map<string, unknown>()
-  /** How many actions there are so far that are equal in all, by what they have in common. */
+  /** Number of equal actions so far, by their identity. */
   readonly #equals = new Map<string, number>()
-  /** For everything that can be computed before there is a request. */
+  /** Budget for everything that can be computed before a request. */
   readonly #constants = new Account(
     MAX_STEPS,
     'the constants of the policy take too long to evaluate',
@@ -151,7 +151,7 @@ export class Compiler {
     return document
   }
 
-  /** What can be read of a text; without anything there are no rules, and a problem. */
+  /** Reads the text as far as possible. An unreadable text gives no rules, and a problem. */
   *#read(text: string): Parts<unknown> {
     const read = yield* readPolicyText(text, this.#problems)
     return read ? read.value : {}
@@ -180,8 +180,8 @@ export class Compiler {
   }
 
   /**
-   * An action is built at once: what takes longest about its expressions is done before. False when
-   * it has too many.
+   * Parses the expressions of an action in parts, because that takes longest. The action itself is built at
+   * once. False if it has too many expressions.
    */
   *#prepareAction({ type, config, pointer }: ActionSource): Parts<boolean> {
     const pieces = Array.from(textsIn(config)).flatMap((text) => splitTemplate(text).pieces)
@@ -200,7 +200,7 @@ export class Compiler {
     return true
   }
 
-  /** What comes to too much although every rule that can does not match. */
+  /** Refuses a policy that is too expensive even if every optional rule does not match. */
   #refuseCostly(rules: readonly CompiledRule[], phase: Phase): void {
     const steps = leastStepsOf(rules)
     if (steps <= MAX_STEPS) return
@@ -264,7 +264,7 @@ export class Compiler {
     const hint = meant ? `: did you mean ${meant.type}?` : '.'
     const message = `Unknown action ${type}${hint}`
     this.#problems.add('unknownAction', pointer, message, { isForeign: true })
-    // Who reads the results of the one that was meant makes no second mistake.
+    // Later uses of the intended action's results are not reported as a second problem.
     if (meant) this.#scope.addAction(meant)
   }
 

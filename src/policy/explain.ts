@@ -14,7 +14,7 @@ import { type Json, toJson } from './expression/value.ts'
 import type { PolicyReach } from './outbound/outbound-allow.ts'
 import { type CompiledPolicy, compilePolicy } from './policy.ts'
 
-/** A request that nobody sends: what would the policy do with it? */
+/** An imagined request, to explain a policy. */
 export interface ExplainedRequest {
   readonly method: string
   readonly url: URL
@@ -24,7 +24,7 @@ export interface ExplainedRequest {
   readonly headers: readonly string[]
   readonly body: string
   readonly clientIp: string
-  /** What the upstream is taken to answer. */
+  /** Assumed response of the upstream. */
   readonly upstream: {
     readonly status: number
     /** Name and value in turn. */
@@ -35,7 +35,7 @@ export interface ExplainedRequest {
 export interface ExplainedAction {
   readonly type: string
   readonly outcome: Outcome
-  /** What the action left under `actions.ngrok.…`; undefined when it leaves nothing. */
+  /** Result of the action under `actions.ngrok.…`; undefined without a result. */
   readonly result: Json | undefined
   /** `vars` of the phase, when the action changed them. */
   readonly vars: Json | undefined
@@ -50,12 +50,12 @@ export interface ExplainedRule extends RuleStep {
   readonly failure: { readonly action: string | undefined; readonly message: string } | undefined
 }
 
-/** What would happen to one request. */
+/** Explanation of one request. */
 export interface Explanation {
   readonly rules: readonly ExplainedRule[]
   /** The request as the upstream would get it; undefined when it would not. */
   readonly forwarded: { readonly target: string; readonly headers: readonly string[] } | undefined
-  /** What the upstream was taken to answer. */
+  /** Assumed response of the upstream. */
   readonly upstream: ExplainedRequest['upstream']
   /** How it ends; `continue` is the upstream's own answer. */
   readonly outcome: Outcome
@@ -68,10 +68,10 @@ interface ExplainOptions extends Pick<PolicyReach, 'mayDial' | 'mayRead'> {
 }
 
 /**
- * Runs a policy for a made-up request, `repeat` times over: one explanation for each, with an account
- * of its own. An internal endpoint that a request is handed on to is taken to be online; one that
- * `http-request` asks is not reached, and other servers are where `mayDial` says so. Keys are read from
- * files for which `mayRead` does. Without them nothing is asked or read. Throws PolicyError.
+ * Runs a policy `repeat` times for an imagined request, and explains each run with its own budget. Internal
+ * endpoints that a request is passed to count as online. `http-request` reaches no internal endpoint, and
+ * other servers only if `mayDial` allows. Keys are read from files that `mayRead` allows. By default nothing
+ * is requested or read. Throws PolicyError.
  */
 export async function explainPolicy(
   source: unknown,
@@ -170,7 +170,7 @@ function createExchange(request: ExplainedRequest, trace: RecordedTrace): Policy
   return exchange
 }
 
-/** What the gateway tells of an upstream that it did not wait for. */
+/** Status in the log when the gateway did not wait for the upstream. */
 const NOT_AWAITED = 499
 
 const TLS = { version: 'TLSv1.3', cipherSuite: 'TLS_AES_256_GCM_SHA384', serverName: '', alpn: '' }
@@ -179,7 +179,7 @@ type Recorded = { -readonly [K in keyof ExplainedRule]: ExplainedRule[K] } & {
   actions: ExplainedAction[]
 }
 
-/** Keeps what rules and actions did. */
+/** Records the steps of rules and actions. */
 class RecordedTrace implements PolicyTrace {
   readonly rules: Recorded[] = []
   exchange: PolicyExchange | undefined

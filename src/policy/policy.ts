@@ -49,12 +49,12 @@ export class CompiledPolicy {
   readonly hasLogin: boolean
   /** True when no request gets past it to an upstream, whatever the request is. */
   readonly alwaysEnds: boolean
-  /** What its author may want to know, although it can be used. */
+  /** Warnings for the author about a valid policy. */
   readonly warnings: readonly PolicyProblem[]
-  /** Counters and the like, for the policy that replaces this one. */
+  /** State such as counters, for the policy that replaces this one. */
   readonly states: ActionStates
   readonly #phases: Readonly<Record<Phase, PhaseRules>>
-  /** It looks at the path: requests are refused whose path a service may read differently. */
+  /** The policy reads the path, so ambiguous paths are refused. */
   readonly #guardsPath: boolean
 
   constructor({ phases, allowsAmbiguousPaths, states, warnings }: PolicyParts) {
@@ -113,7 +113,7 @@ export function compilePolicy(source: unknown, options: PolicyOptions): Compiled
   return atOnce(policyInParts(source, options, false))
 }
 
-/** The same in turns with everything else: a long document takes longer than others should wait. */
+/** The same in parts, so that a long document does not block other work. */
 export async function compilePolicyInTurns(
   source: unknown,
   options: PolicyOptions & { readonly lane: Lane },

@@ -7,7 +7,7 @@ import { EvaluationError } from './expression/expression-problem.ts'
 import type { LaneMember } from './limit/lane.ts'
 import type { Phase } from './phase.ts'
 
-/** Where a phase goes on: an action above 0 has a rule around it that matches. */
+/** Position where a phase continues. An action above 0 has a matching rule. */
 interface Place {
   readonly rule: number
   readonly expression: number
@@ -15,7 +15,7 @@ interface Place {
 }
 
 const START: Place = { rule: 0, expression: 0, action: 0 }
-/** What it takes to come to an action; what it computes comes on top. */
+/** Steps to reach an action, in addition to its computations. */
 const ACTION_STEPS = 20
 const CROWD = 'too many requests are waiting for this policy'
 
@@ -26,22 +26,22 @@ export interface CompiledRule {
   readonly actions: readonly CompiledAction[]
   /** An expression or an action of it looks at the path of the request. */
   readonly readsPath: boolean
-  /** Requests that it matches whatever its expressions say. */
+  /** Requests that match, whatever the expressions say. */
   readonly isFor?: (exchange: PolicyExchange) => boolean
 }
 
 export interface CompiledAction {
   readonly type: string
   readonly run: RunningAction
-  /** It lets everything go on that follows. */
+  /** The phase always continues. */
   readonly neverEnds: boolean
   /** It lets nothing go on. */
   readonly alwaysEnds: boolean
 }
 
 /**
- * What rules cost in the best case: a rule without a match costs its first expression, and one that
- * matches may end the phase.
+ * Cost of rules in the best case. A rule without a match costs its first expression, and a matching rule may
+ * end the phase.
  */
 export function leastStepsOf(rules: readonly CompiledRule[]): number {
   return rules.reduceRight((following, { expressions, actions }) => {
@@ -105,7 +105,7 @@ export class PhaseRules {
     return this.#lane.hasToWait ? this.#runInTurn(exchange, START) : this.#stretch(exchange, START)
   }
 
-  /** The same after those who wait for a turn already. */
+  /** The same, after the requests that already wait for a turn. */
   async #runInTurn(exchange: PolicyExchange, place: Place): Promise<Outcome> {
     if (this.#lane.isFull) {
       return this.#fail(new EvaluationError(CROWD), place.rule, undefined, exchange)
@@ -113,7 +113,7 @@ export class PhaseRules {
     return this.#lane.inTurn(() => this.#stretch(exchange, place))
   }
 
-  /** Runs to the end or to where others have to go on, and tells what that took. */
+  /** Runs to the end, or until other work gets a turn. Records the cost. */
   #stretch(exchange: PolicyExchange, place: Place): MaybePromise<Outcome> {
     const { account } = exchange
     const before = account.spent
@@ -203,7 +203,7 @@ export class PhaseRules {
     return this.#lane.hasToWait ? this.#runInTurn(exchange, next) : this.#stretch(exchange, next)
   }
 
-  /** Fails closed: a rule that cannot be judged may be the one that protects the device. */
+  /** Fails closed: the rule may be the one that protects the device. */
   #fail(
     error: unknown,
     index: number,

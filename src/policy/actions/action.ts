@@ -11,10 +11,10 @@ import type { Phase } from '../phase.ts'
 import type { ReplacedBody } from '../rewriting/body-rewriter.ts'
 import type { Replacement } from '../rewriting/rewrite-text.ts'
 
-/** Where a value stands inside the configuration. */
+/** Path of a value inside a configuration. */
 export type ConfigPath = readonly (string | number)[]
 
-/** What an action is built with. Problems are collected, so building always goes on. */
+/** Everything that an action is built with. Problems are collected, so building never stops. */
 export interface ActionContext {
   readonly phase: Phase
   readonly clock: Clock
@@ -30,26 +30,26 @@ export interface ActionContext {
     names?: Readonly<Record<string, string>>,
   ): CompiledExpression<PolicyExchange> | undefined
   problem(kind: ProblemKind, path: ConfigPath, message: string, options?: ProblemOptions): void
-  /** True when what its author wrote there was of no use, and an example stands in for it. */
+  /** Whether an example replaced an unusable value of the author. */
   isMended(path: ConfigPath): boolean
   /** The action decides by the path of the request: see `CompiledPolicy`. */
   readPath(): void
   /** State that lives on when the policy is replaced and this action is not changed. */
   carry<T>(create: () => T): T
-  /** Makes `vars.<name>` known to what follows in this phase; any name, when it cannot be told. */
+  /** Makes `vars.<name>` known to later rules of this phase. Undefined: any name. */
   declare(name: string | undefined): void
-  /** Does something when it is its turn: work on a whole body, which holds up everybody. */
+  /** Runs work on a whole body when it is its turn, because such work blocks everything else. */
   inTurn<T>(work: () => T): Promise<T>
-  /** Replaces in a whole body, beside everything else. Throws EvaluationError. */
+  /** Replaces in a whole body, outside the serving thread. Throws EvaluationError. */
   rewrite(body: Buffer, replacements: readonly Replacement[]): Promise<ReplacedBody>
 }
 
-/** Runs for an exchange whose rule matched. May throw EvaluationError: the answer is then 500. */
+/** Runs for an exchange whose rule matched. It may throw EvaluationError: the response is then 500. */
 export interface RunningAction {
   (exchange: PolicyExchange): MaybePromise<Outcome>
   /**
-   * Requests that its rule is for whatever the expressions say, because the action itself has told
-   * clients to send them; it ends the phase for them.
+   * Requests that the rule applies to whatever its expressions say, because the action told clients to send
+   * them. The action ends the phase for them.
    */
   readonly isFor?: ((exchange: PolicyExchange) => boolean) | undefined
   /** The URL that it hands exchanges on to, where that is the same for all. */
@@ -68,7 +68,7 @@ export interface ActionDefinition {
   readonly namespace: string
   /** True when nothing can follow it in its phase. */
   readonly isTerminating: boolean
-  /** True when what follows it always goes on, unless it fails. */
+  /** Whether the phase always continues after this action, unless it fails. */
   readonly neverEnds: boolean
   /** Whether an action with this configuration lets no request, or no connection, go on. */
   readonly alwaysEnds: (config: unknown) => boolean
@@ -85,7 +85,7 @@ interface ActionParts<S extends z.ZodType> {
   readonly namespace?: string
   readonly isTerminating?: boolean
   readonly neverEnds?: boolean
-  /** What is terminating unless given. */
+  /** Default: the value of `terminating`. */
   readonly alwaysEnds?: (config: z.output<S>) => boolean
   readonly build: (config: z.output<S>, context: ActionContext) => RunningAction
 }
@@ -98,7 +98,7 @@ export function defineAction<S extends z.ZodType>(parts: ActionParts<S>): Action
     ...parts,
     isTerminating,
     neverEnds,
-    // Called only with what the schema of the same definition has made.
+    // Called only with results of the schema in the same definition.
     alwaysEnds: alwaysEnds as ActionDefinition['alwaysEnds'],
     build: parts.build as ActionDefinition['build'],
   }

@@ -6,7 +6,7 @@ import { HTTP_PHASES, type Phase } from '../phase.ts'
 import { defineAction, type RunningAction } from './action.ts'
 import { headerTemplates } from './headers.ts'
 
-/** Statuses whose answer has no content (RFC 9110 15.3.5, 15.3.6, 15.4.5). */
+/** Statuses without content in the response (RFC 9110 15.3.5, 15.3.6, 15.4.5). */
 const BODILESS = new Set([204, 205, 304])
 
 const config = z
@@ -22,7 +22,7 @@ const config = z
     ...problem('badValue', 'content is the old name of body. Use only one of the two.'),
   })
 
-/** Answers instead of the upstream, or in place of what the upstream answered. */
+/** Responds in place of the upstream, or replaces its response. */
 export const customResponse = defineAction({
   type: 'custom-response',
   phases: HTTP_PHASES,
@@ -102,7 +102,7 @@ const ADVICE: Readonly<Record<Phase, string>> = {
   on_http_response: '',
 }
 
-/** Hands a request, or a connection, to an internal endpoint, whose own policy runs next. */
+/** Passes a request or a connection to an internal endpoint. The policy of that endpoint runs next. */
 export const forwardInternal = defineAction({
   type: 'forward-internal',
   phases: ['on_tcp_connect', 'on_http_request'],

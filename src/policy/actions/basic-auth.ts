@@ -11,9 +11,9 @@ const MAX_CREDENTIALS = 10
 const MIN_PASSWORD = 8
 const MAX_PASSWORD = 128
 const MAX_REALM = 128
-/** Of one digest and one comparison. */
+/** Steps of one digest and one comparison. */
 const DIGEST_STEPS = 50
-/** Of reading what a client sends. */
+/** Price of reading a header field. */
 const FIELD_PRICE: Price = { call: 0, kib: 100 }
 
 /** Asks for a name and a password (RFC 7617). */
@@ -87,7 +87,7 @@ function readBasic(field: string | undefined): string | undefined {
   return encoded === undefined ? undefined : Buffer.from(encoded, 'base64').toString()
 }
 
-/** What an expression made has to have one colon at most, or its value could move the border. */
+/** An expression may add no second colon: its value could move the border between name and password. */
 function pairOf(text: string): string {
   if (text.split(':').length !== 2)
     throw new EvaluationError('credentials do not have the form name:password')

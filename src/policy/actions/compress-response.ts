@@ -16,7 +16,7 @@ type Algorithm = (typeof ALGORITHMS)[number]
 const BROTLI_QUALITY = 4
 /** log2 of the bytes that it looks back: less than a megabyte for a response; by default it is 9. */
 const BROTLI_WINDOW = 16
-/** Responses that one action compresses at once; those beyond are sent as they are. */
+/** Responses that one action compresses at once. Further responses are sent uncompressed. */
 const MAX_AT_ONCE = 64
 const NO_TRANSFORM = /(?:^|,)\s*no-transform\s*(?:,|$)/i
 
@@ -46,8 +46,8 @@ const config = z.strictObject({
 })
 
 /**
- * Compresses what the upstream sent plain, the way the client likes best; nothing that one of the
- * two wants left as it is (RFC 9111 5.2.1.6 and 5.2.2.6).
+ * Compresses responses that the upstream sent uncompressed, with the encoding that the client prefers.
+ * Responses stay unchanged if either side forbids it (RFC 9111 5.2.1.6 and 5.2.2.6).
  */
 export const compressResponse = defineAction({
   type: 'compress-response',

@@ -71,7 +71,7 @@ function compileReplacements(
   }
 }
 
-/** Types of text beside `text/*` and those that end with +json or +xml. */
+/** Text types besides `text/*`, `+json` and `+xml`. */
 const TEXT_TYPES: ReadonlySet<string> = new Set([
   'application/ecmascript',
   'application/graphql',
@@ -126,7 +126,7 @@ function forgetBody(headers: HeaderList): void {
   }
 }
 
-/** Collects a body and sends on what `change` makes of it. */
+/** Collects a body and sends the result of `change`. */
 function wholeBody(change: (body: Buffer) => Promise<Buffer> | Buffer): BodyTransform {
   return { isWhole: true, create: () => new ChangedBody(change, undefined) }
 }
@@ -167,7 +167,7 @@ class ChangedBody extends Transform {
   #held: Buffer[] = []
   #heldBytes = 0
   #state: 'new' | 'collecting' | 'streaming' = 'new'
-  /** What is being changed: the next part waits for it. */
+  /** The change in progress. The next part waits for it. */
   #work: Promise<void> = Promise.resolve()
 
   constructor(change: (body: Buffer) => Promise<Buffer> | Buffer, clock: Clock | undefined) {
@@ -212,7 +212,7 @@ class ChangedBody extends Transform {
     this.#clock?.sleep(WHOLE_MS, this.#over.signal).then(onLong, () => {})
   }
 
-  /** What is whole of the lines so far; the rest waits for more. */
+  /** Sends the complete lines. The rest waits for more data. */
   #sendLines(): Promise<void> {
     const held = this.#joined()
     const line = held.lastIndexOf(NEWLINE) + 1
@@ -220,7 +220,7 @@ class ChangedBody extends Transform {
     return this.#send(line > 0 || held.length < MAX_LINE ? line : cutOf(held, held.length - 3))
   }
 
-  /** Changes the first bytes of what is held, in their turn, and sends them on. */
+  /** Changes the first bytes of the held data in order, and sends them. */
   #send(bytes: number): Promise<void> {
     if (bytes > 0) {
       const held = this.#joined()

@@ -9,12 +9,12 @@ import { HTTP_PHASES } from '../phase.ts'
 import { type ActionContext, defineAction } from './action.ts'
 
 const MAX_HEADERS = 10
-/** Of one more field: whatever looks into the head afterwards takes longer. */
+/** Steps of one more field: every later read of the head takes longer. */
 const ADD_STEPS = 20
 
 /**
- * The `headers` of a configuration: computed for an exchange they are lower-case name and value in
- * turn. Names in `refused` cannot be set, nor those that the gateway itself writes.
+ * The `headers` of a configuration. For an exchange, they are computed to lower-case names and values in
+ * turn. Names in `refused`, and names that the gateway writes, cannot be set.
  */
 export function headerTemplates(
   map: Readonly<Record<string, string>>,
@@ -59,7 +59,7 @@ export function headerTemplates(
     })
 }
 
-/** Appends headers to the request or the response; `host` takes the place of the one there is. */
+/** Appends headers to the request or the response. `host` replaces the existing value. */
 export const addHeaders = defineAction({
   type: 'add-headers',
   phases: HTTP_PHASES,
@@ -81,7 +81,7 @@ export const addHeaders = defineAction({
         if (name === 'host') list.set(name, value)
         else list.append(name, value)
       }
-      // Where nothing is computed it is the same list each time.
+      // Constant values give the same list each time.
       if (fields !== last) {
         last = fields
         result = resultOf(fields)

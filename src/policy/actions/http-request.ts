@@ -37,9 +37,9 @@ const config = z.strictObject({
 })
 
 /**
- * Asks another server, so that the rules that follow can decide by its answer. Where policies ask
- * each other in a circle the request ends, also with `on_error: continue`: what asks may be what
- * protects a device, and whoever leads others there must not get past it.
+ * Sends a request to another server, so that later rules can decide by its response. A circle of policies
+ * ends the request, also with `on_error: continue`: the request may protect a device, and a client that
+ * causes a circle must not bypass it.
  */
 export const httpRequest = defineAction({
   type: 'http-request',
@@ -91,7 +91,7 @@ export const httpRequest = defineAction({
           exchange.account.beginStretch()
           return retry?.isTrue(exchange) ?? false
         } catch (error) {
-          // The answer stands as it came; the rules that follow see what it is.
+          // The error stays as the result. Later rules see it.
           const isOver = !(error instanceof EvaluationError) || error.isOverspent
           if (!isOver && onError === 'continue') return false
           throw error

@@ -18,7 +18,7 @@ import {
 } from '../outbound/token-verifier.ts'
 import { type ActionContext, type ConfigPath, defineAction } from './action.ts'
 
-/** Those with public keys: a key set cannot hold the secrets of the others. */
+/** Algorithms with public keys: a key set cannot contain secrets of the other algorithms. */
 const ALGORITHMS = [
   ...['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
   ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'],
@@ -26,15 +26,15 @@ const ALGORITHMS = [
 const TYPES = ['id_token', 'access_token', 'at+jwt', 'it+jwt', 'plain', 'jwt'] as const
 const MAX_ITEMS = 10
 const MAX_BODY = 262_144
-/** Bytes of one that takes long to read. */
+/** Size in bytes from which a body takes long to read. */
 const LARGE_BODY = 16_384
-/** Of looking for a token in a body, and of reading one. */
+/** Prices of finding a token in a body, and of reading a token. */
 const BODY_PRICE: Price = { call: 10, kib: 100 }
 const TOKEN_PRICE: Price = { call: 1_000, kib: 200 }
-/** Of a field of a form, and of what stands in it as `%41`. */
+/** Steps of a form field, and of an escape such as `%41`. */
 const FIELD_STEPS = 6
 const ESCAPE_STEPS = 1
-/** What a body may take to be read in one piece: one with more fields is not read. */
+/** Most steps to read a body in one piece. A body with more fields is not read. */
 const MAX_BODY_STEPS = 16_384
 
 const text = z.string().min(1).max(4_096)
@@ -71,7 +71,7 @@ interface TokenPlace {
   readonly prefix: Template<PolicyExchange>
 }
 
-/** Lets pass who bears the tokens that are listed, all of them, signed by a key of the sources. */
+/** Admits requests with all listed tokens, each signed by a key of the sources. */
 export const jwtValidation = defineAction({
   type: 'jwt-validation',
   phases: ['on_http_request'],

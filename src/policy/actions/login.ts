@@ -15,7 +15,7 @@ const MAX_PARAMETERS = 10
 const LONGEST = '8760h'
 /** RFC 6749 3.3. */
 const SCOPE = /^[\x21\x23-\x5b\x5d-\x7e]{1,256}$/
-/** Those that the gateway writes: with another value the visitor could not come back safely. */
+/** Parameters that the gateway sets: with another value, the visitor could not return safely. */
 const RESERVED = new Set([
   ...['client_id', 'client_secret', 'response_type', 'response_mode', 'redirect_uri', 'scope'],
   ...['state', 'nonce', 'code_challenge', 'code_challenge_method', 'request', 'request_uri'],
@@ -23,7 +23,7 @@ const RESERVED = new Set([
 
 const timeout = durationMs('1s', LONGEST).optional()
 
-/** What both actions take that let visitors sign in. */
+/** Fields of both sign-in actions. */
 const loginFields = {
   auth_id: z
     .string()
@@ -80,7 +80,7 @@ function sessionLimits(config: LoginConfig): SessionLimits {
   }
 }
 
-/** With a domain every host below it gets the cookies, those of other accounts, too. */
+/** With a domain, every host below it receives the cookies, including hosts of other accounts. */
 function refuseCookieDomain(
   { auth_cookie_domain: domain }: LoginConfig,
   context: ActionContext,
@@ -105,7 +105,7 @@ function clientTemplates(
   }
 }
 
-/** Lets in who has signed in with one of the known providers, at a client of the author's own. */
+/** Requires visitors to sign in with a known provider, as a client that the author registered. */
 export const oauth = defineAction({
   type: 'oauth',
   phases: ['on_http_request'],
@@ -162,7 +162,7 @@ export const oauth = defineAction({
   },
 })
 
-/** Lets in who has signed in with an OpenID provider of the author's choice. */
+/** Requires visitors to sign in with an OpenID provider that the author chooses. */
 export const openidConnect = defineAction({
   type: 'openid-connect',
   phases: ['on_http_request'],

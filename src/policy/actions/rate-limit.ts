@@ -18,7 +18,7 @@ const MAX_CAPACITY = 2_000_000_000
 const MAX_NAME = 1_023
 const MAX_KEYS = 10
 const STEP_MS = 10_000
-/** Of a key: it is put together and hashed. */
+/** Price of a key: it is composed and hashed. */
 const KEY_PRICE: Price = { call: 6, kib: 100 }
 
 const config = z.strictObject({
@@ -104,8 +104,8 @@ function tooMany(waitMs: number): Outcome {
 type KeyReader = (exchange: PolicyExchange) => string
 
 /**
- * A key part that comes to the client's address is what that counts as: the rest of an IPv6
- * address is free for the client to choose.
+ * A key part that equals the client's address is reduced to its network: a client can choose the rest of an
+ * IPv6 address.
  */
 function keyReader(expression: CompiledExpression<PolicyExchange>): KeyReader {
   const read = partReader(expression)
@@ -116,7 +116,7 @@ function keyReader(expression: CompiledExpression<PolicyExchange>): KeyReader {
   }
 }
 
-/** The forms that most limits have are read at once; everything else is evaluated. */
+/** Reads the most common forms directly. Other expressions are evaluated. */
 function partReader(expression: CompiledExpression<PolicyExchange>): KeyReader {
   const path = pathOf(expression.form)
   if (path === 'conn.client_ip') return ({ connection }) => connection.clientIp
@@ -141,7 +141,10 @@ function headerIn(node: Node): string | undefined {
   return reads ? textOf(node.args[0]) : undefined
 }
 
-/** One part is the key itself; of several each is written with its length, so that none can lie. */
+/**
+ * A single part is the key itself. Several parts are joined with their lengths, so that no two lists give the
+ * same key.
+ */
 function joinKeys(parts: readonly KeyReader[]): KeyReader {
   const [only] = parts
   if (only && parts.length === 1) return only

@@ -21,8 +21,8 @@ const READ_STEPS = 60
 const ranges = z.array(z.string().min(1).max(4_096)).max(MAX_RANGES).default([])
 
 /**
- * Lets pass who is in a range of `allow` and in none of `deny`. The address is that of the
- * connection, never that of a header; without `allow` nobody passes.
+ * Admits addresses in a range of `allow` and in none of `deny`. The address is that of the connection, never
+ * of a header. Without `allow`, no address passes.
  */
 export const restrictIps = defineAction({
   type: 'restrict-ips',
@@ -93,7 +93,7 @@ function rangesOf(
   })
 }
 
-/** A device that checks a policy cannot know what IP policies the gateway has. */
+/** A device that checks a policy does not know the IP policies of the gateway. */
 function checkReference(id: string, index: number, context: ActionContext): void {
   const { ipPolicy } = context.reach
   const at = ['ip_policies', index]
@@ -105,7 +105,7 @@ function checkReference(id: string, index: number, context: ActionContext): void
   }
 }
 
-/** Read at each run, so that a changed policy counts at once; without one nobody passes. */
+/** Read at each run, so that changes count at once. Without the policy, no address passes. */
 function readPolicy(id: string, { reach }: ActionContext): AddressRanges {
   const ranges = reach.ipPolicy?.(id)
   if (!ranges) throw new EvaluationError(`the IP policy ${id} does not exist`)

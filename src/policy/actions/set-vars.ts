@@ -44,7 +44,7 @@ function compileValue(
 const MAX_VARS = 50
 /** Characters of all texts in one value: a chain of variables must not grow without end. */
 const MAX_SIZE = 65_536
-/** Of looking at all that is in a value. */
+/** Price of visiting all parts of a value. */
 const SIZE_PRICE: Price = { call: 2, item: 2, isDeep: true }
 const NAME = /^[A-Za-z_]\w*$/
 
@@ -68,7 +68,7 @@ export const setVars = defineAction({
           context.problem('badVariable', ['vars', index, name], message)
         }
         const compute = compileValue(value, ['vars', index, name], context)
-        // Only what follows can read it.
+        // Only later expressions can read it.
         context.declare(name)
         return { name, compute }
       })
@@ -98,7 +98,7 @@ function sizeOf(value: unknown): number {
   return size
 }
 
-/** Of a line in the log. */
+/** Price of a log line. */
 const LOG_PRICE: Price = { call: 100, kib: 60, item: 20, isDeep: true }
 
 /** Writes metadata into the log of the gateway. */

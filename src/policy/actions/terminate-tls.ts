@@ -18,7 +18,7 @@ import { type ActionContext, type ConfigPath, defineAction } from './action.ts'
 const MAX_AUTHORITIES = 100
 const MAX_PEM = 65_536
 const CERTIFICATES = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g
-/** Nobody has its key any more. */
+/** Its key was deleted. */
 const EXAMPLE_AUTHORITY = `-----BEGIN CERTIFICATE-----
 MIIBkTCCATegAwIBAgIUGNlbJQ/+oHt+XsF1KXsANsitArowCgYIKoZIzj0EAwIw
 FTETMBEGA1UEAwwKRXhhbXBsZSBDQTAgFw0yNjExMjIxMDU5MTJaGA8yMTI2MTAy
@@ -53,8 +53,8 @@ const MISDIRECTED = refuse(
 )
 
 /**
- * Ends TLS at the gateway, with the certificate of the domain or one of the endpoint's own, and asks for
- * the certificates of clients where there are authorities for them.
+ * Ends TLS at the gateway, with the certificate of the domain or of the endpoint. With authorities, it
+ * requests certificates of clients.
  */
 export const terminateTls = defineAction({
   type: 'terminate-tls',
@@ -159,7 +159,7 @@ function ownOf(config: Config, context: ActionContext): TlsTerms['own'] {
   return { certPem, keyPem }
 }
 
-/** A text is never repeated: what is wrong with a key must not show it. */
+/** Messages never contain the text: an error must not reveal a key. */
 function checkKey(
   leaf: string,
   { certPem: cert, keyPem: key }: NonNullable<TlsTerms['own']>,

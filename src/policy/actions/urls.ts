@@ -37,8 +37,8 @@ class UrlPattern {
   }
 
   /**
-   * Replaces every match in the URL as it came. Where none is in that, but in the spelling that rules
-   * are compared with, it replaces those. Throws EvaluationError.
+   * Replaces every match in the received URL. If there is none, it replaces matches in the normalized URL
+   * that rules see. Throws EvaluationError.
    */
   replace(exchange: PolicyExchange, replacement: string): Replacement {
     const url = rawUrl(requestOf(exchange))
@@ -70,7 +70,7 @@ class UrlPattern {
   }
 }
 
-/** Percent-encodes what cannot stand in a URL (RFC 3986 2); what is encoded already stays. */
+/** Percent-encodes characters that a URL cannot contain (RFC 3986 2). Existing encodings stay. */
 function escapeUrl(text: string): string {
   return text
     .replace(/\p{Surrogate}/gu, '\ufffd')
@@ -99,7 +99,7 @@ export const redirect = defineAction({
     'error.code': 'string',
     'error.message': 'string',
   },
-  // But for a request that is where it is sent to already, which nobody can know beforehand.
+  // Exception: a request to the target itself, which is known only at run time.
   alwaysEnds: ({ from }) => from === undefined,
   build({ from, to, status_code: status, headers: map }, context) {
     const pattern =

@@ -14,14 +14,14 @@ import { type ActionContext, defineAction } from './action.ts'
 
 /** A body that is larger cannot be verified. */
 const MAX_BODY = 1_048_576
-/** Of reading, copying and signing a body. */
+/** Price of reading, copying and signing a body. */
 const BODY_PRICE: Price = { call: 100, kib: 30 }
 /** Signs with a private key: the public one has to be read. */
 const SNS = 'sns'
 const CERTIFICATE = { what: 'The certificate URL', accept: '*/*' }
 /** All that can be verified. */
 export const WEBHOOK_NAMES: readonly string[] = [...Object.keys(WEBHOOK_PROVIDERS), SNS].sort()
-/** What to do instead, for those that hosted services know. */
+/** Advice for providers that only hosted services support. */
 export const WEBHOOK_ADVICE: ReadonlyMap<string, string> = new Map([
   ['mailchimp', 'its webhooks have no signature, so use a secret part in the URL'],
   ['orbit', 'its signature is no longer documented'],
@@ -30,7 +30,7 @@ export const WEBHOOK_ADVICE: ReadonlyMap<string, string> = new Map([
 ])
 const REFUSAL = refuse(403, 'ERR_NGROK_3204', 'The signature of the webhook is not valid.')
 
-/** Lets pass only what a provider of webhooks has signed. */
+/** Admits only requests that a webhook provider signed. */
 export const verifyWebhook = defineAction({
   type: 'verify-webhook',
   phases: ['on_http_request'],

@@ -17,19 +17,19 @@ const LEGACY_PHASES: ReadonlyMap<string, Phase> = new Map([
 /** Phases of the hosted service that this gateway has not. */
 const FOREIGN_PHASES = new Set(['on_event_stream_message'])
 
-/** A policy that reads the path refuses what services may read differently, unless it has this. */
+/** A policy that reads the path refuses ambiguous paths, unless it has this option. */
 export const ALLOW_AMBIGUOUS_PATHS = 'allow_ambiguous_paths'
 /** `enabled` is of before there were two names for phases: a policy that is switched off and kept. */
 const SWITCHES = new Set(['enabled', ALLOW_AMBIGUOUS_PATHS])
 
-/** What people write into policies that belongs beside them. */
+/** Fields that belong to the endpoint, but are often written into policies. */
 const OF_ENDPOINTS = new Set(['binding', 'bindings', 'pooling_enabled', 'url', 'metadata'])
 
-/** The rules of a document whose shape is right; configurations are still as they were written. */
+/** The rules of a document with a valid shape. Configurations are not checked yet. */
 export interface PolicyDocument {
   /** False for a document that is switched off: its rules are only checked. */
   readonly isEnabled: boolean
-  /** Requests pass whose path a service may read differently than its rules. */
+  /** Whether requests pass if the service may read their path differently than the rules. */
   readonly allowsAmbiguousPaths: boolean
   readonly rules: Readonly<Record<Phase, readonly RuleSource[]>>
 }
@@ -44,7 +44,7 @@ export interface RuleSource {
 export interface ActionSource {
   readonly pointer: string
   readonly type: string
-  /** Undefined when the document has none. */
+  /** Undefined if the document has no configuration. */
   readonly config: unknown
 }
 
@@ -56,9 +56,8 @@ export interface Sourced<T> {
 type Fields = Record<string, unknown>
 
 /**
- * Checks the shape of a parsed document, down to the type of each action. What has the right shape
- * is answered whatever else is wrong; what is over a limit is counted, and not looked at. Pointers
- * begin with `at`.
+ * Checks the shape of a parsed document, down to the type of each action. Valid parts are returned despite
+ * other problems. Parts over a limit are counted, but not read. Pointers begin with `at`.
  */
 export function readDocument(value: unknown, problems: ProblemList, at = ''): PolicyDocument {
   const rules: Record<Phase, RuleSource[]> = {
@@ -105,7 +104,7 @@ function readSwitch(key: string, unset: boolean, root: Fields, problems: Problem
 
 const isLegacy = (root: Fields) => 'inbound' in root || 'outbound' in root
 
-/** The phase whose rules stand under a key, as far as one can tell. */
+/** The phase of the rules under a key, if it can be guessed. */
 function phaseOf(key: string, root: Fields, problems: ProblemList): Phase | undefined {
   const pointer = child('', key)
   if (SWITCHES.has(key)) return undefined

@@ -13,8 +13,8 @@ export interface KnownDocument {
 }
 
 /**
- * What was read of policies without a fault. Devices bind the same ones again and again: a thousand
- * tunnels of one come back with one and the same text. What they count is each policy's own.
+ * Parsed policies without problems. Devices bind the same policies again and again: a device returns with a
+ * thousand tunnels and one text. Counters belong to each policy.
  */
 export class KnownDocuments {
   readonly #documents = new Map<string, KnownDocument>()

@@ -26,11 +26,11 @@ export function atOnce<T>(parts: Parts<T>): T {
 /** Collections inside each other: the library puts them together by recursion. */
 const MAX_NESTING = 100
 
-/** A YAML text (JSON is YAML too) whose parts remember where they stand. */
+/** A YAML text (JSON is YAML, too) whose parts know their positions. */
 class YamlText {
   readonly text: string
   readonly document: Document.Parsed
-  /** Where a second document starts, in characters; undefined when there is one alone. */
+  /** Start of a second document, in characters; undefined for a single document. */
   readonly second: number | undefined
   readonly #lines: LineCounter
 
@@ -54,7 +54,7 @@ class YamlText {
       yield lexeme.length
     }
     for (const token of parser.end()) tokens.push(token)
-    // An excerpt for each error takes long, and repeated keys are named by who knows their pointer.
+    // Excerpts for each error are slow. Repeated keys are reported elsewhere, with their pointers.
     const composer = new Composer({ uniqueKeys: false, prettyErrors: false, logLevel: 'silent' })
     const documents = Array.from(composer.compose(tokens, true, text.length))
     return new YamlText(text, documents, lines)
@@ -79,11 +79,11 @@ export class SourcePositions {
   }
 
   /**
-   * The place of the character at `offset` of a text. Without one, or where the text is not written
-   * as it reads: the place of the value, of its key when there is one, or of what is around it.
+   * Position of the character at `offset` of a value. Without an offset, or if the source text differs from
+   * its value: the position of the value, of its key, or of its container.
    */
   find(pointer: string, offset?: number): SourcePosition {
-    // What is wrong with all of it may be that it cannot be read.
+    // The document may be unreadable.
     if (pointer === '') return TOP
     this.#yaml ??= atOnce(YamlText.read(this.#text))
     if (!this.#yaml) return TOP
@@ -119,7 +119,7 @@ function childOf(node: unknown, key: string): Child | undefined {
     return value === undefined ? undefined : { value, offset: startOf(value) }
   }
   if (!isMap(node)) return undefined
-  // Of equal keys the last one counts.
+  // The last of equal keys counts.
   const pair = node.items.findLast((item) => isScalar(item.key) && String(item.key.value) === key)
   return pair && { value: pair.value, offset: startOf(pair.key) }
 }
@@ -135,7 +135,7 @@ const MAX_YAML = 65_536
 /** References to anchors that YAML may resolve: enough for reuse, too few for a bomb. */
 const MAX_ALIASES = 100
 
-/** What a text says. */
+/** A parsed text. */
 interface ReadText {
   readonly value: unknown
 }
@@ -201,7 +201,7 @@ function yamlValue(yaml: YamlText, problems: ProblemList): ReadText | undefined 
   }
 }
 
-/** Finds what YAML reads in silence, and not as it was meant: keys twice, and tags. */
+/** Finds YAML that is valid, but probably not intended: repeated keys and tags. */
 function reviseNode(node: unknown, pointer: string, yaml: YamlText, problems: ProblemList): void {
   if (isAlias(node)) return
   if (isScalar(node)) reviseTag(node, pointer, yaml, problems)

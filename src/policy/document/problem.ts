@@ -15,7 +15,7 @@ export function stepsOf(pointer: string): string[] {
   return steps.map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'))
 }
 
-/** True when a pointer leads to one of others, or into what they lead to. */
+/** Whether a pointer equals one of the others, or lies below one. */
 export function isWithin(pointer: string, others: Iterable<string>): boolean {
   for (const other of others) {
     if (pointer === other || pointer.startsWith(`${other}/`)) return true
@@ -23,10 +23,10 @@ export function isWithin(pointer: string, others: Iterable<string>): boolean {
   return false
 }
 
-/** Where a part of a document stands: its place among its siblings, from the top down. */
+/** Position of a part in a document: its index at each level, from the top. */
 type Rank = readonly number[]
 
-/** Ranks of JSON pointers; what is not there stands where it would have to be added. */
+/** Ranks of JSON pointers. A missing part has the rank of the place to add it. */
 function documentRanks(document: unknown): (pointer: string) => Rank {
   const places = new WeakMap<object, Map<string, number>>()
   const placesIn = (parent: object) => {
@@ -48,7 +48,7 @@ function documentRanks(document: unknown): (pointer: string) => Rank {
   }
 }
 
-/** What contains comes before what it contains. */
+/** A container comes before its content. */
 function compareRanks(a: Rank, b: Rank): number {
   for (const [index, place] of a.entries()) {
     const other = b[index]
@@ -68,11 +68,11 @@ export interface PolicyProblem {
   readonly code: string
   /** A warning does not keep the policy from being used. */
   readonly severity: 'error' | 'warning'
-  /** True when only this gateway objects: the hosted service may know what is not known here. */
+  /** Whether only this gateway objects: the hosted service may support it. */
   readonly isForeign: boolean
   /** Characters from the start of the text that the pointer leads to; undefined for all of it. */
   readonly offset?: number | undefined
-  /** Known for texts that could not be parsed; the pointer says the place of everything else. */
+  /** Set for texts that could not be parsed. Other problems have a pointer. */
   readonly position?: SourcePosition | undefined
 }
 
@@ -87,7 +87,7 @@ export class PolicyError extends Error {
   }
 }
 
-/** Numbers of the service's codes, `ERR_NGROK_…`, by what is wrong. */
+/** Numbers of the service's codes `ERR_NGROK_…`, by kind of problem. */
 export const CODES = {
   expression: 2200,
   unknownAction: 2201,
@@ -129,12 +129,12 @@ export type ProblemKind = keyof typeof CODES
 /** Problems that are told apart at once; people do not read more. */
 const MAX_PROBLEMS = 100
 
-/** Collects what is wrong with one document. */
+/** Collects the problems of one document. */
 export class ProblemList {
   readonly #problems = new Map<string, PolicyProblem>()
   #document: unknown
 
-  /** In the order of the document. Of very many the last one stands for those that follow. */
+  /** In the order of the document. The last problem stands for all that were left out. */
   get all(): readonly PolicyProblem[] {
     if (this.isEmpty) return []
     const rankOf = documentRanks(this.#document)
@@ -161,7 +161,7 @@ export class ProblemList {
     this.#document = document
   }
 
-  /** Adds those of another list. */
+  /** Adds the problems of another list. */
   addAll(others: ProblemList): void {
     for (const [key, problem] of others.#problems) {
       if (!this.#problems.has(key)) this.#problems.set(key, problem)

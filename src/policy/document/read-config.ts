@@ -3,7 +3,7 @@ import { parseDuration } from '../../base/clock.ts'
 import { noField } from '../../base/nearest.ts'
 import { CODES, child, isWithin, type ProblemKind, type ProblemList } from './problem.ts'
 
-/** Marks what is wrong in a way that zod carries along. */
+/** Marks a problem so that zod passes its kind on. */
 export const problem = (kind: ProblemKind, message: string) => ({
   error: message,
   params: { kind },
@@ -15,10 +15,10 @@ const MAX_HEADER_VALUE = 8_192
 
 export const isHeaderName = (text: string): boolean => HEADER_NAME.test(text)
 
-/** What may stand in a field value (RFC 9110 5.5): no control characters but tab. */
+/** Valid characters of a field value (RFC 9110 5.5): no control characters except tab. */
 export const isHeaderValue = (text: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(text)
 
-/** YAML makes numbers and truth values of what stands without quotes. */
+/** YAML reads unquoted text as numbers or booleans. */
 const HeaderText = z.preprocess(
   (value) => (typeof value === 'number' || typeof value === 'boolean' ? String(value) : value),
   z.string().max(MAX_HEADER_VALUE),
@@ -41,7 +41,7 @@ const NS_PER_MS = 1_000_000
 /** A duration such as `90s` or `10m`, in milliseconds; as a number it is taken for nanoseconds. */
 export function durationMs(least: string, most: string) {
   const [min = 0, max = 0] = [parseDuration(least), parseDuration(most)]
-  // Who means seconds comes out far below, and is told how to write them.
+  // A value in seconds is far below the range. The message then explains the format.
   const isWithin = (ms: number) => ms >= min && ms <= max
   const asText = (value: unknown) =>
     typeof value === 'number' && isWithin(value / NS_PER_MS) ? `${value / NS_PER_MS}ms` : value
@@ -64,7 +64,7 @@ export function listOf<T extends z.ZodType>(item: T, most: number) {
   return z.array(item).min(1).max(most)
 }
 
-/** Adds what a schema found wrong with a configuration; `known` are the fields there are there. */
+/** Adds a problem that a schema found. `known`: the valid fields at that place. */
 function addIssue(
   issue: z.core.$ZodIssue,
   pointer: string,
@@ -158,7 +158,7 @@ function article(type: string): string {
   }
 }
 
-/** What cannot be seen before something else is mended takes a round more. */
+/** Rounds of checks: some problems are visible only after others are replaced. */
 const MAX_ROUNDS = 5
 /** Bad parts of one configuration that are worth the mending. */
 const MAX_MENDED = 100
@@ -172,10 +172,10 @@ interface ConfigSource {
   readonly pointer: string
 }
 
-/** A configuration that an action can be built with, whatever was written. */
+/** A configuration that is good enough to build an action. */
 export interface ReadConfig {
   readonly value: unknown
-  /** Pointers to what was taken from the example: nothing there is the author's. */
+  /** Pointers to values that were taken from the example. */
   readonly mended: readonly string[]
 }
 
@@ -183,8 +183,8 @@ type Path = readonly (string | number)[]
 type Fields = Readonly<Record<string, unknown>>
 
 /**
- * Checks a configuration against the schema of its action and adds what is wrong with it. Bad parts
- * are taken from the example, so that the action can be built and all the others be checked too.
+ * Checks a configuration against the schema of its action, and adds the problems. Invalid parts are replaced
+ * by the example, so that the rest can be checked, too.
  */
 export function readConfig(source: ConfigSource, problems: ProblemList): ReadConfig {
   const { schema, example, pointer } = source
@@ -230,7 +230,7 @@ function mend(
 
 const pointerTo = (path: Path, from: string) => path.reduce<string>(child, from)
 
-/** What stands at a path; the first item of a list stands for all of them. */
+/** The value at a path. The first item of a list stands for all items. */
 function partOf(value: unknown, path: Path): unknown {
   return path.reduce((part, step) => {
     if (Array.isArray(part)) return part[Number(step)] ?? part[0]
@@ -238,7 +238,7 @@ function partOf(value: unknown, path: Path): unknown {
   }, value)
 }
 
-/** The value with another one at a path; undefined takes a field away. */
+/** The value with another value at a path; undefined removes the field. */
 function replaced(value: unknown, [step, ...rest]: Path, part: unknown): unknown {
   if (step === undefined) return part
   if (Array.isArray(value))

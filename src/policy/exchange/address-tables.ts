@@ -1,13 +1,13 @@
 import type { Account } from '../expression/account.ts'
 
-/** Where an address is, as far as it is known: texts are empty, and nothing is in the EU, where it is not. */
+/** Known location of an address. Unknown texts are empty, and unknown locations are not in the EU. */
 export interface AddressLocation extends RegisteredLocation {
   readonly latitude: string
   readonly longitude: string
   /** In km. */
   readonly radius: string
   readonly postalCode: string
-  /** Where whoever it was given to is registered. */
+  /** Country of registration of the address owner. */
   readonly registered: RegisteredLocation
 }
 
@@ -24,7 +24,7 @@ export interface RegisteredLocation {
   readonly timezone: string
 }
 
-/** The autonomous system that an address belongs to: 0 and empty where none is known. */
+/** The autonomous system of an address; 0 and empty if unknown. */
 export interface AddressNetwork {
   readonly number: number
   readonly organization: string
@@ -33,17 +33,17 @@ export interface AddressNetwork {
 /** Which tables there may be. */
 export type AddressTable = 'geo' | 'asn'
 
-/** What is known of addresses. Each answers undefined while there is no table that can be read. */
+/** Tables of addresses. Each returns undefined while its table cannot be read. */
 export interface AddressTables {
   locationOf(ip: string): AddressLocation | undefined
   networkOf(ip: string): AddressNetwork | undefined
 }
 
-/** What it takes to find where an address is, with the names of it in all languages, and whose. */
+/** Steps to find the location of an address, with names in all languages, and its network. */
 const LOCATION_STEPS = 560
 const NETWORK_STEPS = 60
 
-/** What tables say of addresses, looked up once for as long as it is the same address that is asked for. */
+/** Results of the tables, cached while the same address is requested. */
 export class AddressLookUps {
   readonly #location = new LookUp<AddressLocation>(LOCATION_STEPS)
   readonly #network = new LookUp<AddressNetwork>(NETWORK_STEPS)

@@ -78,7 +78,8 @@ export class HeaderList {
     let kept = this.#find(name, from)
     if (kept === -1) return false
     let next = kept
-    // What is between two of them moves up: one after the other would move all the rest each time.
+    // Copies the parts between the matches in one pass: removing matches one by one would move the rest each
+    // time.
     while (next !== -1) {
       const start = next + 2
       next = this.#find(name, start)

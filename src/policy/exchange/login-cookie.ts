@@ -5,8 +5,8 @@ export type LoginCookieKind = 'session' | 'nonce'
 const NAME = /^(?:__Host-)?(?:session|nonce)\.[0-9a-f]{12}(?:\.\d)?$/
 
 /**
- * The name of a cookie of a log-in. On HTTPS browsers let nobody but this very host set it
- * (RFC 6265bis 4.1.3.2); they would not take such a name, nor `Secure`, on plain HTTP.
+ * Name of a sign-in cookie. On HTTPS, only this host can set it (RFC 6265bis 4.1.3.2). On plain HTTP,
+ * browsers reject this prefix and `Secure`.
  */
 export function loginCookieName(kind: LoginCookieKind, tag: string, isSecure: boolean): string {
   return `${isSecure ? '__Host-' : ''}${kind}.${tag}`

@@ -4,21 +4,21 @@ import type { HeaderList } from './header-list.ts'
 import type { PolicyExchange, PolicyRequest, PolicyResponse } from './policy-exchange.ts'
 import { type PlainTarget, plainAuthority } from './request-path.ts'
 
-/** Throws EvaluationError while there is none. */
+/** Throws EvaluationError if it does not exist. */
 export const requestOf = (exchange: PolicyExchange): PolicyRequest => {
   if (!exchange.request) throw new EvaluationError('there is no request yet')
   return exchange.request
 }
 
-/** Throws EvaluationError while there is none. */
+/** Throws EvaluationError if it does not exist. */
 export const responseOf = (exchange: PolicyExchange): PolicyResponse => {
   if (!exchange.response) throw new EvaluationError('there is no response yet')
   return exchange.response
 }
 
 /**
- * The value of a field that may come once. Of several none counts: the service may read another one
- * than was checked.
+ * The value of a field that may occur once. Several values count as none: the service might read another
+ * value than the policy.
  */
 export function onlyValue(headers: HeaderList, name: string): string | undefined {
   const [value, ...more] = headers.all(name)
@@ -43,8 +43,8 @@ const GATEWAY_HEADERS = new Set([
 export const isGatewayHeader = (name: string): boolean => GATEWAY_HEADERS.has(name.toLowerCase())
 
 /**
- * True when the response has a body, and all of it: not after HEAD, 1xx, 204 or 304 (RFC 9112 6.3),
- * and not in 206, whose ranges count the bytes of the whole.
+ * Whether the response has a complete body: not after HEAD, 1xx, 204 or 304 (RFC 9112 6.3), and not in 206,
+ * whose ranges count bytes of the whole.
  */
 export function hasWholeBody(exchange: PolicyExchange): boolean {
   const { status } = responseOf(exchange)

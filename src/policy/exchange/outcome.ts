@@ -8,14 +8,14 @@ export interface Reply {
   readonly errorCode?: string
 }
 
-/** What is to happen after a phase has run. */
+/** Next step after a phase. */
 export type Outcome =
   | { readonly kind: 'continue' }
   /** `runsResponsePhase`: the reply still goes through the rules of `on_http_response`. */
   | { readonly kind: 'respond'; readonly reply: Reply; readonly runsResponsePhase: boolean }
   /** The connection is dropped without an answer. */
   | { readonly kind: 'close' }
-  /** The request goes to the endpoint with this URL, whose own policy then runs. */
+  /** The request goes to the endpoint with this URL, whose policy runs next. */
   | { readonly kind: 'forward'; readonly url: string }
 
 export type MaybePromise<T> = T | Promise<T>
@@ -39,7 +39,7 @@ export function refuse(
   return respond({ status, errorCode, headers: [...own, ...headers], body })
 }
 
-/** What `error` of an action's results says: texts that are empty when nothing went wrong. */
+/** The `error` of an action's result. Its texts are empty without an error. */
 export type ResultError = {
   readonly code: string
   readonly message: string
@@ -50,8 +50,8 @@ export const NO_ERROR: ResultError = { code: '', message: '' }
 type TlsVersion = 'TLSv1.2' | 'TLSv1.3'
 
 /**
- * Whether a client is asked for a certificate, has to have one, and has to have one that an authority
- * has signed.
+ * Whether a client is asked for a certificate, must present one, or must present one that an authority
+ * signed.
  */
 export type ClientCertificates = 'none' | 'request' | 'require-any' | 'require-and-verify'
 
@@ -64,13 +64,13 @@ export interface TlsTerms {
   /** PEM; unless given, the certificate of the domain. */
   readonly own: { readonly certPem: string; readonly keyPem: string } | undefined
   readonly clientCertificates: ClientCertificates
-  /** PEM of those that sign certificates of clients. */
+  /** PEM of the authorities that sign client certificates. */
   readonly authorities: readonly string[]
 }
 
 /**
- * What becomes of TLS: it has ended as it was asked for, the client and the terms did not come to an
- * agreement, or it had ended in another way before.
+ * Result of ending TLS. `ended`: with the requested terms. `failed`: client and terms did not agree.
+ * `otherwise`: it had already ended with other terms.
  */
 export type TlsEnding = 'ended' | 'failed' | 'otherwise'
 

@@ -21,14 +21,14 @@ function mediaParameters(raw: string): ReadonlyMap<string, string> {
   return parameters
 }
 
-/** What it takes to take 1,024 characters apart, to look for escapes in as many, and to decode them. */
+/** Steps for 1,024 characters: to split them, to search for escapes, and to decode them. */
 const KIB_STEPS = 400
 const LOOK_STEPS = 100
 const DECODE_STEPS = 500
-/** To read the name of a client, whoever has read the same one before. */
+/** Steps to parse a User-Agent. A repeated one costs the same. */
 const USER_AGENT_STEPS = 300
 const USER_AGENT_KIB_STEPS = 3_300
-/** To join one more field, and to compare 1,024 characters with those of before. */
+/** Steps to join one more field, and to compare 1,024 characters with earlier ones. */
 const FIELD_STEPS = 1
 const SAME_STEPS = 6
 
@@ -47,7 +47,7 @@ export class ParsedFields {
   readonly #codings = new Parsed(parseList)
   readonly #userAgent = new Parsed(readUserAgent, () => USER_AGENT_KIB_STEPS, USER_AGENT_STEPS)
 
-  /** Of a target. Throws EvaluationError, as the others do, when the account has not enough. */
+  /** Parameters of a target. Throws EvaluationError, as the others do, when the account is exhausted. */
   query(target: string, account: Account): Map<string, string[]> {
     return this.#query.get(target, account)
   }
@@ -65,17 +65,17 @@ export class ParsedFields {
     return this.#target.get(target, account)
   }
 
-  /** Of a Content-Type field. */
+  /** Parameters of a Content-Type field. */
   mediaParameters(field: string, account: Account): ReadonlyMap<string, string> {
     return this.#mediaParameters.get(field, account)
   }
 
-  /** Of a User-Agent field. */
+  /** A parsed User-Agent field. */
   userAgent(field: string, account: Account): UserAgent {
     return this.#userAgent.get(field.slice(0, MAX_USER_AGENT), account)
   }
 
-  /** Of Content-Encoding fields, in order. */
+  /** Codings of Content-Encoding fields, in order. */
   codings(fields: readonly string[], account: Account): string[] {
     return this.#codings.get(fields.join(','), account)
   }

@@ -18,7 +18,7 @@ export interface TlsSession {
   readonly alpn: string
   readonly serverCertificate?: SessionCertificate | undefined
   readonly clientCertificate?: SessionCertificate | undefined
-  /** The id of the `TlsTerms` by which a policy has ended it; undefined: by those of the gateway. */
+  /** Id of the `TlsTerms` with which a policy ended TLS. Undefined: those of the gateway. */
   readonly terms?: string | undefined
 }
 
@@ -38,7 +38,7 @@ export type CertificateExtension = {
   readonly value: Uint8Array
 }
 
-/** The connection a client opened. Addresses are those of the transport, never of a header. */
+/** A client's connection. Addresses are those of the transport, never of a header. */
 export interface Connection {
   /** IPv4 or IPv6 text without brackets; an IPv4-mapped address is given as IPv4. */
   readonly clientIp: string
@@ -53,11 +53,11 @@ export interface Connection {
   /** Bytes received from and sent to the client so far. */
   readonly bytesIn: number
   readonly bytesOut: number
-  /** What is known of addresses; unset: nothing. */
+  /** Tables of addresses; unset: nothing is known. */
   readonly tables?: AddressTables | undefined
 }
 
-/** What a policy may know of the endpoint it belongs to. */
+/** Facts about the endpoint that its policy can read. */
 export interface EndpointFacts {
   readonly id: string
   readonly url: string
@@ -74,20 +74,20 @@ export interface PolicyRequest {
   readonly method: string
   /** Origin form as it goes upstream: `/path?query`. */
   target: string
-  /** The same as the client knows it, whatever was rewritten since. */
+  /** The target as the client sent it, without rewrites. */
   readonly clientTarget: string
-  /** Of the client's own request, what `Host` or `:authority` said, as `plainHost` gives it. */
+  /** Value of `Host` or `:authority` in the client's request, in the form of `plainHost`. */
   readonly host: string
   readonly scheme: 'http' | 'https'
   readonly httpVersion: HttpVersion
   readonly headers: HeaderList
   /** Milliseconds since the epoch at which the head was complete. */
   readonly receivedAt: number
-  /** The same of its body, or of the head when it has none; undefined while it is still coming. */
+  /** Time when the body was complete, or the head if there is no body. Undefined while it is incomplete. */
   readonly bodyReceivedAt: number | undefined
   /**
-   * The whole body, at most `maxBytes` of it; undefined when it is longer. The ingress keeps what
-   * it read and forwards it afterwards. Only actions that look into bodies call it.
+   * The whole body, up to `maxBytes`; undefined if it is longer. The ingress keeps the data and forwards it
+   * afterwards. Only actions on bodies call it.
    */
   readBody(maxBytes: number): Promise<Buffer | undefined>
 }
@@ -99,8 +99,8 @@ export interface PolicyResponse {
 }
 
 /**
- * Something that an action wants done to a body. The ingress pipes the body through `create()`
- * and takes its framing from what comes out: the action has removed `content-length` already.
+ * A change of a body by an action. The ingress pipes the body through `create()`, and derives the framing
+ * from the output: the action has already removed `content-length`.
  */
 export interface BodyTransform {
   /** True when nothing comes out before the body is over, unless it is long: its length can be known. */
@@ -116,12 +116,12 @@ export interface RuleStep {
   readonly name: string | undefined
 }
 
-/** Listens to what rules and actions do: for people who ask why. */
+/** Receives the steps of rules and actions, for explanations. */
 export interface PolicyTrace {
   /** `unmet` is the source of the first expression that is false; without one the rule matches. */
   onRule(step: RuleStep & { readonly unmet: string | undefined }): void
   onAction(step: { readonly type: string; readonly outcome: Outcome }): void
-  /** `action` is the type of the one that failed; without one the rule itself could not be judged. */
+  /** `action`: type of the failed action. Undefined: the rule itself could not be evaluated. */
   onFailure(
     step: RuleStep & { readonly action: string | undefined; readonly message: string },
   ): void
@@ -137,7 +137,7 @@ export interface PolicyExchangeOptions {
   /** How many http-request actions led here, of this policy and of others; asked when one runs. */
   readonly askDepth?: () => number
   readonly trace?: PolicyTrace | undefined
-  /** Absent where TLS cannot be ended, because there is none. */
+  /** Undefined if TLS cannot be ended here. */
   readonly endTls?: EndTls | undefined
   /** That of the request, where an exchange is not all there is of it. */
   readonly account?: Account | undefined
@@ -156,15 +156,15 @@ export class PolicyExchange {
   readonly hops: number
   readonly trace: PolicyTrace | undefined
   readonly endTls: EndTls | undefined
-  /** What all policies of the request may cost together. */
+  /** Budget of all policies of the request together. */
   readonly account: Account
   /** Stands for the client's address while it is decided under which key a request counts. */
   countedIp: string | undefined
-  /** A path that a service may read differently is refused, also one that a rule has made. */
+  /** Whether ambiguous paths are refused, including paths that a rule made. */
   guardsPath = false
   /** Set by the ingress before the response phase. */
   response: PolicyResponse | undefined
-  // Most requests need none of these: they are made for the first that does.
+  // Created on demand: most requests need none of them.
   #requestTransforms: BodyTransform[] | undefined
   #responseTransforms: BodyTransform[] | undefined
   #addedFields: string[] | undefined
@@ -187,7 +187,7 @@ export class PolicyExchange {
     this.account = options.account ?? new Account()
   }
 
-  /** What actions want done to the body of the request, in order. */
+  /** Changes of the request body by actions, in order. */
   get requestTransforms(): readonly BodyTransform[] {
     return this.#requestTransforms ?? NONE
   }
@@ -197,7 +197,7 @@ export class PolicyExchange {
     return this.#responseTransforms ?? NONE
   }
 
-  /** Name and value in turn: what the client gets beside the fields of the response, whoever answers. */
+  /** Names and values in turn. The client receives them in addition to the fields of any response. */
   get addedFields(): readonly string[] {
     return this.#addedFields ?? NONE
   }
@@ -225,7 +225,7 @@ export class PolicyExchange {
     return this.#parsed
   }
 
-  /** What tables have said of addresses already. */
+  /** Cached results of address tables. */
   get lookUps(): AddressLookUps {
     this.#lookUps ??= new AddressLookUps()
     return this.#lookUps
@@ -236,7 +236,7 @@ export class PolicyExchange {
     return this.#askDepth?.() ?? 0
   }
 
-  /** Another phase begins: it knows nothing of the variables of the one before. */
+  /** Clears the variables before another phase. */
   forgetVars(): void {
     this.#vars?.clear()
   }

@@ -12,7 +12,7 @@ export function plainHost(host: string): string {
 }
 
 const DOT = 0x2e
-/** Ports that say nothing beside their scheme. */
+/** Default port of each scheme. */
 const DEFAULT_PORT = { http: ':80', https: ':443' } as const
 
 /** The same with its port, unless that is the port of the scheme. */
@@ -46,12 +46,12 @@ const HEX_DIGITS = Int8Array.from({ length: 128 }, (_, code) => {
   return Number.isNaN(digit) ? -1 : digit
 })
 
-/** What decisions read for each encoded byte of a path: the character if it is visible ASCII. */
+/** Decoding of each encoded byte of a path for decisions: the character if it is visible ASCII. */
 const IN_PATH = decodingTable((char) => /[!-~]/.test(char) && !KEPT.includes(char))
-/** The same for a query, where more characters have a meaning (RFC 3986 2.3: unreserved ones). */
+/** The same for a query, in which only unreserved characters have no special meaning (RFC 3986 2.3). */
 const IN_QUERY = decodingTable((char) => /[\w.~-]/.test(char))
 
-/** A blank, or a character beyond ASCII in valid UTF-8 (RFC 3629 4), as it is encoded. */
+/** An encoded blank, or an encoded character beyond ASCII in valid UTF-8 (RFC 3629 4). */
 const TEXT = new RegExp(
   `(?:%20|${[
     'U1T',
@@ -73,9 +73,9 @@ const TEXT = new RegExp(
 const SLASHES = /(?:\/|%2F){2,}/g
 
 /**
- * Segments that a service may resolve (RFC 3986 5.2.4): `.` or `..` behind a slash, a backslash or
- * their encodings, also encoded twice or in overlong UTF-8, and before a parameter (`..;x`), or
- * nothing but a parameter. And characters that end a name or separate names for some services: a backslash and NUL.
+ * Segments that a service may resolve (RFC 3986 5.2.4): `.` or `..` after a slash, a backslash or their
+ * encodings. Encodings may be double or overlong UTF-8. A parameter may follow (`..;x`), or stand alone. Also
+ * characters that end or separate names for some services: a backslash and NUL.
  */
 const AMBIGUOUS = new RegExp(
   [
@@ -107,7 +107,7 @@ export function rawPathOf(target: string): string {
   return mark === -1 ? target : target.slice(0, mark)
 }
 
-/** Whether a service may take the path of a target for another one than a policy does. */
+/** Whether a service may understand the path of a target differently than a policy. */
 export function isAmbiguousPath(target: string): boolean {
   if (!MAY_BE_AMBIGUOUS.test(target)) return false
   // Decoded once: signs and digits of an escape may be escaped, as in `%25%32%65` for `%252e`.
@@ -116,7 +116,7 @@ export function isAmbiguousPath(target: string): boolean {
 
 /** A target in its parts as decisions see them. */
 export interface PlainTarget {
-  /** Of the path and the query, a URL still: blanks and other scripts stay encoded. */
+  /** Path and query as a URL: blanks and other scripts stay encoded. */
   readonly text: string
   /** The path as people write it. */
   readonly path: string
@@ -125,9 +125,9 @@ export interface PlainTarget {
 }
 
 /**
- * Gives a target the one spelling that rules are compared with. Characters that need no encoding are
- * decoded, doubled slashes are one, escapes are upper case. An encoded slash stays one, unless
- * it stands beside a plain slash. Dot segments stay, too.
+ * Normalizes a target for comparison in rules. Characters that need no encoding are decoded, double slashes
+ * become one, and escapes are upper case. An encoded slash stays, unless a plain slash is next to it. Dot
+ * segments stay, too.
  */
 export function plainTarget(target: string): PlainTarget {
   const rawPath = rawPathOf(target)
@@ -141,10 +141,10 @@ export function plainTarget(target: string): PlainTarget {
   return { text, path, query }
 }
 
-/** Services that decode a slash merge it with a plain one beside it. */
+/** Some services decode a slash and merge it with a plain slash next to it. */
 const oneSlash = (slashes: string) => (slashes.includes(SLASH) ? SLASH : slashes)
 
-/** Of a text in ASCII, as targets are. */
+/** Decodes ASCII text, such as a target. */
 function decode(text: string, table: Uint8Array): string {
   const bytes = Buffer.allocUnsafe(text.length)
   let length = 0

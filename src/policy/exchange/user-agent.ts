@@ -1,25 +1,25 @@
 import bowser from 'bowser'
 
-/** What is behind that is not looked at: names of programs are shorter. */
+/** Characters that are parsed: names of programs are shorter. */
 export const MAX_USER_AGENT = 512
-/** Texts of which it is remembered what they say; a kilobyte each at most. */
+/** Cached texts, of at most a kilobyte each. */
 const MAX_REMEMBERED = 1_000
 
-/** What the name of a client says; texts are empty where it does not. */
+/** Parsed name of a client. Unknown parts are empty. */
 export interface UserAgent {
   readonly name: string
   readonly version: string
   readonly os: string
   readonly osVersion: string
   readonly device: string
-  /** Where somebody says what the program is. */
+  /** URL that describes the program. */
   readonly url: string
   readonly platform: 'mobile' | 'tablet' | 'desktop' | ''
   readonly isBot: boolean
 }
 
 const PLATFORMS: ReadonlySet<string> = new Set(['mobile', 'tablet', 'desktop'])
-/** Names that the library has of its own. */
+/** Names for which the library uses another form. */
 const NAMES: Readonly<Record<string, string>> = { 'Microsoft Edge': 'Edge' }
 const URL_WITHIN = /https?:\/\/[^\s;,()]+/
 const BOT = /bot\b|crawler|spider|slurp/i
@@ -48,7 +48,7 @@ function forgetOldest(): void {
 }
 
 function parse(text: string): UserAgent {
-  // An empty text is none to the library.
+  // The library does not accept an empty text.
   const { browser, os, platform } = bowser.parse(text || ' ')
   const url = URL_WITHIN.exec(text)?.[0] ?? ''
   const isKnown = browser.name !== undefined && browser.name !== '' && browser.name !== 'Mozilla'
@@ -65,7 +65,7 @@ function parse(text: string): UserAgent {
   }
 }
 
-/** What a program says of itself that pretends to be another one counts more. */
+/** The last part describes the real program: browsers name others before it for compatibility. */
 function lastOf(text: string): RegExpExecArray | null {
   const compatible = text.indexOf('(compatible; ')
   return PRODUCT.exec(compatible === -1 ? text : text.slice(compatible))

@@ -2,9 +2,9 @@ import { isAscii } from 'node:buffer'
 import { EvaluationError } from './expression-problem.ts'
 import { isList, isMap } from './value.ts'
 
-/** What a function costs, in steps. */
+/** Price of a function, in steps. */
 export interface Price {
-  /** Of each call. */
+  /** Steps of each call. */
   readonly call: number
   /** For 1,024 characters or bytes of its operands; see `textSize`. */
   readonly kib?: number
@@ -19,30 +19,30 @@ export type Prices = Readonly<Record<string, Price>>
 
 /** Entries of a map to items of a list. */
 const MAP_FACTOR = 3
-/** An item that is an object, beside its own items: it is wrapped, and looked at in several ways. */
+/** Steps of an object, in addition to its items: it is wrapped and inspected in several ways. */
 const OBJECT_STEPS = 4
-/** Of a text that is not ASCII, for each byte in UTF-8: whoever reads it goes from one to the next. */
+/** Factor of a text that is not ASCII, for each byte in UTF-8: reading goes from character to character. */
 const BYTE_FACTOR = 3
-/** Of an entry of a map in which a number is looked for. */
+/** Steps of each map entry in a search for a number. */
 export const ENTRY_STEPS = 0.4
 /** To read a byte that is not ASCII as a character. */
 const OTHER_BYTE_STEPS = 0.2
-/** What a character of a text that is more than one byte in memory takes in UTF-8 at most. */
+/** Most UTF-8 bytes of a character that has two bytes in memory. */
 const MOST_BYTES = 3
 const TWO_BYTES = /[^\0-\xff]/
 
 /** For 1,024 bytes that are compared one by one. */
 const BYTES_KIB = 100
-/** Of a form, for each of its characters. */
+/** Steps of each character of a format. */
 const FORM_STEPS = 1
-/** Of a number with digits behind the point in `format`, and of 1,024 characters in base 16. */
+/** Steps of a number with decimals in `format`, and of 1,024 characters in base 16. */
 const POINT_STEPS = 2_600
 const BASE_16_KIB = 1_600
 
-/** Where there is no other. */
+/** Price of functions without their own price. */
 export const DEFAULT_PRICE: Price = { call: 10 }
 
-/** What a call with these operands costs; `most` is where counting may stop. */
+/** Steps of a call with these operands. Counting may stop at `most`. */
 export function stepsOf(price: Price, args: readonly unknown[], most: number): number {
   const { call, kib, item } = price
   if (kib === undefined && item === undefined) return call
@@ -70,8 +70,8 @@ function sizeSteps(value: unknown, price: Price, most: number): number {
 }
 
 /**
- * How many characters a text counts for: its own where it is ASCII. Others are taken apart and put
- * together one by one, by whoever encodes them, changes their case, or looks for something in them.
+ * Counted characters of a text. Text beyond ASCII counts more: encoding, changing case and searching process
+ * it character by character.
  */
 function textSize(text: string): number {
   const { length } = text
@@ -80,13 +80,13 @@ function textSize(text: string): number {
   return bytes === length ? length : BYTE_FACTOR * bytes
 }
 
-/** What it costs to tell whether two values are equal. */
+/** Steps of comparing two values for equality. */
 export function equalitySteps(price: Price, operands: readonly unknown[], most: number): number {
   const [left, right] = operands
   return sizeOf(left) === sizeOf(right) ? stepsOf(price, [left], most) : price.call
 }
 
-/** What it costs to look for a value in a list. */
+/** Steps of searching a value in a list. */
 export function membershipSteps(price: Price, operands: readonly unknown[], most: number): number {
   const [value, list] = operands
   if (typeof value === 'object') {
@@ -96,14 +96,14 @@ export function membershipSteps(price: Price, operands: readonly unknown[], most
   return price.call + (sizeOf(list) ?? 0) * each
 }
 
-/** What it costs to read bytes as a text. */
+/** Steps of reading bytes as text. */
 export function bytesSteps(price: Price, operands: readonly unknown[], most: number): number {
   const [bytes] = operands
   const isOther = bytes instanceof Uint8Array && !isAscii(bytes)
   return stepsOf(price, operands, most) + (isOther ? OTHER_BYTE_STEPS * bytes.length : 0)
 }
 
-/** What it costs to put values into a text: some forms are far dearer than others. */
+/** Steps of formatting values. Some formats cost far more than others. */
 export function formatSteps(price: Price, operands: readonly unknown[], most: number): number {
   const [form, values] = operands
   const filled = stepsOf(price, [values], most)
@@ -116,7 +116,7 @@ export function formatSteps(price: Price, operands: readonly unknown[], most: nu
   return steps + POINT_STEPS * points + base16
 }
 
-/** How long a text is, or how many items there are; undefined for what has no size. */
+/** Length of a text, or number of items; undefined for values without a size. */
 function sizeOf(value: unknown): number | undefined {
   if (typeof value === 'string' || value instanceof Uint8Array) return value.length
   return typeof value === 'object' && value !== null && 'size' in value
@@ -124,13 +124,13 @@ function sizeOf(value: unknown): number | undefined {
     : undefined
 }
 
-/** Of a key in JSON text, and of everything else between commas or in brackets. */
+/** Steps of a key in JSON text, and of everything else between commas or brackets. */
 const KEY_STEPS = 6
 const VALUE_STEPS = 1
 
 /**
- * What it takes to read JSON text, beside going through its characters. Objects and their keys are what
- * takes long, and most of all keys that were never seen before.
+ * Steps of parsing JSON text, in addition to its characters. Objects and keys are the slow part, and new keys
+ * most of all.
  */
 export function jsonSteps(text: string): number {
   let keys = 0
@@ -145,23 +145,23 @@ export function jsonSteps(text: string): number {
 
 const [COLON, COMMA, BRACKET, BRACE] = [0x3a, 0x2c, 0x5b, 0x7b]
 
-/** What may be spent for one subject, in steps of about 50 ns: 3 ms. */
+/** Budget of one subject, in steps of about 50 ns: 3 ms. */
 export const MAX_STEPS = 65_536
-/** What one expression may spend of it, and all of an action: nobody else can go on while they run. */
+/** Budget of one expression, and of all expressions of an action. Nothing else runs meanwhile. */
 export const MAX_EXPRESSION_STEPS = 16_384
 
-/** What all the work for one subject costs, such as for the request that a policy judges. */
+/** Budget of all work for one subject, such as a request that a policy judges. */
 export class Account {
   readonly #sentence: string
   #left: number
-  /** What is there, and not for the expression that runs. */
+  /** Reserved steps that the running expression cannot use. */
   #held = 0
-  /** What expressions may spend before others can go on, and what was spent when one began. */
+  /** Steps until other work gets a turn, and the steps spent at the start of the expression. */
   #stretch = MAX_EXPRESSION_STEPS
   #begunAt = 0
   #spent = 0
 
-  /** `sentence`: what the error says when more is spent than there is. */
+  /** `sentence`: message of the error when the budget is exhausted. */
   constructor(maxSteps = MAX_STEPS, sentence = 'the policy takes too long for a request') {
     this.#left = maxSteps
     this.#sentence = sentence
@@ -200,19 +200,19 @@ export class Account {
     this.#left -= this.#held
   }
 
-  /** Gives back what was held, unless all of the rest was spent. */
+  /** Returns the reserved steps, unless the rest was spent. */
   release(): void {
     this.#stretch -= this.#spent - this.#begunAt
     if (this.#left >= 0) this.#left += this.#held
     this.#held = 0
   }
 
-  /** Spends what a call with these operands costs. */
+  /** Spends the steps of a call with these operands. */
   pay(price: Price, operands: readonly unknown[]): void {
     this.spend(stepsOf(price, operands, this.#left))
   }
 
-  /** Throws the EvaluationError of who has spent more than there is. */
+  /** Throws the EvaluationError of an exhausted budget. */
   refuse(): never {
     throw new EvaluationError(this.#sentence, { isOverspent: true })
   }

@@ -50,7 +50,7 @@ const TYPE_NAMES: Readonly<Record<string, string>> = {
   'google.protobuf.Duration': 'duration',
 }
 
-/** What it takes to make an error, and to absorb it. */
+/** Steps of creating and absorbing an error. */
 export const ERROR_STEPS = 40
 /** No value has this type. */
 const NOTHING = objectType('@nothing')
@@ -63,7 +63,7 @@ type Signature = Pick<CelFunc, 'name' | 'target' | 'arguments' | 'result'>
 /** Counts the steps of a call, which matter up to `most`. */
 type CountSteps = (price: Price, operands: readonly unknown[], most: number) => number
 
-/** Operators that stop where they know: what they cost is not in all of their operands. */
+/** Operators that may stop early: their cost does not depend on all operands. */
 const COUNTS: Readonly<Record<string, CountSteps>> = {
   '_==_(dyn,dyn)': equalitySteps,
   '_!=_(dyn,dyn)': equalitySteps,
@@ -72,7 +72,7 @@ const COUNTS: Readonly<Record<string, CountSteps>> = {
   'string(bytes)': bytesSteps,
 }
 
-/** What expressions can call: it is paid for before it runs, and once all is spent nothing runs. */
+/** Functions for expressions. Each call is paid before it runs; without budget, nothing runs. */
 export class AccountedFunctions<Subject> {
   readonly #evaluation: Evaluation<Subject>
   readonly #prices: Prices
@@ -82,7 +82,7 @@ export class AccountedFunctions<Subject> {
     this.#prices = prices
   }
 
-  /** Functions of the language; those without a price take as long for all operands. */
+  /** Functions of the language. Without a price, a function takes the same time for all operands. */
   ofLanguage(): CelFunc[] {
     const evaluation = this.#evaluation
     return Array.from(celEnv({ funcs: strings }).funcs, (func) => {
@@ -111,7 +111,7 @@ export class AccountedFunctions<Subject> {
     })
   }
 
-  /** What the rewritten forms of macros call. */
+  /** Functions that rewritten macros call. */
   ofMacros(): CelFunc[] {
     const growing = new WeakMap<object, CelValue[]>()
     const { DYN, INT } = CelScalar
@@ -141,7 +141,7 @@ export class AccountedFunctions<Subject> {
     ]
   }
 
-  /** Stands behind all overloads of a name: what comes to it fits none of them, and is an error. */
+  /** Last overload of a name: operands that fit no other overload reach it, and get an error. */
   misfit(name: string): CelFunc {
     const func = celFunc(name, [NOTHING], CelScalar.DYN, () => null)
     return this.#paying(func, () => {
@@ -150,7 +150,7 @@ export class AccountedFunctions<Subject> {
     })
   }
 
-  /** The least that a call costs, whichever overload it is. */
+  /** Lowest price of all overloads of a name. */
   leastPriceOf(overloads: Iterable<CelFunc>): number {
     const prices = Array.from(overloads, (func) => this.#priceOf(func)?.call ?? 0)
     return prices.length === 0 ? 0 : Math.min(...prices)
@@ -173,7 +173,9 @@ export class AccountedFunctions<Subject> {
     return this.#paying(func, func.call.bind(func))
   }
 
-  /** Errors are values, which `||` absorbs: that all is spent is thrown instead, past everything. */
+  /**
+   * Errors are values that `||` absorbs. An exhausted budget is thrown instead, so that nothing absorbs it.
+   */
   #paying(func: CelFunc, callOverload: CelFunc['call']): CelFunc {
     const evaluation = this.#evaluation
     const call: CelFunc['call'] = (id, receiver, operands) => {
@@ -187,10 +189,10 @@ export class AccountedFunctions<Subject> {
   }
 }
 
-/** True for what stands behind all overloads. */
+/** Whether a function is the last overload of a name. */
 export const isMisfit = ({ arguments: [first] }: CelFunc): boolean => first === NOTHING
 
-/** What tells overloads apart, as prices name them: `.sha256(string)`, `_==_(dyn,dyn)`. */
+/** Signature of an overload, as prices name it: `.sha256(string)`, `_==_(dyn,dyn)`. */
 export function signatureOf(func: Signature): string {
   const { isMethod, parameters } = overloadOf(func)
   return `${isMethod ? '.' : ''}${func.name}(${parameters.join()})`
@@ -216,7 +218,7 @@ function callOf(func: CelFunc): Run {
   }
 }
 
-/** A list of its own: one that is put together of others takes longer to read with each of them. */
+/** A new list: a list of lists becomes slower to read with each concatenation. */
 const concatenate: Run = (lists) => {
   return celList((lists as unknown as Iterable<CelValue>[]).flatMap((list) => [...list]))
 }

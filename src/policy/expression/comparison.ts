@@ -1,10 +1,10 @@
 import { EQUAL, IN, INDEX, type Node, UNEQUAL } from './expression-tree.ts'
 import { aType, canEqual, memberType, type Type } from './expression-type.ts'
 
-/** Longer ones do not help in a sentence. */
+/** Longest excerpt in a sentence. */
 const MAX_LENGTH = 80
 
-/** A node as its author may have written it; undefined for what is long or has operators. */
+/** A node as source text; undefined if it is long or has operators. */
 function formatNode(node: Node): string | undefined {
   const source = format(node)
   return source !== undefined && source.length <= MAX_LENGTH ? source : undefined
@@ -71,7 +71,7 @@ function quote(text: string): string {
 
 const SIGNS: Readonly<Record<string, string>> = { [EQUAL]: '==', [UNEQUAL]: '!=', [IN]: 'in' }
 const NUMBERS: ReadonlySet<string> = new Set(['int', 'uint', 'double'])
-/** What `string(…)` takes. */
+/** Types that `string(…)` accepts. */
 const PRINTED: ReadonlySet<string> = new Set([...NUMBERS, 'bool', 'timestamp', 'duration'])
 
 /** A part of an expression as it was written, and its type. */
@@ -80,13 +80,13 @@ interface Operand {
   readonly type: Type
 }
 
-/** Whether the language compares values of these types; other operators take what they take. */
+/** Whether the language can compare these types. Other operators are not checked here. */
 export function canCompare(operator: string, left: Type, right: Type): boolean {
   if (SIGNS[operator] === undefined) return true
   return canEqual(left, operator === IN ? memberType(right) : right)
 }
 
-/** What is wrong with a comparison that would never be true, and the right form if there is one. */
+/** Message about a comparison that is never true, with the right form if there is one. */
 export function comparisonProblem(operator: string, left: Operand, right: Operand): string {
   const sign = SIGNS[operator] ?? operator
   const [first, second] = [aType(left.type), aType(right.type)]
@@ -132,7 +132,7 @@ function emptyForm({ node, type }: Operand): string | undefined {
   return source && (type.name === 'list' || type.name === 'map') ? `size(${source})` : undefined
 }
 
-/** A constant as it is written in another type. */
+/** A constant as source text in another type. */
 function literalAs(node: Node, wanted: Type): string | undefined {
   if (node.kind !== 'constant') return undefined
   const { value } = node
@@ -162,7 +162,7 @@ function textAs(text: string, { name }: Type): string | undefined {
   }
 }
 
-/** A value of another type: the first item of a list, or what a conversion makes of it. */
+/** Source text of a value in another type: the first item of a list, or a conversion. */
 function valueAs({ node, type }: Operand, wanted: Type): string | undefined {
   const source = formatNode(node)
   if (source === undefined) return undefined

@@ -9,7 +9,7 @@ const TEXT_PRICE: Price = { call: 2, kib: 30 }
 /** Lists and maps become JSON. */
 const JSON_PRICE: Price = { call: 2, kib: 120, item: 8, isDeep: true }
 
-/** A tree that can run, and the type of what it comes to. */
+/** A tree that can run, and the type of its result. */
 export interface TypedForm {
   readonly form: Node
   readonly type: Type
@@ -19,21 +19,21 @@ interface ExpressionParts<Subject> extends TypedForm {
   readonly source: string
   readonly leastSteps: number
   readonly run: (subject: Subject) => Value
-  /** Does now what the first run would have to do. */
+  /** Does the work of the first run now. */
   readonly prepare: () => void
-  /** Takes for what is made of the value. */
+  /** Pays for later work on the value. */
   readonly pay: (subject: Subject, price: Price, value: Value) => void
 }
 
 /** A checked expression, ready to run. */
 export class CompiledExpression<Subject> {
   readonly source: string
-  /** The tree that runs; callers may know a faster way for simple ones. */
+  /** The tree that runs. Callers may have a faster way for simple trees. */
   readonly form: Node
   readonly type: Type
-  /** What it costs in the best case. */
+  /** Steps in the best case. */
   readonly leastSteps: number
-  /** Does now what would hold up the first run. */
+  /** Does the slow work of the first run now. */
   readonly prepare: () => void
   readonly #run: (subject: Subject) => Value
   readonly #pay: ExpressionParts<Subject>['pay']
@@ -116,7 +116,7 @@ export class Template<Subject> {
 /** A text in pieces. */
 interface SplitText {
   readonly pieces: readonly TemplatePiece[]
-  /** Where an interpolation starts that does not end; nothing from there on is in a piece. */
+  /** Start of an interpolation without an end. The pieces stop there. */
   readonly unclosed: number | undefined
 }
 
@@ -135,7 +135,7 @@ export function splitTemplate(text: string): SplitText {
   return { pieces, unclosed: undefined }
 }
 
-/** Where the brace that opened before `from` closes: braces nest, and strings hide them. */
+/** Position of the brace that closes the one before `from`. Braces nest, and strings hide them. */
 function closingBrace(text: string, from: number): number {
   let depth = 1
   for (let at = from; at < text.length; at += 1) {

@@ -5,16 +5,16 @@ import { Account, type Price } from './account.ts'
 import { EvaluationError } from './expression-problem.ts'
 import { PatternCache } from './pattern.ts'
 
-/** What it takes to find a time zone. */
+/** Steps of finding a time zone. */
 const ZONE_STEPS = 12_000
-/** What it takes to read a range of addresses: IPv4, IPv6. */
+/** Steps of parsing an address range: IPv4, IPv6. */
 const RANGE_STEPS = [30, 200] as const
 /** Characters of a string that an expression makes. */
 const MAX_TEXT = 1_048_576
 
 /**
- * What functions and variables see while an expression runs: its subject, such as the exchange
- * that a policy judges. Evaluation never waits or nests.
+ * Context of functions and variables while an expression runs. The subject is, for example, the exchange that
+ * a policy judges. Evaluation never waits or nests.
  */
 export class Evaluation<Subject = unknown> {
   readonly clock: Clock
@@ -55,7 +55,7 @@ export class Evaluation<Subject = unknown> {
     this.#account.spend(steps)
   }
 
-  /** Spends what a call with these operands costs. */
+  /** Spends the steps of a call with these operands. */
   pay(price: Price, operands: readonly unknown[]): void {
     this.#account.pay(price, operands)
   }

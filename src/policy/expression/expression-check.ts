@@ -41,7 +41,7 @@ export interface Scope {
   readonly phase: Phase
   /** The type of a dotted name, or why it cannot be read here. */
   typeOf(path: string): string | NameProblem | undefined
-  /** Names that can be read here, for who mistyped one. */
+  /** Known names, for suggestions after a typing error. */
   names(): Iterable<string>
 }
 
@@ -54,9 +54,9 @@ export interface NameProblem {
 export interface CheckerOptions {
   readonly scope: Scope
   readonly overloads: FindOverloads
-  /** Everything that can be called; operators have names with underscores. */
+  /** Names of all functions; operators have names with underscores. */
   functionNames(): Iterable<string>
-  /** The expression as it was written, whose nodes have the ids of those that are checked. */
+  /** The expression as written. Its nodes have the ids of the checked nodes. */
   readonly written: Node
   /** Runs an expression without variables; answers why it fails. */
   failureOf(constant: Node): string | undefined
@@ -80,8 +80,8 @@ const CONSTANT_TYPES: Readonly<Record<string, string>> = {
 type Locals = ReadonlyMap<string, Type>
 
 /**
- * Finds what is bound to fail: unknown names and functions, operands that no overload takes,
- * constant parts that raise an error. Everything that depends on the request stays `dyn`.
+ * Finds expressions that always fail: unknown names and functions, operands without an overload, and constant
+ * parts that raise an error. Everything that depends on the request has the type `dyn`.
  */
 export class ExpressionChecker {
   readonly #options: CheckerOptions
@@ -101,7 +101,7 @@ export class ExpressionChecker {
     return type
   }
 
-  /** What is refused may be anything: nothing else has to be wrong because of it. */
+  /** A refused part has type `dyn`, so that it causes no further problems. */
   #refuse(node: Node, message: string, isForeign = false): Type {
     this.#refused.add(node)
     this.#problems.push(new ExpressionProblem(message, { node: node.id, isForeign }))
@@ -135,7 +135,7 @@ export class ExpressionChecker {
     return types.length === 0 ? DYN : types.reduce(either)
   }
 
-  /** The longest known name wins; what follows are fields of its value. */
+  /** The longest known name wins. The rest are fields of its value. */
   #nameType(node: Node, locals: Locals): Type {
     const path = pathOf(node)
     const root = path?.split('.', 1)[0] ?? ''
@@ -320,7 +320,7 @@ export class ExpressionChecker {
   }
 }
 
-/** Whether one side is written so that the other one does not matter: `false && …`, `true || …`. */
+/** Whether a constant side decides the result: `false && …`, `true || …`. */
 function isDecided({ name, args }: CallNode): boolean {
   return args.some(
     (arg) =>
@@ -330,12 +330,15 @@ function isDecided({ name, args }: CallNode): boolean {
   )
 }
 
-/** Where a dotted name begins. */
+/** Start of a dotted name. */
 function startOf(node: Node): Node {
   return node.kind === 'select' ? startOf(node.operand) : node
 }
 
-/** Operators by their sign: `_+_` is `+`; what stands for one with a map, such as `@in:req.headers`, too. */
+/**
+ * Operators by their sign: `_+_` is `+`. This includes internal operators with a map, such as
+ * `@in:req.headers`.
+ */
 function describe(name: string): string {
   const [operator, map] = name.split(':', 2)
   if (map !== undefined) return operator === IN ? `in ${map}` : `${map}[]`

@@ -33,7 +33,7 @@ export interface ExpressionFunction<Subject = unknown> {
   readonly check?: CheckArguments
 }
 
-/** Says what is wrong with arguments that are written out, whatever the others come to. */
+/** Checks arguments that are constants, whatever the others are. Returns the problem. */
 export type CheckArguments = (args: readonly Node[]) => string | undefined
 
 type Arguments<P extends readonly ParameterType[]> = {
@@ -109,7 +109,7 @@ export interface Overload {
   readonly check?: CheckArguments | undefined
 }
 
-/** All ways to call what has a name. */
+/** All overloads of a name. */
 export type FindOverloads = (name: string) => readonly Overload[] | undefined
 
 /** `json.decode` when that is a function, and not a method of something called `json`. */
@@ -138,7 +138,7 @@ function isConstantCall(node: CallNode, find: FindOverloads): boolean {
 /** Asks whether a variable with a dotted name has a value: the function that rewrites may call. */
 export const IS_KNOWN = '@is_known'
 
-/** What expressions mean beyond the language, for those who give them variables and functions. */
+/** Additions to the language for a kind of subject: macros, variables and functions. */
 export interface Meaning {
   /** Names that read like functions and are rewritten. */
   readonly macros: readonly string[]

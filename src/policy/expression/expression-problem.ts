@@ -13,11 +13,11 @@ export class EvaluationError extends Error {
 /** An expression that cannot be used. The message is a clause: `x is not known`. */
 export class ExpressionProblem extends Error {
   override readonly name = 'ExpressionProblem'
-  /** Where in the source, in characters; undefined when it is about all of it. */
+  /** Position in the source, in characters; undefined: the whole source. */
   readonly offset: number | undefined
   readonly isForeign: boolean
   readonly node: bigint | undefined
-  /** What else is wrong with the same expression. */
+  /** Further problems of the same expression. */
   readonly further: readonly ExpressionProblem[]
 
   constructor(

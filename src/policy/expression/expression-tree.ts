@@ -110,7 +110,7 @@ export function findNode(node: Node, id: bigint): Node | undefined {
   return undefined
 }
 
-/** A copy of the node whose children went through `change`. */
+/** A copy of the node with changed children. */
 export function mapChildren(node: Node, change: (child: Node) => Node): Node {
   switch (node.kind) {
     case 'constant':
@@ -141,7 +141,7 @@ export function countNodes(node: Node): number {
   return childrenOf(node).reduce((sum, child) => sum + countNodes(child), 1)
 }
 
-/** How deep macros stand inside each other. A range is evaluated outside of its own loop. */
+/** Nesting depth of macros. A range is evaluated outside of its own loop. */
 export function foldDepth(node: Node): number {
   if (node.kind !== 'fold') return Math.max(0, ...childrenOf(node).map(foldDepth))
   const inside = Math.max(...[node.condition, node.step].map(foldDepth))

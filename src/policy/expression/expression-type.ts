@@ -1,9 +1,9 @@
 /** The type of an expression, as far as it can be known before it runs. `dyn` may be anything. */
 export interface Type {
   readonly name: string
-  /** Of the items of a list or the values of a map; `dyn` when absent. */
+  /** Type of list items or map values; default `dyn`. */
   readonly of?: Type
-  /** Of the keys of a map; `dyn` when absent. */
+  /** Type of map keys; default `dyn`. */
   readonly key?: Type
   /** The name of a map that has certain fields. */
   readonly record?: string
@@ -84,8 +84,8 @@ export function canBe(given: Type, wanted: string): boolean {
 }
 
 /**
- * True when the language compares values of the two types by `==`: they have one type, as far as it
- * is known. Numbers of different types, which `<` compares, are not equal to each other.
+ * Whether `==` compares the two types: they have to be the same type, as far as they are known. Numbers of
+ * different types, which `<` compares, are never equal.
  */
 export function canEqual(a: Type, b: Type): boolean {
   if (a.name === 'dyn' || b.name === 'dyn') return true
@@ -98,12 +98,12 @@ export function canEqual(a: Type, b: Type): boolean {
 
 const canBeNull = ({ name, record }: Type) => NULLABLE.has(name) || record !== undefined
 
-/** The type of what `in` looks for in a value of this type. */
+/** Type of the value that `in` searches in this type. */
 export function memberType({ name, of, key }: Type): Type {
   return (name === 'map' ? key : of) ?? DYN
 }
 
-/** The type of a field of a map, or of what is in a list; undefined when there is no such field. */
+/** Type of a map field, or of list items; undefined if there is no such field. */
 export function partType({ of, record }: Type, field: string | undefined): Type | undefined {
   if (record === undefined || field === undefined) return of ?? DYN
   const fields = RECORDS[record] ?? {}

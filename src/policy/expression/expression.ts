@@ -52,7 +52,7 @@ export function refuseOversizeSource(source: string): void {
   }
 }
 
-/** Bounds what one evaluation costs at least. Throws ExpressionProblem. */
+/** Bounds the lowest cost of an evaluation. Throws ExpressionProblem. */
 export function refuseOversizeTree(tree: Node): void {
   if (countNodes(tree) > MAX_NODES) {
     throw new ExpressionProblem(`more than ${MAX_NODES} parts`)
@@ -62,11 +62,11 @@ export function refuseOversizeTree(tree: Node): void {
   }
 }
 
-/** A clause of `format()`: what it prints, or a percent sign. */
+/** A clause of `format()`, or a percent sign. */
 const CLAUSE = /%(?:\.\d+)?(.)?/gs
 const KINDS = 'sdfebxXo'
 
-/** Finds what is wrong with `'text'.format([…])` when both are written out. */
+/** Finds problems of `'text'.format([…])` with constant operands. */
 function checkFormat([text, values]: readonly Node[]): string | undefined {
   const source = textOf(text)
   if (source === undefined) return undefined
@@ -78,7 +78,7 @@ function checkFormat([text, values]: readonly Node[]): string | undefined {
   return `format() has ${clauses.length} clauses for ${values.items.length} values`
 }
 
-/** What reads like a function and is none. */
+/** Macros: they look like functions. */
 const MACROS = ['all', 'exists', 'exists_one', 'filter', 'has', 'map']
 
 /** Checks of written-out arguments for functions of the library. */
@@ -91,9 +91,9 @@ interface ExpressionLanguageOptions<Subject> {
   readonly clock: Clock
   readonly functions: readonly ExpressionFunction<Subject>[]
   readonly variables: ReadonlyMap<string, Variable<Subject>>
-  /** Of the functions, and of those of the language that do not take as long for all operands. */
+  /** Prices of the functions, and of language functions whose time depends on their operands. */
   readonly prices: Prices
-  /** Who pays for expressions about a subject; each has an account of its own unless given. */
+  /** Budget of a subject's expressions. Default: each expression has its own. */
   readonly accountOf?: (subject: Subject) => Account
   /** That of the language unless given. */
   readonly meaning?: Meaning
@@ -119,8 +119,8 @@ export class ExpressionLanguage<Subject> {
   readonly #leastSteps: LeastSteps
   readonly #activation: Record<string, never>
   /**
-   * Devices bind the same policies again and again. What a source means and how it runs is the same
-   * wherever it stands: it is found with its tree for as long as that is kept.
+   * Parsed sources. Devices bind the same policies again and again, and a source has one meaning everywhere.
+   * Its compiled form is kept with its tree.
    */
   readonly #parsed: BoundedCache<ParsedSource>
   readonly #forms = new WeakMap<Node, Node>()
@@ -151,8 +151,8 @@ export class ExpressionLanguage<Subject> {
   }
 
   /**
-   * Throws ExpressionProblem for everything that is bound to fail, before it runs. `constants` pays
-   * for what can be computed now.
+   * Throws ExpressionProblem for everything that always fails. `constants` pays for values that are computed
+   * now.
    */
   compile(source: string, scope: Scope, constants = new Account()): CompiledExpression<Subject> {
     return this.compileAs(source, (tree) => {
@@ -170,7 +170,7 @@ export class ExpressionLanguage<Subject> {
     })
   }
 
-  /** Compiles what `read` makes of the parsed source; the problems that it throws get their place. */
+  /** Compiles the result of `read`. Its problems get their positions. */
   compileAs(source: string, read: (tree: Node) => TypedForm): CompiledExpression<Subject> {
     const parsed = this.#parse(source)
     try {
@@ -191,7 +191,7 @@ export class ExpressionLanguage<Subject> {
     }
   }
 
-  /** Does what takes longest about a compile that comes soon; what is wrong it will say then. */
+  /** Does the slow part of a compile that will follow. The compile reports the problems. */
   prepare(source: string): void {
     try {
       this.#parse(source)
@@ -270,7 +270,7 @@ export class ExpressionLanguage<Subject> {
     }
   }
 
-  /** An object whose properties are computed when an expression reads them. */
+  /** An object with properties that are computed when an expression reads them. */
   #createActivation(): Record<string, never> {
     const activation = Object.create(null)
     for (const [name, { read }] of this.#variables) {
@@ -284,7 +284,7 @@ export class ExpressionLanguage<Subject> {
     return activation
   }
 
-  /** What rewritten `has()` calls. */
+  /** Called by the rewritten `has()`. */
   #isKnown(): CelFunc {
     return celFunc(IS_KNOWN, [CelScalar.STRING], CelScalar.BOOL, (name) => {
       return this.#activation[name] !== undefined
@@ -314,8 +314,8 @@ export class ExpressionLanguage<Subject> {
 }
 
 /**
- * Errors are values in expressions: `||` and macros absorb them, thousands if need be, and to
- * record the stack of each would take longer than all the rest.
+ * Errors are values in expressions. `||` and macros may absorb thousands of them, and recording their stacks
+ * would take longer than the rest.
  */
 function withoutStacks<T>(run: () => T): T {
   const { stackTraceLimit } = Error

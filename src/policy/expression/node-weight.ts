@@ -17,7 +17,7 @@ import {
 
 /** Stands in macros that absorb errors. */
 const NOT_STRICTLY_FALSE = '@not_strictly_false'
-/** What it takes to come to any node. */
+/** Steps of visiting a node. */
 const NODE_STEPS = 1
 /** Operators and other functions of the language that take as long for all operands. */
 const CALL_STEPS = 5
@@ -30,8 +30,8 @@ const OPERAND_STEPS = 20
 const ITEM_STEPS = 4
 
 /**
- * The steps that a tree takes whatever its values are, but for what its functions cost and for the
- * items of its macros: these are known when it runs. Every part is paid as if it ran.
+ * Steps of a tree for all values, except the cost of its functions and macro items, which is known only at
+ * run time. Every part counts as if it ran.
  */
 export function weightOf(node: Node): number {
   if (node.kind === 'fold') {
@@ -42,10 +42,10 @@ export function weightOf(node: Node): number {
   return childrenOf(node).reduce((sum, child) => sum + weightOf(child), ownWeight(node))
 }
 
-/** The same of what runs for each item of a macro. */
+/** The same for the part that runs for each item of a macro. */
 function itemWeight({ condition, step, accumulator }: FoldNode): number {
   const [first] = step.kind === 'call' ? step.args : []
-  // Each macro hands on what it has, in its own form.
+  // Each macro passes its result on in its own form.
   const handedOn = first?.kind === 'name' && first.name === accumulator ? operandSteps(first) : 0
   const own = step.kind === 'call' && isLogical(step) ? handedOn : 0
   return ITEM_STEPS + weightOf(condition) + weightOf(step) - own
@@ -72,7 +72,7 @@ export const INDEXED = '@indexed'
 export const NEW_LIST = '@list'
 export const APPEND = '@append'
 
-/** Bounds what macros cost: each range is accounted for before its first item is looked at. */
+/** Bounds the cost of macros: each range is paid before its first item is read. */
 export function rewriteCosts(node: Node): Node {
   if (node.kind === 'call' && node.name === INDEX) return rewriteIndex(node)
   if (node.kind !== 'fold') return mapChildren(node, rewriteCosts)
@@ -110,7 +110,7 @@ function appendInPlace(step: Node, accumulator: string): Node {
 /** The least that a call of a function costs, by its name. */
 type LeastPrice = (name: string) => number
 
-/** What an expression costs in the best case: whatever the request brings, it is not less. */
+/** Steps of an expression in the best case, for every request. */
 export class LeastSteps {
   readonly #find: FindOverloads
   readonly #priceOf: LeastPrice
@@ -124,7 +124,7 @@ export class LeastSteps {
     return weightOf(tree) + this.#within(tree)
   }
 
-  /** What comes on top of the weight of the tree: functions that are called, items of macros. */
+  /** Steps in addition to the weight of the tree: called functions and macro items. */
   #within(node: Node): number {
     if (node.kind === 'fold') return this.#ofFold(node)
     if (node.kind !== 'call') return this.#sum(childrenOf(node))

@@ -5,8 +5,8 @@ import { ExpressionProblem } from './expression-problem.ts'
 import { mapChildren, type Node, readTree } from './expression-tree.ts'
 
 /**
- * Where a string of CEL ends whose first quote stands at `open`: the place of its last quote, -1
- * when it is not closed. Single or triple quotes; backslashes escape unless the string is raw.
+ * Position of the last quote of a CEL string whose first quote is at `open`; -1 if it is not closed. Quotes
+ * are single or triple. Backslashes escape, except in raw strings.
  */
 export function closingQuote(text: string, open: number): number {
   const char = text.charAt(open)
@@ -23,7 +23,7 @@ export function closingQuote(text: string, open: number): number {
 const MAX_SHOWN = 40
 const BRACKETS: Readonly<Record<string, string>> = { '(': ')', '[': ']', '{': '}' }
 
-/** What people write who think of another language, and what they mean. */
+/** Syntax of other languages, and its form in CEL. */
 const MISTAKEN: readonly (readonly [pattern: RegExp, meant: string])[] = [
   [/^={3}/, '=='],
   [/^=(?![=~>])/, '=='],
@@ -87,10 +87,10 @@ function unpairedIn(source: string): ExpressionProblem | undefined {
 /** The library's parser: throws Error with line and column. */
 type Parse = (source: string) => Pick<ParsedExpr, 'sourceInfo'> & { expr: Expr }
 
-/** Words that are no names of variables, and may be those of methods. */
+/** Words that cannot be names of variables, but may be names of methods. */
 const RESERVED =
   'as|break|const|continue|else|for|function|if|import|let|loop|namespace|package|return|var|void|while'
-/** Of one length; there are no more in an expression that is read. */
+/** Most names of one length in an expression. */
 const MOST_NAMES = 1_000
 /** Texts and comments as a whole, and names behind a dot that the library's parser does not read. */
 const TOKENS = new RegExp(
@@ -106,7 +106,7 @@ const TOKENS = new RegExp(
   'g',
 )
 
-/** The source of an expression as a tree, whose nodes know where they stand. */
+/** The source of an expression as a tree with positions. */
 export class ParsedSource {
   readonly tree: Node
   readonly #source: string
@@ -127,7 +127,7 @@ export class ParsedSource {
     }
   }
 
-  /** The problem, and those that come with it, with places instead of nodes. */
+  /** The problem and its further problems, with positions in place of nodes. */
   placed({ message, node, isForeign, further }: ExpressionProblem): ExpressionProblem {
     const offset = node === undefined ? undefined : this.#offsetOf(node)
     const others = further.map((other) => this.placed(other))
@@ -156,8 +156,8 @@ function problemOf(error: unknown, source: string): ExpressionProblem {
 }
 
 /**
- * Names in backquotes, and reserved words that name methods, give place to others as long, so that
- * everything stays where it is.
+ * Replaces names in backquotes, and reserved words that name methods, by names of the same length. So
+ * positions stay valid.
  */
 function withPlainNames(source: string): { text: string; names: ReadonlyMap<string, string> } {
   const names = new Map<string, string>()

@@ -2,7 +2,7 @@ import { RE2JS } from 're2js'
 import { BoundedCache } from '../../base/bounded-cache.ts'
 import { Account } from './account.ts'
 
-/** What a class such as `\pL` counts: its hundreds of ranges are read once, however often it is repeated. */
+/** Size of a class such as `\pL`. Its hundreds of ranges are read once, whatever its number of uses. */
 const CLASS_SIZE = 90
 /** Characters that have to be looked up in the other case, by where there are any: `(?i)[a-\x{ffff}]`. */
 const FOLDED_PART = 100
@@ -13,11 +13,11 @@ const SOURCE_STEPS = 3
 const INSTRUCTION_STEPS = 20
 const CLASS_STEPS = 6_000
 const COPY_STEPS = 65
-/** What no pattern that can be used takes longer than. */
+/** Most steps to compile a usable pattern. */
 const MOST_STEPS = 12_000
 
 interface Group {
-  /** Of what stands in it so far, and of the part of it that a repetition would repeat. */
+  /** Size so far, and size of the last part, which a repetition would repeat. */
   size: number
   last: number
 }
@@ -30,18 +30,18 @@ interface Parts {
 }
 
 /**
- * About how many instructions a pattern (RE2) would have, without compiling it: repetitions such as
- * `a{1000}` are written out. Sources that are none have some size, too.
+ * Estimated number of instructions of a pattern (RE2), without compiling it. Repetitions such as `a{1000}`
+ * are expanded. Invalid sources have a size, too.
  */
 export function patternSize(source: string): number {
   const { instructions, classes, folded } = partsOf(source)
   return instructions + CLASS_SIZE * classes + Math.floor(folded / FOLDED_PART)
 }
 
-/** What it takes to find that size. */
+/** Steps to compute that size. */
 const sizingSteps = (source: string) => SOURCE_STEPS * source.length
 
-/** What it takes to compile a pattern, by what its source says. */
+/** Steps to compile a pattern, estimated from its source. */
 function compileSteps(source: string): number {
   const { instructions, classes, folded } = partsOf(source)
   const each = INSTRUCTION_STEPS + (classes > 0 ? COPY_STEPS : 0)
@@ -110,14 +110,14 @@ const TOKEN = /\\Q(?:(?!\\E).)*|\\.|\[\^?\]?(?:\\.|\[:\w*:\]|[^\]\\])*\]?|\{\d+(
 const MAX_SOURCE = 1_024
 /** Instructions of a compiled pattern: repetitions such as `a{1000}` are written out. */
 const MAX_SIZE = 500
-/** Bytes of what a search keeps to be fast; a text that needs more is searched slowly. */
+/** Bytes that a search keeps for speed. A text that needs more is searched slowly. */
 const MAX_AUTOMATON = 131_072
-/** What a character of a text takes where the search is fast. */
+/** Steps of a character in a fast search. */
 const FAST_STEPS = 0.15
-/** What an instruction takes for a character where it is slow, or when it is met for the first time. */
+/** Steps of an instruction for a character in a slow search, and of a new state. */
 const SLOW_STEPS = 0.4
 const NEW_STATE_STEPS = 2
-/** What it takes to put in a match, and each part of what stands for it. */
+/** Steps of inserting a match, and each part of its replacement. */
 const MATCH_STEPS = 30
 const PART_STEPS = 1
 /** To take a replacement of 1,024 characters apart. */
@@ -129,19 +129,19 @@ export class PatternError extends Error {
   override readonly name = 'PatternError'
 }
 
-/** What a replacement did. */
+/** Result of a replacement. */
 export interface Replacement {
   readonly text: string
-  /** What was matched, in order. */
+  /** Matched texts, in order. */
   readonly matches: readonly string[]
 }
 
-/** A compiled RE2 expression: linear in the text, whatever the pattern. */
+/** A compiled RE2 expression. Its time is linear in the text for every pattern. */
 export class Pattern {
   readonly #regex: RE2JS
   readonly #size: number
 
-  /** Pays before it does what takes long. Throws PatternError and EvaluationError. */
+  /** Pays before the slow work. Throws PatternError and EvaluationError. */
   static compile(source: string, account: Account): Pattern {
     if (source.length <= MAX_SOURCE) {
       account.spend(sizingSteps(source))
@@ -168,14 +168,14 @@ export class Pattern {
     refuseComplex(this.#size)
   }
 
-  /** The most steps that a search in a text of this length takes, and those of a replacement. */
+  /** Most steps of a search in a text of this length. */
   steps(length: number): number {
     return SLOW_STEPS * (length + 1) * this.#size
   }
 
   /**
-   * True when the pattern occurs anywhere in the text. Pays for what the search took, where there is
-   * enough for what it could take. Throws EvaluationError.
+   * Whether the pattern occurs in the text. Requires budget for the worst case, and pays for the real search.
+   * Throws EvaluationError.
    */
   test(text: string, account: Account): boolean {
     const most = this.steps(text.length)
@@ -191,10 +191,9 @@ export class Pattern {
   }
 
   /**
-   * Replaces every match; as in Go an empty one right behind another does not count. `$1` stands for
-   * what a group matched and `$0` for all of it, `$$` for a dollar sign. Pays for what is put in; who
-   * calls has paid `steps()`. Throws PatternError when the text would grow beyond `maxLength`, and
-   * EvaluationError.
+   * Replaces every match. As in Go, an empty match right after another does not count. `$1` is the text of a
+   * group, `$0` the whole match, `$$` a dollar sign. Pays for the inserted text; the caller has paid
+   * `steps()`. Throws PatternError if the text would exceed `maxLength`, and EvaluationError.
    */
   replaceAll(text: string, replacement: string, maxLength: number, account: Account): Replacement {
     const matcher = this.#regex.matcher(text)
@@ -222,7 +221,7 @@ export class Pattern {
   }
 }
 
-/** Patterns by their source, for as long as there is room: whoever needs a new one pays for it. */
+/** Patterns by source, within a size limit. The request that needs a new pattern pays for it. */
 export class PatternCache {
   #account = new Account()
   readonly #patterns = new BoundedCache((source) => Pattern.compile(source, this.#account))

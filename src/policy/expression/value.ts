@@ -38,7 +38,7 @@ export interface MessageValue {
   readonly message: { readonly seconds: bigint; readonly nanos: number }
 }
 
-/** What functions and variables may answer: the evaluator makes values of it. */
+/** Return values of functions and variables. The evaluator converts them. */
 export type ValueInput =
   | Value
   | TimeInput
@@ -65,7 +65,7 @@ export function duration(seconds: bigint): TimeInput {
   return { $typeName: 'google.protobuf.Duration', seconds, nanos: 0 }
 }
 
-/** RFC 3339 in UTC, without a fraction when there is none: `2024-07-13T00:10:16Z`. */
+/** RFC 3339 in UTC, without a fraction of zero: `2024-07-13T00:10:16Z`. */
 export function formatTime(ms: number): string {
   return new Date(ms).toISOString().replace('.000Z', 'Z')
 }
@@ -73,8 +73,8 @@ export function formatTime(ms: number): string {
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 
 /**
- * Values as the evaluator keeps them. Arrays and plain maps will do, too, but what stands in them is
- * wrapped anew each time that an expression looks at it.
+ * Values in the form of the evaluator. Arrays and plain maps work, too, but their content is wrapped at each
+ * read.
  */
 export const listOf = (items: readonly ValueInput[]): ListValue =>
   celList(items as readonly CelInput[]) as ListValue
@@ -82,7 +82,7 @@ export const listOf = (items: readonly ValueInput[]): ListValue =>
 export const mapOf = (entries: ReadonlyMap<string, ValueInput>): MapValue =>
   celMap(entries as ReadonlyMap<string, CelInput>) as unknown as MapValue
 
-/** Parsed JSON as a value; objects become maps, whatever their keys are. */
+/** Parsed JSON as a value. Objects become maps with any keys. */
 export function valueOfJson(json: unknown): Value {
   if (typeof json !== 'object' || json === null) return json as Value
   if (Array.isArray(json)) return listOf(json.map(valueOfJson))

@@ -80,7 +80,7 @@ export class BucketTable {
     this.#release()
   }
 
-  /** Forgets everything and gives the memory back. */
+  /** Removes everything and frees the memory. */
   clear(): void {
     this.#pages = []
     this.#index = new Uint32Array(FIRST_INDEX)
@@ -92,7 +92,7 @@ export class BucketTable {
     return this.#pages[row >>> PAGE_BITS] as Page
   }
 
-  /** Where the row's own words start in its page. */
+  /** Position of a row's own words in its page. */
   offset(row: number): number {
     return (row & (PAGE_BUCKETS - 1)) * this.#stride + HASH_WORDS
   }
@@ -161,7 +161,7 @@ export class BucketTable {
   }
 }
 
-/** A bucket remembers who owns it, in a word that its window leaves. */
+/** Word of a bucket with its owner. The window does not use it. */
 const OWNER = SPARE_WORD
 
 /** Buckets of one size, and where the sweep stands among them. */

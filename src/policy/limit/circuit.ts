@@ -7,7 +7,7 @@ export interface CircuitOptions {
   readonly trippedMs: number
 }
 
-/** `probe` is the one request that finds out whether the upstream is well again. */
+/** `probe`: the single request that checks whether the upstream works again. */
 export type Admission = 'pass' | 'probe' | 'refuse'
 
 const SLICES = 10
@@ -27,7 +27,7 @@ export class Circuit {
   admit(now: number): Admission {
     if (this.#openUntil === undefined) return 'pass'
     if (now < this.#openUntil) return 'refuse'
-    // If the probe never ends, another one goes out after the same time.
+    // If the probe never ends, another follows after the same time.
     this.#openUntil = now + this.#options.trippedMs
     return 'probe'
   }

@@ -1,20 +1,20 @@
 import { randomBytes } from 'node:crypto'
 
-/** The constant of the specification, and another one for texts that had to be encoded first. */
+/** The constant of the specification, and a different constant for texts that had to be encoded first. */
 const FINAL = 0xee
 const FINAL_ENCODED = 0xef
 
 /**
- * HalfSipHash-1-3 with 64 bits of output (the variant that Linux uses for hash tables), over the
- * bytes of a Latin-1 text. Keyed, because clients choose what is hashed: without the key nobody
- * can aim at the bucket of somebody else.
+ * HalfSipHash-1-3 with 64 bits of output (the variant of Linux hash tables), over the bytes of a Latin-1
+ * text. It is keyed, because clients choose the input: without the key, a client cannot aim at the bucket of
+ * another client.
  */
 export class KeyHash {
   readonly #k0: number
   readonly #k1: number
-  /** Whoever has it can aim at buckets: a secret. */
+  /** Secret: with it, a client can aim at buckets. */
   readonly key: Buffer
-  /** The two halves of the last hash, as signed 32-bit numbers: those are no objects to the engine. */
+  /** Halves of the last hash, as signed 32-bit numbers, which the engine does not allocate as objects. */
   low = 0
   high = 0
 

@@ -1,32 +1,32 @@
 import { Scheduler } from '../../base/scheduler.ts'
 
-/** What runs at a stretch before others may go on, in steps: a fifth of a millisecond. */
+/** Steps in a row before other work gets a turn: a fifth of a millisecond. */
 const STRETCH_STEPS = 4_000
 /** Stretches this short do not matter to others. */
 const SHORT_STEPS = 1_000
-/** Who never was long, or has been short so many times in a row, is trusted again. */
+/** Short stretches in a row until a member is trusted again. */
 const SHORT_IN_A_ROW = 64
-/** Who waits for one member. */
+/** Waiting callers of one member. */
 const MAX_WAITING = 256
 
 /**
- * How a member has been, by its stretches:
+ * State of a member by its stretches:
  *
- *     state    waits                          becomes
- *     usual    when the round is crowded      long by a long stretch, short by 64 short ones in a row
- *     short    never                          long by a long stretch, usual by one that is not short
- *     long     always, for the lane           short by 64 short ones in a row
+ *     state    waits                       next state
+ *     usual    in a crowded round          long by a long stretch, short by 64 short stretches in a row
+ *     short    never                       long by a long stretch, usual by a longer stretch
+ *     long     always, for the lane        short by 64 short stretches in a row
  */
 type Costs = 'usual' | 'short' | 'long'
 
 /**
- * One lane for all that is costly: one stretch in each round of the event loop, members take turns,
- * and the lane rests for as long as it ran. So they wait for each other, and everybody else has at
- * least half of the thread, with no more than one stretch ahead of each thing that he does.
+ * Scheduler of all costly work. It runs a single stretch in each round of the event loop. Its members take
+ * turns, and it rests for as long as it ran. So costly members wait for each other. All other work gets at
+ * least half of the thread, and waits for at most a single stretch each time.
  */
 export class Lane {
   readonly #costly = new Scheduler()
-  /** Those of which nobody knows yet: they wait for a round, and not for those that are costly. */
+  /** Members without a history. They wait for a round, but not for the costly members. */
   readonly #usual = new Scheduler()
   /** Steps of this round. */
   #roundSteps = 0
@@ -36,7 +36,7 @@ export class Lane {
     return this.#roundSteps >= STRETCH_STEPS
   }
 
-  /** Counts a stretch of this round; short ones do not matter. */
+  /** Counts a stretch of this round. Short stretches do not matter. */
   count(steps: number): void {
     if (steps < SHORT_STEPS) return
     if (this.#roundSteps === 0) {
@@ -87,7 +87,7 @@ export class LaneMember {
     return this.#costs === 'long' || (this.#costs === 'usual' && this.#lane.isCrowded)
   }
 
-  /** True when so many wait already that one more would wait for too long. */
+  /** Whether so many callers wait that another would wait too long. */
   get isFull(): boolean {
     return this.#lane.waiting(this) >= MAX_WAITING
   }

@@ -2,15 +2,18 @@ import { ownerOf, setOwner, type Tier } from './bucket-table.ts'
 import type { BucketMemory, SlidingWindow } from './sliding-window.ts'
 
 /**
- * The buckets of a limiter for another process, a row of 32-bit numbers each: the two halves of the
- * hash of its key, its owner, how many groups there are, how many admissions the newest has, and the
- * age of each group in milliseconds, the oldest first. Ages are rounded down: what is read counts a
- * moment longer than it has to, and never shorter.
+ * The buckets of a limiter for another process, as rows of 32-bit numbers. A row has the two halves of the
+ * key's hash, its owner, the number of groups, the admissions of the newest group, and the age of each group
+ * in milliseconds, oldest first. Ages are rounded down: a group then counts a moment too long, never too
+ * short.
  */
 const HEAD = 5
 const FIRST_WORDS = 1_024
 
-/** Rows of what still counts, as long as they fit. A full table takes milliseconds: nothing is made for a row. */
+/**
+ * Writes rows of buckets that still count, as long as they fit. A full table takes milliseconds, so rows
+ * allocate no objects.
+ */
 export class DumpWriter {
   readonly #maxWords: number
   #words: Int32Array
@@ -84,7 +87,7 @@ export interface DumpedBucket {
   readonly inNewest: number
 }
 
-/** What is in rows, as of `now` when they are `elapsedMs` old. Throws where they cannot be such rows. */
+/** Reads buckets from rows of age `elapsedMs`, as of `now`. Throws if the rows are invalid. */
 export function* readDump(
   rows: Int32Array,
   now: number,
@@ -103,7 +106,7 @@ export function* readDump(
   }
 }
 
-/** Puts a bucket into a tier that does not have it; nothing when it does not count any more. */
+/** Adds a bucket to a tier that does not have it, unless the bucket is expired. */
 export function putBucket(tier: Tier, bucket: DumpedBucket, now: number, windowMs: number): void {
   const { table, window } = tier
   const { low, high, owner, times, inNewest } = bucket
@@ -113,7 +116,7 @@ export function putBucket(tier: Tier, bucket: DumpedBucket, now: number, windowM
   window.fill(table.page(row), table.offset(row), times, inNewest)
 }
 
-/** Whether a bucket counts. Throws where it is none of a window of this shape. */
+/** Whether a bucket still counts. Throws if it does not fit a window of this shape. */
 export function isCounted(
   { times, inNewest }: DumpedBucket,
   window: SlidingWindow,

@@ -13,7 +13,7 @@ export interface LimiterTablesOptions {
   readonly log: Logger
 }
 
-/** A decision about a key without a bucket of its own. */
+/** A decision about a key without its own bucket. */
 export interface SharedDecision {
   /** Id of the endpoint, and the name of the limit in its policy. */
   readonly endpoint: string
@@ -23,17 +23,17 @@ export interface SharedDecision {
 }
 
 const WARN_EVERY_MS = 60_000
-/** Of one table when all of its keys are busy. */
+/** Bytes of a table for each key, when all keys are busy. */
 const BYTES_A_KEY = 280
 /** All tables together take as much as so many that are full. */
 const FULL_TABLES = 4
-/** IPv6 addresses whose network is remembered: to read one takes 2 us. */
+/** Cached networks of IPv6 addresses: parsing takes 2 us. */
 const KNOWN_ADDRESSES = 1_000
 const RECOUNT_MS = 1_000
 
 /**
- * What all rate limits of a gateway have in common: the size of their tables, and what it came to
- * where that was not enough. The counts only grow, for as long as the gateway runs.
+ * Memory of all rate limits of a gateway, and counters of decisions without enough memory. The counters only
+ * grow, until the gateway ends.
  */
 export class LimiterTables implements LimiterMemory {
   readonly maxKeys: number
@@ -43,7 +43,7 @@ export class LimiterTables implements LimiterMemory {
   #shared = 0
   #sharedRefused = 0
   #warnAt = Number.NEGATIVE_INFINITY
-  /** Those of policies that are gone go with them. */
+  /** Limiters of removed policies are collected with them. */
   readonly #limiters = new Set<WeakRef<CountedLimiter>>()
   #bytes = 0
   #recountAt = Number.NEGATIVE_INFINITY
@@ -66,8 +66,8 @@ export class LimiterTables implements LimiterMemory {
   }
 
   /**
-   * True when a limit may not take more memory: all of them have taken what there is, and this one
-   * more than its part. So a policy with hundreds of limits leaves those of others theirs.
+   * Whether a limit may take no more memory: all limits together use the available memory, and this limit
+   * more than its share. So a policy with hundreds of limits leaves memory to others.
    */
   isFullFor(limiter: CountedLimiter): boolean {
     const now = this.#clock.monotonic()
@@ -91,12 +91,12 @@ export class LimiterTables implements LimiterMemory {
     return this.#shared
   }
 
-  /** Those of them that refused. */
+  /** Shared decisions that refused. */
   get sharedRefused(): number {
     return this.#sharedRefused
   }
 
-  /** Counts it; the log hears of it once a minute at most, whoever floods. */
+  /** Counts a decision. The log gets at most one line a minute. */
   count({ isRefused, ...where }: SharedDecision): void {
     this.#shared += 1
     if (isRefused) this.#sharedRefused += 1

@@ -11,9 +11,9 @@ const ROW_CELLS = 1 << ROW_BITS
 const ROW_MASK = ROW_CELLS - 1
 
 /**
- * How many buckets each owner has, in 32 kB for any number of owners: two rows of counters, of
- * which an owner has one each (a count-min sketch). Never too low; too high for who shares both
- * counters with others, one owner in 16 million for each of them.
+ * Number of buckets of each owner, in 32 kB for any number of owners. It has two rows of counters, and an
+ * owner has a counter in each (a count-min sketch). The number is never too low. It is too high if others
+ * share both counters: one in 16 million owners for each owner.
  */
 export class OwnerCounts {
   readonly #cells = new Uint32Array(2 * ROW_CELLS)
@@ -60,7 +60,7 @@ export interface RateLimiterOptions {
   /** Keys that have a bucket of their own: 280 bytes each at most, when all are busy. */
   readonly maxBuckets?: number
   readonly hash?: KeyHash
-  /** What bounds the memory of all limiters; without it, only `maxBuckets` bounds that of this one. */
+  /** Bounds the memory of all limiters. Default: `maxBuckets` bounds this limiter alone. */
   readonly tables?: LimiterMemory
 }
 
@@ -69,44 +69,43 @@ export const DEFAULT_MAX_BUCKETS = 100_000
 /** With the hash of its key, a bucket for so many admissions is one cache line of 64 bytes. */
 const SMALL_CAPACITY = 8
 const SWEEPS_PER_WINDOW = 4
-/** Calls in between do not sweep: what a sweep has to work out costs as much as a lookup. */
+/** Shortest time between sweeps: preparing a sweep costs as much as a lookup. */
 const SWEEP_EVERY_MS = 8
-/** Buckets that one sweep looks at, at most. */
+/** Most buckets that one sweep visits. */
 const MAX_SWEEP_STEPS = 1_024
 /** An address may have a bucket while so many are free for each that it has. */
 const FREE_FOR_EACH = 4
-/** Who owns what is forgotten below a tenth: at a fifth somebody could own too many. */
+/** Owners are forgotten below a tenth of all buckets: at a fifth, an owner could have too many. */
 const FORGET_OWNERS_BELOW = 1 / 10
 
-/** What a limiter holds, and how it fared without enough buckets. */
+/** Size of a limiter, and its decisions without enough buckets. */
 export interface LimiterFigures {
-  /** Idle ones that have not been swept yet included. */
+  /** Includes idle buckets that were not swept yet. */
   readonly buckets: number
   readonly maxBuckets: number
   readonly bytes: number
-  /** Decisions so far about keys that had no bucket of their own, and those of them that refused. */
+  /** Decisions about keys without their own bucket, and the refusals among them. */
   readonly shared: number
   readonly sharedRefused: number
 }
 
-/** What a limiter has counted, for another process. Whoever has the key of its hashes can aim at buckets. */
+/** Counts of a limiter for another process. The key is secret: with it, a client can aim at buckets. */
 export interface LimiterDump {
   readonly key: Buffer
-  /** Rows of buckets by tier, the smaller ones first, then of those that are shared. */
+  /** Rows of buckets by tier: small, large, shared. */
   readonly rows: readonly [small: Int32Array, large: Int32Array, shared: Int32Array]
 }
 
 /**
- * Sliding-window limits by key. Never admits more than `capacity` requests of a key in any window.
- * A key starts with a small bucket, and gets a large one when that does not suffice: most clients
- * send a few requests and go. Buckets whose window has emptied are swept a few with each call; no
- * timer is needed.
+ * Sliding-window limits by key. Never admits more than `capacity` requests of a key in any window. A key
+ * starts with a small bucket, and gets a large bucket when that is full: most clients send only a few
+ * requests. Each call sweeps a few expired buckets, so there is no timer.
  *
- * No address gets more buckets than a quarter of what is free then: one that sends ever new keys ends
- * with a fifth of all, ten leave at least a tenth, and who comes with a first key gets a bucket as
- * long as there is one. What is beyond that is counted in `SharedBuckets`, which never admits too much
- * but may refuse too early. Once `maxBuckets` are in use, n addresses that flood keep out n of 512 newcomers on average,
- * beside what those take from each other: all of them have 1,024 buckets of `capacity`.
+ * An address gets no more buckets than a quarter of the free ones. So an address with ever new keys ends with
+ * a fifth of all buckets, and ten such addresses leave at least a tenth. A first key gets a bucket while any
+ * is free. Further keys are counted in `SharedBuckets`, which never admits too much, but may refuse too
+ * early. With `maxBuckets` in use, n flooding addresses keep out n of 512 newcomers on average, besides the
+ * competition among newcomers: all of them share 1,024 buckets of `capacity`.
  */
 export class RateLimiter {
   readonly capacity: number
@@ -117,7 +116,7 @@ export class RateLimiter {
   readonly #small: Tier
   readonly #large: Tier | undefined
   readonly #shared: SharedBuckets
-  /** Buckets by owner; counted only while somebody could own too many. */
+  /** Buckets by owner; counted only while an owner could have too many. */
   #owners: OwnerCounts | undefined
   #hash: KeyHash | undefined
   #latest = 0
@@ -165,9 +164,9 @@ export class RateLimiter {
   }
 
   /**
-   * Counts one request of the key and answers 0; or refuses it, which does not count, and answers
-   * the milliseconds after which one fits if no other comes first. `address` is the client's, IPv4 or
-   * IPv6. A time before that of the last call counts as that.
+   * Counts a request of the key and returns 0. Or refuses it without counting, and returns the milliseconds
+   * until a request fits, if no other comes first. `address` is the client's, IPv4 or IPv6. A time before the
+   * last call counts as the time of that call.
    */
   take(key: string, address: string): number {
     const now = Math.max(this.#clock.monotonic(), this.#latest)
@@ -200,12 +199,12 @@ export class RateLimiter {
     return admitTo(large, grown, now)
   }
 
-  /** When it was asked last, by its own clock: another value after whatever it counted. */
+  /** Time of the last call by the limiter's clock. It changes with every count. */
   get askedAt(): number {
     return this.#latest
   }
 
-  /** What counts now; undefined when that would take more than `maxBytes`, or nothing was counted. */
+  /** The current counts; undefined if they exceed `maxBytes` or are empty. */
   dump(maxBytes: number): LimiterDump | undefined {
     if (!this.#hash) return undefined
     const now = Math.max(this.#clock.monotonic(), this.#latest)
@@ -224,8 +223,8 @@ export class RateLimiter {
   }
 
   /**
-   * Goes on with what another one of the same capacity and window had counted, `elapsedMs` ago, and
-   * forgets what it has counted itself. Throws where that cannot be.
+   * Replaces its counts by those of a limiter with the same capacity and window, from `elapsedMs` ago. Throws
+   * if they do not fit.
    */
   restore({ key, rows: [small, large, shared] }: LimiterDump, elapsedMs: number): void {
     const now = this.#clock.monotonic()
@@ -246,8 +245,8 @@ export class RateLimiter {
   }
 
   /**
-   * Decides about a key that has no bucket. One that gets a bucket after it had to share starts with
-   * a copy of what it shared, so that what it used there still counts.
+   * Decides about a key without a bucket. If a key gets a bucket after sharing, it starts with a copy of the
+   * shared bucket, so that its earlier requests still count.
    */
   #open(low: number, high: number, address: KeyHash, now: number): number {
     if (!this.#mayOwnMore(address.low)) return this.#shared.admit(high, address.high, now)
@@ -263,7 +262,7 @@ export class RateLimiter {
   #mayOwnMore(owner: number): boolean {
     if (this.#tables?.isFullFor(this)) return false
     const free = this.#maxBuckets - this.buckets
-    // Nobody owns more than all of them.
+    // An owner has at most all of them.
     if (this.buckets * FREE_FOR_EACH < free) return true
     this.#owners ??= this.#countOwners()
     return this.#owners.of(owner) * FREE_FOR_EACH < free
@@ -277,7 +276,7 @@ export class RateLimiter {
     return owners
   }
 
-  /** After a window of silence nothing counts any more. */
+  /** After a silent window, all counts are zero. */
   #clear(): void {
     this.#small.table.clear()
     this.#large?.table.clear()
@@ -316,7 +315,7 @@ const KEY_BYTES = 8
 const Base64 = z.base64().transform((text) => Buffer.from(text, 'base64'))
 const Rows = Base64.refine(({ length }) => length % WORD_BYTES === 0).transform(toWords)
 
-/** What a limiter has counted, as fields of a JSON object: base64. Reads a `LimiterDump`. */
+/** Counts of a limiter as fields of a JSON object in base64. Parses a `LimiterDump`. */
 export const DUMP_FIELDS = {
   key: Base64.refine(({ length }) => length === KEY_BYTES),
   rows: z.tuple([Rows, Rows, Rows]),

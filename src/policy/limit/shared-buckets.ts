@@ -1,22 +1,22 @@
 import { type DumpedBucket, type DumpWriter, isCounted } from './limiter-dump.ts'
 import type { BucketMemory, SlidingWindow } from './sliding-window.ts'
 
-/** Of each kind; a power of two. */
+/** Buckets of each kind; a power of two. */
 const BUCKETS = 1_024
 const MASK = BUCKETS - 1
 
 /**
- * Where keys are counted that get no bucket of their own. Each key has one of 1,024 buckets and
- * each address one of 1,024 others; an admission needs room in both and counts in both.
+ * Counts keys without their own bucket. Each key has one of 1,024 buckets, and each address one of 1,024
+ * others. An admission needs room in both, and counts in both.
  *
- * The key's bucket keeps the promise: all that a key was admitted here stands in it, whoever asked.
- * The address's bucket keeps others safe: an address is admitted `capacity` here at most, so one
- * that floods can fill one bucket of each kind in any window, and one in 512 of the others needs one
- * of those two. Who needs a bucket that is partly filled finds so much of its window used.
+ * The bucket of the key keeps the promise of the limit: it contains every admission of the key. The bucket of
+ * the address protects others: an address is admitted at most `capacity` times here. So a flooding address
+ * fills at most one bucket of each kind in a window, and one in 512 other clients needs one of these. A
+ * client of a partly filled bucket finds a part of its window used.
  */
 export class SharedBuckets {
   readonly #window: SlidingWindow
-  /** First those of addresses, then those of keys; there while something in them counts. */
+  /** Buckets of addresses first, then those of keys. Allocated while any of them counts. */
   #memory: BucketMemory | undefined
   #latest = Number.NEGATIVE_INFINITY
   /** How often `admit()` was asked, and how often it refused. */
@@ -51,7 +51,7 @@ export class SharedBuckets {
     return 0
   }
 
-  /** True when something counts that the key, or one that shares its bucket, was admitted here. */
+  /** Whether an admission of the key, or of a key in the same bucket, still counts. */
   counts(key: number, now: number): boolean {
     return this.#memory !== undefined && !this.#window.isIdle(this.#memory, this.#placeOf(key), now)
   }
@@ -63,17 +63,17 @@ export class SharedBuckets {
     words.set(shared.subarray(from, from + this.#window.words), at)
   }
 
-  /** Gives the memory back when nothing counts any more. */
+  /** Frees the memory when all counts are zero. */
   release(now: number, windowMs: number): void {
     if (now - this.#latest >= windowMs) this.#memory = undefined
   }
 
-  /** Nothing counts any more. */
+  /** Sets all counts to zero. */
   forget(): void {
     this.#memory = undefined
   }
 
-  /** What counts, each bucket under its number. */
+  /** Writes the counting buckets with their numbers. */
   dump(writer: DumpWriter, now: number): void {
     if (!this.#memory) return
     for (let bucket = 0; bucket < 2 * BUCKETS; bucket += 1) {

@@ -4,30 +4,29 @@ export interface BucketMemory {
   readonly doubles: Float64Array
 }
 
-/** Times that one bucket keeps at most. */
+/** Most times that a bucket keeps. */
 const MAX_TIMES = 60
-/** Ages of times that still count stay below half of what a signed 32-bit difference can hold. */
+/** Ages of counting times stay below half of the range of a signed 32-bit difference. */
 const MAX_UNITS = 2 ** 30
 
-/** Words of a bucket: the oldest group, how many there are, what the newest holds. */
+/** Words of a bucket: the oldest group, the number of groups, the admissions of the newest group. */
 const OLDEST = 0
 const GROUPS = 1
 const IN_NEWEST = 2
-/** A word that the window does not use: whoever keeps the buckets may. */
+/** Word that the window does not use; free for the owner of the buckets. */
 export const SPARE_WORD = 3
 /** The last admission as a double, in the place of two words. */
 const LATEST = 4
 const TIMES = 6
 
 /**
- * Remembers the admissions of a bucket. All buckets of a limiter share typed arrays: the words of
- * one start at `at`, which is even, and are zero at first.
+ * Keeps the admissions of a bucket. All buckets of a limiter share typed arrays. The words of a bucket start
+ * at `at`, which is even, and are zero at first.
  *
- * Up to 60 admissions each time is kept, and the window is exact. Above that, admissions are taken
- * in groups of `capacity / 60`, and a group counts until its last admission has left the window.
- * Only the oldest group can be partly outside, so at any moment less than a sixtieth of the
- * capacity is held back longer than it had to be, whatever the clients do; and never is more than
- * `capacity` admitted in any window of `windowMs`, closed at one end.
+ * Up to 60 admissions, each time is kept, and the window is exact. Above that, admissions form groups of
+ * `capacity / 60`, and a group counts until its last admission leaves the window. Only the oldest group can
+ * be partly outside. So less than a sixtieth of the capacity is held back too long at any moment. Never more
+ * than `capacity` is admitted in any window of `windowMs` that is closed at one end.
  */
 export class SlidingWindow {
   /** Words that a bucket takes; even, so that there are doubles at the start of each. */
@@ -39,7 +38,7 @@ export class SlidingWindow {
   /** Times are 32-bit integers of a fraction of a millisecond: a power of two, to be exact. */
   readonly #unitsPerMs: number
   readonly #windowUnits: number
-  /** What the last look at a bucket found. */
+  /** Results of the last read of a bucket. */
   #oldest = 0
   #groups = 0
   #inNewest = 0
@@ -74,7 +73,10 @@ export class SlidingWindow {
     return 0
   }
 
-  /** What `admit()` would answer. Changes nothing in the bucket; leaves what still counts of it. */
+  /**
+   * Result that `admit()` would return. The bucket stays unchanged; the state that still counts is kept for
+   * `admit()`.
+   */
   waitMs({ words, doubles }: BucketMemory, at: number, now: number): number {
     let oldest = words[at + OLDEST] as number
     let groups = words[at + GROUPS] as number
@@ -95,7 +97,7 @@ export class SlidingWindow {
     return Math.ceil((this.#windowUnits - age) / this.#unitsPerMs) | 0
   }
 
-  /** True when nothing that was admitted counts any more. */
+  /** Whether no admission counts any longer. */
   isIdle({ doubles }: BucketMemory, at: number, now: number): boolean {
     return now - (doubles[(at + LATEST) >>> 1] as number) >= this.#windowMs
   }
@@ -139,7 +141,7 @@ export class SlidingWindow {
     }
   }
 
-  /** Makes a new bucket what one is whose groups ended at these times, the oldest first. */
+  /** Fills a new bucket with groups that ended at these times, oldest first. */
   fill(
     { words, doubles }: BucketMemory,
     at: number,

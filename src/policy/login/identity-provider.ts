@@ -17,7 +17,7 @@ export interface ClientCredentials {
   readonly secret: string
 }
 
-/** What a provider has to know to send a visitor back. */
+/** Parameters that a provider needs to return the visitor. */
 export interface SignInRequest {
   readonly redirectUri: string
   readonly state: string
@@ -32,24 +32,24 @@ export interface SignedIn extends Tokens {
   readonly profile: Claims
 }
 
-/** Who knows the visitors. All of it throws LoginError, within seconds. */
+/** A provider that authenticates visitors. All methods throw LoginError, within seconds. */
 export interface IdentityProvider {
   /** Makes the identifiers of its visitors its own. */
   readonly issuer: string
-  /** Where the visitor signs in. */
+  /** URL to sign in. */
   signInUrl(client: ClientCredentials, request: SignInRequest): Promise<URL>
-  /** Who came back to `url` with a code. */
+  /** The visitor that returned to `url` with a code. */
   redeem(
     client: ClientCredentials,
     url: URL,
     request: Omit<SignInRequest, 'isForced'>,
   ): Promise<SignedIn>
-  /** The same visitor as they are now; undefined when the provider knows nothing of them any more. */
+  /** The visitor's current data; undefined if the provider no longer knows the visitor. */
   renew(client: ClientCredentials, session: LoginSession): Promise<SignedIn | undefined>
 }
 
 const MAX_DETAIL = 200
-/** Codes of the library for what is wrong with a token, not with the way it came. */
+/** Codes of the library for an invalid token, as opposed to a failed transfer. */
 const TOKEN_CODES = new Set([
   'OAUTH_JWT_CLAIM_COMPARISON_FAILED',
   'OAUTH_JWT_TIMESTAMP_CHECK_FAILED',
@@ -57,19 +57,19 @@ const TOKEN_CODES = new Set([
   'OAUTH_JSON_ATTRIBUTE_COMPARISON_FAILED',
   'OAUTH_INVALID_RESPONSE',
 ])
-/** What the client was given is not good, or not any more: RFC 6749 5.2, and GitHub's own words for it. */
+/** Errors of an invalid or expired grant: RFC 6749 5.2, and GitHub's own codes. */
 const SPENT: ReadonlySet<string> = new Set([
   'invalid_grant',
   'bad_verification_code',
   'bad_refresh_token',
 ])
 
-/** An access token that is not taken any more. */
+/** The access token is no longer accepted. */
 export class SpentToken extends Error {
   override readonly name = 'SpentToken'
 }
 
-/** What the library says of a provider. */
+/** Converts an error of the library. */
 export function providerFailure(cause: unknown): LoginError {
   if (cause instanceof LoginError) return cause
   if (cause instanceof AuthorizationResponseError) {
@@ -102,7 +102,7 @@ function detailOf(error: string, description: string | undefined): string {
 
 /** Bytes of an answer of a provider. */
 const MAX_ANSWER = 262_144
-/** Of one answer; a sign-in takes three of them at most. */
+/** Limit of one response; a sign-in needs at most three. */
 export const PROVIDER_TIMEOUT_S = 5
 
 /** Asks providers as other servers are asked: where the gateway allows it, bounded in bytes and time. */

@@ -5,10 +5,10 @@ import type { ClientCredentials, IdentityProvider, SignedIn } from './identity-p
 import { LoginError } from './login-error.ts'
 import type { LoginSession } from './session.ts'
 
-/** Visitors for whom the provider is asked at once, and those that may wait for it. */
+/** Limits of simultaneous and waiting requests to the provider. */
 const MAX_ASKING = 16
 const MAX_WAITING = 64
-/** Of those that sign in, by one address: a sign-in is begun for free, and its code may be made up. */
+/** Limit of sign-ins from one address: starting a sign-in is free, and its code may be forged. */
 const MAX_OF_ADDRESS = 16
 /** How long the answer for a session serves for requests that were sent with its old cookie. */
 const RENEWED_MS = 60_000
@@ -19,14 +19,14 @@ interface Renewal {
   readonly result: Promise<SignedIn | undefined>
 }
 
-/** What a log-in keeps in memory, for as long as its action does not change. All of it is bounded. */
+/** Memory of a sign-in action while its definition stays the same. All of it is bounded. */
 export class LoginDesk {
   readonly provider: IdentityProvider
   readonly #clock: Clock
-  /** Apart from each other: those who are in stay in, whoever crowds the entrance. */
+  /** Separate, so that signed-in visitors are renewed even if many visitors sign in. */
   readonly #redeeming = new Semaphore(MAX_ASKING)
   readonly #renewing = new Semaphore(MAX_ASKING)
-  /** Of those who redeem a code, by address. */
+  /** Visitors that redeem a code, by address. */
   readonly #signingIn = new Map<string, number>()
   /** By session and the age of its cookie: a page sends many requests at once, and a refresh token is good for one use. */
   readonly #renewals = new Map<string, Renewal>()
@@ -52,7 +52,7 @@ export class LoginDesk {
     }
   }
 
-  /** The same visitor as the provider knows them now; undefined when it does not any more. */
+  /** The visitor's current data; undefined if the provider no longer knows the visitor. */
   renew(client: ClientCredentials, session: LoginSession): Promise<SignedIn | undefined> {
     const now = this.#clock.monotonic()
     const key = `${session.id} ${session.refreshedAt}`

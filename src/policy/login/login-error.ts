@@ -7,7 +7,7 @@ interface LoginFault {
   readonly sentence: string
 }
 
-/** Why nobody is signed in. */
+/** Reasons of failed sign-ins. */
 export const LOGIN_FAULTS = {
   'sign-in-needed': {
     status: 401,
@@ -90,7 +90,7 @@ export function resultErrorOf({ fault, detail }: LoginError, kind: LoginKind): R
   return { code: codes[kind === 'oidc' ? 0 : 1], message }
 }
 
-/** The answer to the visitor, who can sign in at `loginUrl`; more fields are name and value in turn. */
+/** The response to a visitor, who can sign in at `loginUrl`. Extra fields are names and values in turn. */
 export function refuseLogin(
   error: LoginError,
   { kind, loginUrl }: { readonly kind: LoginKind; readonly loginUrl: string },

@@ -16,8 +16,8 @@ const IV_BYTES = 12
 const TAG_BYTES = 16
 
 /**
- * What is given to clients and comes back later: they can neither read nor change it, nor use what was
- * made for one purpose for another. The key has to be of 32 bytes.
+ * Seals data that clients store. Clients can neither read nor change it, nor use it for another purpose. The
+ * key has 32 bytes.
  */
 export class Sealer {
   readonly #key: Buffer
@@ -34,7 +34,7 @@ export class Sealer {
     return Buffer.concat(sealed).toString('base64url')
   }
 
-  /** Undefined for anything but what this very key has sealed for this purpose. */
+  /** Undefined unless this key sealed the text for this purpose. */
   open(sealed: string, purpose: string): string | undefined {
     const bytes = Buffer.from(sealed, 'base64url')
     if (bytes.length < IV_BYTES + TAG_BYTES) return undefined
@@ -75,13 +75,13 @@ const Flow = z.strictObject({
 /** A sign-in that is under way. All of it travels with the visitor; the gateway keeps nothing. */
 export type LoginFlow = z.infer<typeof Flow>
 
-/** What proves to the provider, and to us, that the visitor who comes back is the one that left. */
+/** Proves to the provider and to the gateway that the returning visitor is the visitor that left. */
 interface FlowProof {
   readonly nonce: string
   readonly verifier: string
 }
 
-/** The cookie that the browser of the visitor has, or a new one: tabs side by side share it. */
+/** The cookie of the visitor's browser, or a new value. Tabs of a browser share it. */
 export function browserNonce(cookie: string | undefined): string {
   return cookie !== undefined && NONCE.test(cookie) ? cookie : randomBytes(32).toString('base64url')
 }
@@ -100,7 +100,7 @@ export function sealFlow(flow: LoginFlow, sealer: Sealer): string {
   return sealer.seal(JSON.stringify(flow), PURPOSE)
 }
 
-/** Undefined for what this sealer has not sealed. */
+/** Undefined unless this sealer sealed it. */
 export function openFlow(sealed: string, sealer: Sealer): LoginFlow | undefined {
   const text = sealer.open(sealed, PURPOSE)
   return text === undefined ? undefined : Flow.safeParse(JSON.parse(text)).data
@@ -112,7 +112,7 @@ export function isOfBrowser({ browser }: LoginFlow, nonce: string | undefined): 
   return nonce !== undefined && timingSafeEqual(digest(nonce), expected)
 }
 
-/** Nobody can compute it but who has both the cookie and the sealer. */
+/** Computing it needs both the cookie and the sealer. */
 export function proofOf({ salt }: LoginFlow, nonce: string, sealer: Sealer): FlowProof {
   const from = (label: string) => sealer.derive(JSON.stringify([label, nonce, salt]))
   return { nonce: from('nonce'), verifier: from('verifier') }
@@ -143,7 +143,7 @@ interface LoginSite {
 /** Throws EvaluationError for a host that cannot stand in a URL. */
 export function siteOf({ scheme, host, headers }: PolicyRequest): LoginSite {
   const field = headers.get('host') ?? ''
-  // Rules may have given the device another one.
+  // Rules may have changed the host for the device.
   const authority = plainHost(field) === host ? field : host
   const text = `${scheme}://${authority}`
   if (!URL.canParse(text)) throw new EvaluationError('the host is not valid in a URL')
@@ -152,8 +152,8 @@ export function siteOf({ scheme, host, headers }: PolicyRequest): LoginSite {
 }
 
 /**
- * Which of its own paths a request asks for. Several log-ins of a policy are told apart by their
- * `auth_id`, and on the way back by their tag in the state.
+ * The own path that a request addresses. Several sign-ins of a policy are told apart by their `auth_id`, and
+ * on return by their tag in the state.
  */
 export function ownPath(
   { request, parsed, account }: PolicyExchange,
@@ -173,7 +173,7 @@ export function ownPath(
   return path === PATHS.callback && method === 'GET' && isOurs ? 'callback' : undefined
 }
 
-/** Path and query on this very origin; `/` for whatever leads elsewhere, or into a circle. */
+/** Path and query on this origin; `/` for targets on other origins, or in a circle. */
 export function localPath(text: string, origin: string): string {
   if (!text.startsWith('/') || !URL.canParse(text, origin)) return '/'
   const url = new URL(text, origin)

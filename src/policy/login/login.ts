@@ -49,7 +49,7 @@ import {
   sessionState,
 } from './session.ts'
 
-/** Who is signed in, and for how long. */
+/** A signed-in visitor, with the session's end. */
 interface SignedInVisitor {
   readonly session: LoginSession
   readonly issuer: string
@@ -59,7 +59,7 @@ interface SignedInVisitor {
 
 interface LoginEvents {
   readonly error?: ResultError
-  /** Of the session that the visitor had. */
+  /** State of the visitor's session. */
   readonly state?: SessionState | undefined
   readonly isRenewed?: boolean
 }
@@ -85,7 +85,7 @@ export function loginResults(kind: LoginKind): Record<string, string> {
   }
 }
 
-/** What the rules that follow can read; without a visitor texts are empty. */
+/** Values for later rules. Without a visitor, texts are empty. */
 function loginResult(
   kind: LoginKind,
   visitor: SignedInVisitor | undefined,
@@ -114,11 +114,11 @@ function loginResult(
 const sessionField = (kind: LoginKind) =>
   kind === 'oidc' ? 'current_session_id' : 'current_provider_session_id'
 
-/** Of opening a session and reading what is in it. */
+/** Price of opening a session and reading its content. */
 const SESSION_PRICE: Price = { call: 400, kib: 150 }
 /** Hosts and clients of one action, as visitors name them. */
 const MAX_SEALERS = 256
-/** How much of an idle time passes before the browser is told that its visitor was here. */
+/** Share of the idle time after which the browser gets a new time of use. */
 const SEEN_SHARE = 0.1
 const MAX_CAUSES = 5
 
@@ -127,7 +127,7 @@ interface LoginOptions {
   readonly authId: string
   /** Log-ins where this is the same, and `authId`, share their sessions. */
   readonly provider: string
-  /** What makes visitors sign in again when it changes. */
+  /** A change of this definition ends all sessions. */
   readonly definition: unknown
   readonly limits: SessionLimits
   readonly allowsPreflight: boolean
@@ -138,11 +138,11 @@ interface LoginOptions {
   readonly log: Logger
 }
 
-/** A request of a visitor, and all that is needed to know who they are. */
+/** A visitor's request, with everything needed to identify the visitor. */
 interface Visit {
   readonly exchange: PolicyExchange
   readonly request: PolicyRequest
-  /** Of the endpoint as the visitor knows it: `https://cam.example:8443`. */
+  /** Origin of the endpoint as the visitor knows it: `https://cam.example:8443`. */
   readonly origin: string
   readonly client: ClientCredentials
   readonly owner: CookieOwner
@@ -150,9 +150,9 @@ interface Visit {
 }
 
 /**
- * Lets in who has signed in with a provider. Sessions and sign-ins that are under way are with the
- * visitors, sealed with a key of the account, the host and the client: those of another one cannot be
- * opened here.
+ * Admits visitors that signed in with a provider. Sessions and running sign-ins are stored at the visitors,
+ * sealed with a key of the account, the host and the client. Those of other accounts, hosts or clients cannot
+ * be opened here.
  */
 export class Login {
   readonly #options: LoginOptions
@@ -167,7 +167,7 @@ export class Login {
     this.#tag = createHash('sha256').update(identity).digest('hex').slice(0, 12)
   }
 
-  /** Whether a request is one that this log-in has told a browser, or a page, to send. */
+  /** Whether this sign-in told a browser or page to send the request. */
   isFor(exchange: PolicyExchange): boolean {
     return ownPath(exchange, this.#options.authId, this.#tag) !== undefined
   }
@@ -201,7 +201,7 @@ export class Login {
     return new Sealer(secretFor(purpose))
   }
 
-  /** Lets pass who is signed in, and sends others to where they can. */
+  /** Admits signed-in visitors, and redirects others to the sign-in. */
   #admit(visit: Visit): MaybePromise<Outcome> {
     const { exchange, request } = visit
     const { kind, allowsPreflight } = this.#options
@@ -253,7 +253,7 @@ export class Login {
     return this.#letIn(visit, { ...session, ...tokens, refreshedAt: clock.now() }, true)
   }
 
-  /** Only who opens a page can be sent away and come back. */
+  /** Only a page load can be redirected and return. */
   #challenge(visit: Visit): Promise<Outcome> {
     const { method, headers, clientTarget } = visit.request
     const isPage = (method === 'GET' || method === 'HEAD') && !headers.has('upgrade')
@@ -360,7 +360,7 @@ export class Login {
   }
 }
 
-/** Why a visitor who comes back cannot be who was sent away. */
+/** The reason why a returning visitor does not match the visitor that left. */
 function faultOf(flow: LoginFlow, url: URL, now: number, nonce: string | undefined) {
   if (now >= flow.startedAt + FLOW_MS) return 'late'
   if (!isOfBrowser(flow, nonce)) return 'no-nonce'
@@ -368,13 +368,13 @@ function faultOf(flow: LoginFlow, url: URL, now: number, nonce: string | undefin
   return answer.has('code') || answer.has('error') ? undefined : 'bad-state'
 }
 
-/** Where a page wants its visitors to be when they have signed in. */
+/** The path that a page requested for after the sign-in. */
 function returnPath({ exchange, request, origin }: Visit): string {
   const query = exchange.parsed.query(request.clientTarget, exchange.account)
   return localPath(query.get('redirect_path')?.[0] ?? '/', origin)
 }
 
-/** What a browser asks before a request to another origin (Fetch, 4.8). */
+/** Whether this is a browser's preflight request to another origin (Fetch, 4.8). */
 function isPreflight({ method, headers }: PolicyRequest): boolean {
   return (
     method === 'OPTIONS' && headers.has('origin') && headers.has('access-control-request-method')
@@ -390,7 +390,7 @@ const asField = (cookie: string) => ['set-cookie', cookie]
 const nonceName = ({ tag, isSecure }: CookieOwner) => loginCookieName('nonce', tag, isSecure)
 const keyOf = (key: Buffer, purpose: string) => createHmac('sha256', key).update(purpose).digest()
 
-/** The sentences of an error and of what is behind it, and nothing else: others may hold tokens. */
+/** Only the messages of an error and its causes: other fields may contain tokens. */
 function messagesOf(cause: unknown): string {
   const messages: string[] = []
   for (let at = cause; at instanceof Error && messages.length < MAX_CAUSES; at = at.cause) {

@@ -29,15 +29,15 @@ import type { Claims, LoginSession } from './session.ts'
 /** Reads JSON with the visitor's access token; undefined where they have not allowed that. */
 type ReadAsVisitor = (url: string, headers?: Readonly<Record<string, string>>) => Promise<unknown>
 
-/** A provider of OAuth 2.0 that has its own way to say who somebody is. */
+/** A provider of OAuth 2.0 with its own way to identify users. */
 export interface OAuthProvider {
   /** As it names itself, or else its origin. */
   readonly issuer: string
   readonly authorizationUrl: string
   readonly tokenUrl: string
-  /** What it takes to know who somebody is. */
+  /** Scopes needed to identify a user. */
   readonly scopes: readonly string[]
-  /** What makes it ask for the password again, or at least for the account. */
+  /** Parameters that force the provider to ask for the password, or at least for the account. */
   readonly forced: Readonly<Record<string, string>>
   readonly hasPkce: boolean
   /** In the terms of OpenID Connect (Core 1.0, 5.1). */
@@ -52,10 +52,10 @@ const itemsOf = (json: unknown): readonly Fields[] =>
   Array.isArray(json) ? json.map(fieldsOf) : []
 const idOf = (id: unknown) => (typeof id === 'number' || typeof id === 'string' ? String(id) : '')
 
-/** Those that answer as OpenID Connect has it. */
+/** Providers that respond as in OpenID Connect. */
 const userInfoAt = (url: string) => async (read: ReadAsVisitor) => fieldsOf(await read(url))
 
-/** By the names of the service's documentation. Email addresses are those that the provider has verified. */
+/** By their names in the service's documentation. Email addresses are those that the provider verified. */
 export const OAUTH_PROVIDERS: Readonly<Record<string, OAuthProvider>> = {
   amazon: {
     issuer: 'https://www.amazon.com',
@@ -138,8 +138,8 @@ export const OAUTH_PROVIDERS: Readonly<Record<string, OAuthProvider>> = {
     hasPkce: true,
     async claims(read) {
       const user = fieldsOf(await read('https://graph.microsoft.com/v1.0/me'))
-      // What stands in `mail` an administrator of any tenant may have made up; a name of a user
-      // ends in a domain that the tenant has proved to be its own.
+      // An administrator of any tenant can set `mail` freely. A user name ends in a domain that the tenant
+      // has proved to own.
       return { sub: idOf(user.id), name: user.displayName, email: user.userPrincipalName }
     },
   },
@@ -166,12 +166,12 @@ const MAX_CLIENTS = 16
 interface OAuthClientOptions {
   readonly provider: OAuthProvider
   readonly scopes: readonly string[]
-  /** Of the address where visitors sign in, beside those of the protocol. */
+  /** Parameters of the sign-in URL, in addition to those of the protocol. */
   readonly parameters: Readonly<Record<string, string>>
   readonly reach: PolicyReach
 }
 
-/** A provider of OAuth 2.0 (RFC 6749): who somebody is it says when it is asked with their token. */
+/** A provider of OAuth 2.0 (RFC 6749). It identifies a user when it is asked with the user's token. */
 export class OAuthClient implements IdentityProvider {
   readonly issuer: string
   readonly #options: OAuthClientOptions

@@ -43,7 +43,7 @@ const SCOPES = ['openid', 'profile', 'email']
 export interface OidcClientOptions {
   readonly issuer: URL
   readonly scopes: readonly string[]
-  /** Of the address where visitors sign in, beside those of the protocol. */
+  /** Parameters of the sign-in URL, in addition to those of the protocol. */
   readonly parameters: Readonly<Record<string, string>>
   readonly reach: PolicyReach
   readonly clock: Clock

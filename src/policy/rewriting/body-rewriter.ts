@@ -8,9 +8,9 @@ import { type Replacement, type ReplacementResult, TextRewriter } from './rewrit
 
 /** Bytes of a body that is worth no thread. */
 const SMALL_BODY = 4_096
-/** What a small body may take before the thread gets it after all, in steps: about 3 ms. */
+/** Most steps of a small body before it moves to the thread: about 3 ms. */
 const SMALL_STEPS = 49_152
-/** Whoever rewrites one body often rewrites the next one soon. */
+/** Idle time until the thread ends: further bodies often follow soon. */
 const IDLE_MS = 10_000
 /** No body takes a hundredth of it, unless the machine has stopped. */
 const ANSWER_MS = 10_000
@@ -51,16 +51,16 @@ interface Waiting {
 }
 
 /**
- * Replaces in whole bodies. Small ones are done when it is their turn; others in one thread, which runs while there
- * are some: a search cannot be left off in between, and takes up to 60 ms of a body of 1 MB.
+ * Replaces in whole bodies. Small bodies are processed here when it is their turn. Others go to a thread that
+ * runs while needed: a search cannot be interrupted, and takes up to 60 ms for 1 MB.
  *
  * INVARIANTS
- * - The thread has one body at a time, and whoever waits is in `#waiting`, in a queue that is not empty.
- * - Owners take turns, so whoever has many bodies waits longest.
- * - What is asked is answered once: by the thread, or by an error when it ends.
+ * - The thread has one body at a time. Others wait in `#waiting`, in queues that are not empty.
+ * - Owners take turns, so an owner with many bodies waits longest.
+ * - Each question gets one answer: from the thread, or an error when the thread ends.
  */
 export class BodyRewriter {
-  /** By owner, so that none pushes the patterns of others out. */
+  /** By owner, so that no owner displaces the patterns of others. */
   readonly #small = new WeakMap<LaneMember, TextRewriter>()
   readonly #waiting = new Map<LaneMember, Waiting[]>()
   readonly #program: string
@@ -165,7 +165,7 @@ export class BodyRewriter {
       return
     }
     this.#current = current
-    // As it is, all of the memory that it is a part of would be copied.
+    // Without a copy, the whole memory block around the body would be sent.
     const { body, replacements } = current.question
     const copy = Uint8Array.from(body)
     const question: RewriteQuestion = { body: copy, replacements }
@@ -185,7 +185,7 @@ export class BodyRewriter {
     clearTimeout(this.#timer)
     this.#timer = setTimeout(() => {
       const thread = this.#thread
-      // It takes a moment to end, and whoever comes meanwhile gets another.
+      // The thread takes a moment to end. Meanwhile, further bodies get a new thread.
       if (thread) this.#ended(thread)
       void thread?.terminate()
     }, ms).unref()
@@ -193,11 +193,11 @@ export class BodyRewriter {
 
   #start(): Worker {
     const thread = new Worker(this.#program, {
-      // It needs none of our settings, and must not learn our secrets.
+      // The thread needs no settings, and must not see secrets.
       env: {},
       resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB },
     })
-    // One that has ended may have answered just before: whose body that was, nobody waits for any more.
+    // A thread that ended may have answered just before. Its body was answered with an error.
     thread.on('message', (answer: RewriteAnswer) => {
       if (this.#thread === thread) this.#answered(answer)
     })
@@ -219,7 +219,7 @@ export class BodyRewriter {
   }
 }
 
-/** Where to cut a text of UTF-8 at `at` or before: behind a line, else behind a character. */
+/** Position to cut a UTF-8 text at `at` or before: after a line, else after a character. */
 export function cutOf(text: Buffer, at: number): number {
   const line = text.subarray(0, at).lastIndexOf(NEWLINE) + 1
   if (line > 0) return line

@@ -5,13 +5,13 @@ import { PatternCache, PatternError } from '../expression/pattern.ts'
 /** Bytes of a body, plain, before and after. */
 export const MAX_REPLACED_BODY = 1_048_576
 
-/** One replacement of a list: an RE2 expression, and what stands for each match of it. */
+/** A replacement of a list: an RE2 expression, and the text for each match. */
 export interface Replacement {
   readonly from: string
   readonly to: string
 }
 
-/** What one replacement of the list did: its place in the list, and the first match. */
+/** Result of one replacement: its index in the list, and the first match. */
 export type ReplacementResult = {
   readonly replacement_index: bigint
   readonly matched_content: string
@@ -23,7 +23,7 @@ export interface ReplacedText {
   readonly results: readonly ReplacementResult[]
 }
 
-/** Compiled patterns of the last texts, and what may be spent on each text. */
+/** Compiled patterns of recent texts, with a budget for each text. */
 export class TextRewriter {
   readonly #patterns = new PatternCache()
   readonly #maxSteps: number

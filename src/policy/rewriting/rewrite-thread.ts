@@ -8,7 +8,7 @@ const MAX_STEPS = 1_048_576
 
 const rewriter = new TextRewriter(MAX_STEPS)
 
-/** Replaces in the bodies that it is sent, one after another, for as long as it is let live. */
+/** Replaces in the received bodies, one after another. */
 parentPort?.on('message', (question: RewriteQuestion) => {
   parentPort?.postMessage(answer(question))
 })

@@ -12,7 +12,7 @@ import { TIME_FUNCTIONS } from './time.ts'
 const price = (call: number, kib = 0, item = 0): Price => ({ call, kib, item })
 const deep = (call: number, kib: number, item: number): Price => ({ call, kib, item, isDeep: true })
 
-/** Digests, with what a text of 1,024 bytes takes. */
+/** Prices of digests, by 1,024 bytes of text. */
 const DIGESTS: Prices = {
   md5: price(69, 18),
   sha1: price(37, 20),
@@ -39,9 +39,9 @@ const LOOK_UP = price(8, 10)
 const TEST = price(5, 10)
 
 /**
- * What functions cost, in steps of about 50 ns: a call, 1,024 characters, an item of a list. Operators
- * and functions that are not here take a call of an operator. `npm run bench:prices` measures each and
- * fails where one is off by more than two.
+ * Prices of functions, in steps of about 50 ns: of a call, of 1,024 characters, of a list item. Operators and
+ * functions without a price cost a call of an operator. `npm run bench:prices` measures all of them, and
+ * fails if a price is off by more than a factor of two.
  */
 export const FUNCTION_PRICES: Prices = {
   '_==_': deep(4, 1, 0.9),
@@ -71,7 +71,7 @@ export const FUNCTION_PRICES: Prices = {
   '_+_(string,string)': price(8, 8),
   '_+_(bytes,bytes)': price(6, 3),
   '_+_(list,list)': price(6, 0, 2),
-  // Much more than digits take: what it takes grows with the square of them.
+  // Much more than the digits suggest: the time grows with their square.
   'int(string)': price(6, 2_000),
   'uint(string)': price(10, 2_000),
   'double(string)': price(6, 10),
@@ -166,7 +166,7 @@ export const FUNCTION_PRICES: Prices = {
   hasResCookie: TEST,
 }
 
-/** Everything that expressions can call beyond the language itself. */
+/** All functions beyond the language. */
 export const FUNCTIONS: readonly ExpressionFunction<PolicyExchange>[] = [
   ...TEXT_FUNCTIONS,
   ...LIST_FUNCTIONS,

@@ -28,10 +28,10 @@ const ESCAPE_STEPS = 0.3
 /** Characters of a URL: a request head is not longer either. */
 const MAX_URL = 65_536
 
-/** What a host in another script takes, or a user with signs to escape, for each character. */
+/** Steps for each character of a host in another script, or of a user with characters to escape. */
 const HOST_STEPS = 3
 const OTHER_SCRIPT = /[^\0-\x7f]|%|xn--|@[\s\S]*@/i
-/** Where a host may stand: up to what follows the first slashes, as lax as the parser is. */
+/** Place of a possible host: up to the part after the first slashes, as tolerant as the parser. */
 const HOST = /^[^/\\?#]*[/\\]*[^/\\?#]*/
 
 /** Base64, JSON, query strings and URLs. */
@@ -133,7 +133,7 @@ function parseUrl(evaluation: Evaluation, text: string): ValueInput {
 
 function isUrl(evaluation: Evaluation, text: string): boolean {
   if (text.length > MAX_URL || !text.includes(':')) return false
-  // The parser does not see these, wherever they stand.
+  // The parser ignores these characters everywhere.
   const [start = ''] = HOST.exec(text.replace(/[\t\n\r]/g, '')) ?? []
   if (OTHER_SCRIPT.test(start)) evaluation.spend(HOST_STEPS * start.length)
   return URL.canParse(text)
@@ -146,7 +146,7 @@ function escapeUrl(evaluation: Evaluation, text: string): string {
   return encodeURIComponent(text)
 }
 
-/** Letters, digits, and about what else stands as it is. */
+/** Letters, digits and similar characters that need no encoding. */
 const isUnreserved = (code: number) =>
   (code >= 0x61 && code <= 0x7a) || (code >= 0x27 && code <= 0x39) || (code >= 0x41 && code <= 0x5a)
 

@@ -9,9 +9,9 @@ import {
 } from '../expression/expression-function.ts'
 import { EvaluationError } from '../expression/expression-problem.ts'
 
-/** What it takes to find an address in a range: IPv4, IPv6. */
+/** Steps to find an address in a range: IPv4, IPv6. */
 const ADDRESS_STEPS = [32, 330] as const
-/** Characters of an address or a range: no longer text is read, or looked for among those that were. */
+/** Longest text of an address or range. */
 const MAX_LENGTH = 64
 /** RFC 1918, as the service has it: IPv4 alone. */
 const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16']

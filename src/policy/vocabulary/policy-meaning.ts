@@ -13,13 +13,13 @@ import {
 import { SORT_BY } from './lists.ts'
 import { contains, LENIENT_MAPS, lookUp } from './requests.ts'
 
-/** What policies read differently than the language has it. */
+/** Differences between policies and the language. */
 export const POLICY_MEANING: Meaning = {
   macros: ['sortBy'],
   rewrite: (tree, isVariable) => rewriteMeaning(withNewNames(tree), isVariable),
 }
 
-/** Names of before 2024-10, which policies of old agents still have, and those of today. */
+/** Names from before 2024-10, which policies of old agents still use, with today's names. */
 const OLD_NAMES: ReadonlyMap<string, string> = new Map([
   ['conn.ClientIP', 'conn.client_ip'],
   ['conn.ServerIP', 'conn.server_ip'],
@@ -45,7 +45,7 @@ const OLD_NAMES: ReadonlyMap<string, string> = new Map([
 const OLD_STATUS = 'res.StatusCode'
 const EQUALITIES: ReadonlySet<string> = new Set(['_==_', '_!=_', IN])
 
-/** An old status beside texts, or one that is asked as a text is, becomes a text. */
+/** A status becomes a text when it is compared with text, as in old policies. */
 function withTextStatus(node: CallNode): Node {
   const { target, args } = node
   if (target && pathOf(target) === OLD_STATUS) {
@@ -127,7 +127,7 @@ function rewriteCall(node: CallNode, again: (child: Node) => Node): Node {
   return mapChildren(node, again)
 }
 
-/** What the parser makes of `range.map(variable, value)`. */
+/** The tree of `range.map(variable, value)`. */
 function mapOver(id: bigint, range: Node, variable: string, value: Node): FoldNode {
   const accumulator = '@result'
   const result: Node = { kind: 'name', id, name: accumulator }

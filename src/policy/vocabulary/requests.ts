@@ -58,7 +58,7 @@ const inQuery: Find = (exchange, name) => queryParameters(exchange).get(name) ??
 const inResponseHeaders: Find = (exchange, name) =>
   fieldsOf(responseOf(exchange).headers, exchange, name)
 const inResponseCookies: Find = (exchange, name) => responseCookies(exchange).get(name) ?? []
-/** Trailers come after everything that a policy decides. */
+/** Trailers arrive after all decisions of a policy. */
 const nowhere: Find = () => []
 
 function fieldsOf(headers: HeaderList, { account }: PolicyExchange, name: string): string[] {
@@ -70,7 +70,7 @@ const TEXTS = 'list(string)'
 const COOKIES = 'list(cookie)'
 const SET_COOKIES = 'list(set_cookie)'
 
-/** What stands in the heads of the request and the response; names of headers in any case. */
+/** Functions on the heads of request and response. Header names are case-insensitive. */
 export const REQUEST_FUNCTIONS: readonly ExpressionFunction<PolicyExchange>[] = [
   ...lenientMap('req.headers', TEXTS, HTTP_PHASES, inRequestHeaders),
   ...lenientMap('req.trailers', TEXTS, HTTP_PHASES, nowhere),

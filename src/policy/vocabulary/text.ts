@@ -18,8 +18,8 @@ const PLACE_STEPS = 2
 const COMPARE_STEPS = 0.005
 
 /**
- * Where a part begins in a text, at `from` or later; -1 when nowhere. Each place with its first
- * character is paid for before it is looked at: how many there are decides how long a search takes.
+ * Position of a part in a text from `from`; -1 if there is none. Each place with its first character is paid
+ * before it is compared: their number decides the time of a search.
  */
 function find(evaluation: Evaluation, text: string, part: string, from = 0): number {
   if (part.length < 2 || text.length <= SHORT_TEXT) return text.indexOf(part, from)
@@ -77,7 +77,7 @@ function piecesOf(evaluation: Evaluation, text: string, separator: string, most:
 const SURROGATE_PAIR = /[\ud800-\udbff][\udc00-\udfff]/
 /** To count the characters of a text with such pairs, for each. */
 const COUNT_STEPS = 0.1
-/** Of each piece of a text that is split; one of a character is there already, but in other scripts. */
+/** Steps of each piece of a split text. A piece of one character exists already, except in other scripts. */
 const PIECE_STEPS = 0.015
 const OTHER_PIECE_STEPS = 1
 const SEPARATED_PIECE_STEPS = 0.25
@@ -85,15 +85,18 @@ const OTHER_SCRIPT = /[^\0-\xff]/
 /** To write 1,024 characters, and of other scripts. */
 const WRITE_STEPS = 10
 const OTHER_WRITE_STEPS = 30
-/** To compare 1,024 characters with those of another text. */
+/** Steps to compare 1,024 characters with another text. */
 const COMPARE_KIB_STEPS = 10
-/** Of each character that is trimmed. */
+/** Steps of each trimmed character. */
 const TRIM_STEPS = 0.1
 /** To find the other case of a character that is not ASCII. */
 const OTHER_CASE_STEPS = 0.15
 const OTHER_ASCII_STEPS = 0.5
 
-/** Strings. Those of the language that go through a whole text are here again, to be accounted. */
+/**
+ * Functions of strings. Those of the language that visit a whole text are replaced here, so that they are
+ * paid.
+ */
 export const TEXT_FUNCTIONS: readonly ExpressionFunction[] = [
   methodWithin('contains', ['string', 'string'], 'bool', (evaluation, text, part) => {
     return find(evaluation, text, part) !== -1

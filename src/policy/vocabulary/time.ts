@@ -10,7 +10,7 @@ import { type Node, textOf } from '../expression/expression-tree.ts'
 import type { MessageValue } from '../expression/value.ts'
 
 const DAY_MS = 86_400_000
-/** What it takes to show a time in a zone that has a name. */
+/** Steps to format a time in a named zone. */
 const SHOW_STEPS = 25
 /** Characters of the name of a zone. */
 const MAX_ZONE = 64
@@ -30,9 +30,9 @@ const GETTERS: Readonly<Record<string, (date: Date) => number>> = {
 }
 
 /**
- * Parts of timestamps, in UTC or in a zone: an offset such as `02:00` or `-05:30`, or a name such
- * as `Europe/Berlin`. They stand in for those of the library, which depend on the machine's zone
- * and look the zone up each time.
+ * Parts of timestamps in UTC or in a zone: an offset such as `02:00` or `-05:30`, or a name such as
+ * `Europe/Berlin`. They replace the functions of the library, which depend on the machine's zone and look the
+ * zone up each time.
  */
 export const TIME_FUNCTIONS: readonly ExpressionFunction[] = Object.entries(GETTERS).flatMap(
   ([name, get]) => [
@@ -66,14 +66,14 @@ function dateOf({ message: { seconds, nanos } }: MessageValue): Date {
   return new Date(Number(seconds) * 1_000 + Math.floor(nanos / 1e6))
 }
 
-/** A date whose UTC parts are what a clock in the zone shows. */
+/** A date whose UTC parts equal the local time in the zone. */
 function inZone(evaluation: Evaluation, date: Date, zone: string): Date {
   const [, sign, hours, minutes] = OFFSET.exec(zone) ?? []
   if (hours !== undefined) {
     const offsetMs = (Number(hours) * 60 + Number(minutes)) * 60_000
     return new Date(date.getTime() + (sign === '-' ? -offsetMs : offsetMs))
   }
-  // `2024-07-13 02:10:16` in the Swedish way is nearly what Date reads.
+  // The Swedish format `2024-07-13 02:10:16` is nearly that of Date.
   const shown = formatterOf(evaluation, zone).format(date)
   return new Date(Date.parse(`${shown.replace(' ', 'T')}Z`) + date.getUTCMilliseconds())
 }

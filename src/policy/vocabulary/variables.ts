@@ -28,7 +28,7 @@ import { formatTime, timestamp, type ValueInput } from '../expression/value.ts'
 import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from '../phase.ts'
 import { queryParameters, requestCookies, responseCookies } from './requests.ts'
 
-/** One that can be read where there is a table. */
+/** A variable that needs a table of addresses. */
 interface AddressVariable extends Variable<PolicyExchange> {
   readonly table: AddressTable
 }
@@ -65,10 +65,10 @@ const NETWORK: Readonly<Record<string, Field<AddressNetwork>>> = {
   organization: text(({ organization }) => organization),
 }
 
-/** Of connections of before there was more than one address. */
+/** Fields of old policies, from before there were two addresses. */
 const CLIENT_FIELDS = ['city', 'country', 'country_code', 'subdivision', ...Object.keys(POINT)]
 
-/** What tables know of the two addresses of a connection. */
+/** Facts of the tables about both addresses of a connection. */
 export const ADDRESS_VARIABLES: Readonly<Record<string, AddressVariable>> = {
   ...Object.fromEntries(
     CLIENT_FIELDS.map((name) => [
@@ -80,7 +80,7 @@ export const ADDRESS_VARIABLES: Readonly<Record<string, AddressVariable>> = {
   ...ofAddress('conn.server_ip', ({ serverIp }) => serverIp),
 }
 
-/** What is to be set at the gateway so that there is a table. */
+/** Setting of the gateway for each table. */
 export const TABLE_SETTINGS: Readonly<Record<AddressTable, string>> = {
   geo: 'GATEWAY_GEO_DB',
   asn: 'GATEWAY_ASN_DB',
@@ -146,7 +146,7 @@ const SAN_LISTS: Readonly<Record<string, string>> = {
   uris: 'URI',
 }
 
-/** What expressions can read of a certificate, under `conn.tls.client` and `conn.tls.server`. */
+/** Fields of a certificate under `conn.tls.client` and `conn.tls.server`. */
 const CERTIFICATE_VARIABLES: Readonly<Record<string, CertificateVariable>> = {
   signature_algorithm: { type: 'string', read: ({ signatureAlgorithm }) => signatureAlgorithm },
   extensions: { type: 'list(extension)', read: ({ extensions }) => extensions },
@@ -196,7 +196,7 @@ function linesOf(name: string | undefined): string[] {
   return name === undefined || name === '' ? [] : name.split('\n')
 }
 
-/** Node writes `DNS:a.example, URI:"with a comma"`; what needs quotes is quoted as JSON. */
+/** Node writes `DNS:a.example, URI:"with a comma"`. Quoted values are JSON strings. */
 function alternativeNames(names: string, kind: string): string[] {
   const found = names.matchAll(/(?:^|, )([A-Za-z ]+):("(?:[^"\\]|\\.)*"|[^,]*)/g)
   return Array.from(found)
@@ -235,7 +235,7 @@ const requestHeaders: HeadersOf = (exchange) => requestOf(exchange).headers
 const responseHeaders: HeadersOf = (exchange) => responseOf(exchange).headers
 type HeadersOf = (exchange: PolicyExchange) => HeaderList
 
-/** Of connections that come from a cluster, which none does here. */
+/** For connections from a Kubernetes cluster, which do not exist here. */
 const NO_POD = { name: '', namespace: '', annotations: {}, error_code: '', error_message: '' }
 
 const CONNECTION: Record<string, ExchangeVariable> = {
@@ -345,7 +345,7 @@ const RESPONSE: Record<string, ExchangeVariable> = {
   'res.cookies': inResponse('map(list(set_cookie))', responseCookies),
 }
 
-/** What it takes to write the time. */
+/** Steps to format the time. */
 const NOW_STEPS = 10
 
 /** Every name but the results of actions. */
@@ -372,7 +372,7 @@ export const UNAVAILABLE_VARIABLES: Readonly<Record<string, string>> = {
   secrets: 'gateways have no vaults',
 }
 
-/** What a service with address intelligence knows; here nothing is listed anywhere. */
+/** Facts of address intelligence services: nothing is listed here. */
 function unknownOrigin(address: string): Record<string, ExchangeVariable> {
   return {
     [`${address}.categories`]: anytime('list(string)', () => []),
@@ -424,7 +424,7 @@ function headFields(
   }
 }
 
-/** What it takes to read a field into a map. */
+/** Steps to read a field into a map. */
 const FIELD_STEPS = 4
 
 function withPlainHosts(map: Map<string, string[]>): Map<string, string[]> {
