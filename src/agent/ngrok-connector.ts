@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events'
 import { createRequire } from 'node:module'
 import type * as Sdk from '@ngrok/ngrok'
 import { type Clock, systemClock } from '../base/clock.ts'
@@ -254,6 +255,8 @@ class Liveness {
 
   constructor(onLost: (problem: Problem) => void) {
     this.#onLost = onLost
+    // Each waiting request has a listener. Node warns of more than 10 as of a leak.
+    setMaxListeners(0, this.#ended.signal)
   }
 
   /** Aborted when the session is lost or closed. */

@@ -181,6 +181,10 @@ it('opens the names first that visitors wait for at our gateway', async () => {
 })
 
 it('opens many endpoints on several connections of one session to our gateway, which end as one', async () => {
+  const warnings: Error[] = []
+  const onWarning = (warning: Error) => warnings.push(warning)
+  process.on('warning', onWarning)
+  onTestFinished(() => void process.off('warning', onWarning))
   const subject = await setUp()
   const { sessions } = subject.gateway.parts
   subject.proxy.delay(20)
@@ -201,6 +205,8 @@ it('opens many endpoints on several connections of one session to our gateway, w
   one?.end('one of them breaks')
   await eventually(() => expect(lost).toHaveLength(1))
   expect(session.isAlive).toBe(false)
+  // Node warns of many listeners as of a leak; a device with 60 tunnels has as many.
+  expect(warnings.filter(({ name }) => name === 'MaxListenersExceededWarning')).toEqual([])
 })
 
 it('lets the connections of a session end one by one when another session has taken its place', async () => {
