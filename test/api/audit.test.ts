@@ -160,7 +160,9 @@ describe('the audit trail of the agent', () => {
     await call('POST', '/nothing', {})
     await call('PATCH', '/tunnels', {})
     expect(await told()).toEqual([])
-    expect(lines).toContainEqual(expect.objectContaining({ msg: 'wrong token' }))
+    expect(lines).toContainEqual(
+      expect.objectContaining({ msg: 'request with a wrong token refused' }),
+    )
   })
 
   it('has a row for every operation that is not there to read', async () => {
