@@ -12,6 +12,7 @@ import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
 import type { LeastClientVersions } from './agents/client-versions.ts'
 import { sendAway } from './agents/departure.ts'
+import { answerCompletions } from './agents/names-to-come.ts'
 import { openSharedGateway, type SharedGateway } from './cluster/shared-gateway.ts'
 import {
   cnameBaseOf,
@@ -182,6 +183,7 @@ export class Gateway {
       : openOnlyGateway(this.#options, closer)
     const core = await openGatewayCore(this.#options, { records, lock }, closer)
     answerForNode(core)
+    answerCompletions(core.others, core.registry)
     answerLists({ ...core, clock })
     // Created before the listeners, so it closes after them: sign-outs still reach the other gateways while
     // the listeners stop.

@@ -6,6 +6,7 @@ import type { NameClaims } from '../access/name-claims.ts'
 import type { Devices } from '../devices/devices.ts'
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import type { OtherGateways } from '../ports/other-gateways.ts'
 import type { AccountQuotas } from '../records/account-quotas.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { IssuedIds } from '../records/resource-id.ts'
@@ -54,6 +55,7 @@ export interface AgentDeps {
   readonly binder: Binder
   /** Claims each name if there are other nodes. */
   readonly names: NameClaims
+  readonly others: Pick<OtherGateways, 'all' | 'ask'>
   readonly policies: EndpointPolicies
   readonly ids: IssuedIds
   readonly botUsers: Pick<BotUserStore, 'get'>

@@ -108,6 +108,7 @@ export class AgentSession implements TableEntry {
       registry: deps.registry,
       identity,
       limits,
+      others: deps.others,
       clock,
       tell: isOurs && tellsComplete ? (notice) => this.#tell(notice) : undefined,
     })

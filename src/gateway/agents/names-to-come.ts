@@ -1,7 +1,9 @@
+import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import type { AwaitedListener, DeviceReturn } from '../endpoints/away-name.ts'
 import type { AgentIdentity } from '../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import type { OtherGateways } from '../ports/other-gateways.ts'
 import type { AgentLimits } from './agent-deps.ts'
 import { awaitedNotice } from './agent-notice.ts'
 
@@ -10,10 +12,27 @@ const LOOK_MS = 1_000
 /** Minimum time between two notices of names that visitors wait for. */
 const TELL_MS = 100
 
+const COMPLETE = 'device-complete'
+const CompleteSchema = z.strictObject({
+  ownerId: z.string().nullable(),
+  credentialId: z.string(),
+  deviceId: z.string().optional(),
+  instance: z.string().optional(),
+})
+
+/** Answers other gateways that report a completed device; see `NamesToCome.complete`. */
+export function answerCompletions(
+  others: Pick<OtherGateways, 'on'>,
+  registry: Pick<EndpointRegistry, 'endReturnElsewhere'>,
+): void {
+  others.on(COMPLETE, (of) => registry.endReturnElsewhere(CompleteSchema.parse(of)))
+}
+
 export interface NamesToComeOptions {
   readonly registry: EndpointRegistry
   readonly identity: AgentIdentity
   readonly limits: Pick<AgentLimits, 'returnMs' | 'progressMs'>
+  readonly others: Pick<OtherGateways, 'all' | 'ask'>
   readonly clock: Clock
   /**
    * Sends a notice to the agent by an Update command; never rejects. Unset for agents that would update
@@ -78,6 +97,17 @@ export class NamesToCome {
     this.#lookedAt = Number.NEGATIVE_INFINITY
     this.look()
     if (this.#device) this.#options.registry.endReturn(this.#device)
+    this.#tellOthers()
+  }
+
+  /** The device may have left names at another gateway. An older gateway ignores the report. */
+  #tellOthers(): void {
+    const { identity, others } = this.#options
+    const { ownerId, credentialId, deviceId, instance } = identity
+    for (const { id, isSelf, isLinked } of others.all()) {
+      if (isSelf || !isLinked) continue
+      others.ask(id, COMPLETE, { ownerId, credentialId, deviceId, instance }).catch(() => {})
+    }
   }
 
   /** Called when the connection has ended. */

@@ -312,6 +312,17 @@ export class EndpointRegistry {
     for (const name of [...device.names]) if (!name.isPooled) this.forget(name)
   }
 
+  /**
+   * Another gateway reports that the device has bound all names it wants. Its disconnected names here become
+   * free, unless a connection of the device is returning here.
+   */
+  endReturnElsewhere(device: DeviceMark & Pick<NameFacts, 'ownerId'>): void {
+    for (const name of [...this.#away.ofDevice(device.ownerId, device.deviceId)]) {
+      const isReturningHere = name.returning !== undefined && name.returning.sessions > 0
+      if (isSameDevice(name, device) && !name.isPooled && !isReturningHere) this.forget(name)
+    }
+  }
+
   /** Names of a device that visitors wait for, the longest wait first. */
   awaitedOf({ names }: DeviceReturn): string[] {
     return this.#hostsAwaited(names)
