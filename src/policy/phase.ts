@@ -3,11 +3,11 @@ export const PHASES = ['on_tcp_connect', 'on_http_request', 'on_http_response'] 
 
 export type Phase = (typeof PHASES)[number]
 
-/** Where there is a request to look at. */
+/** Phases with a request. */
 export const HTTP_PHASES = [
   'on_http_request',
   'on_http_response',
 ] as const satisfies readonly Phase[]
 
-/** Where there is a response to look at. */
+/** Phases with a response. */
 export const RESPONSE_PHASE = ['on_http_response'] as const satisfies readonly Phase[]

@@ -23,15 +23,15 @@ export interface PolicyOptions extends PolicyReach {
   readonly log: Logger
   /** Shared by the rate limits of all policies; its own unless given. */
   readonly limits?: LimiterTables | undefined
-  /** The policy that this one replaces: counters of actions that did not change are taken over. */
+  /** The replaced policy: counters of unchanged actions are kept. */
   readonly previous?: Pick<CompiledPolicy, 'states'> | undefined
-  /** Shared by all policies of a process, so that costly ones wait for each other. */
+  /** Shared by all policies of a process, so that costly policies wait for each other. */
   readonly lane?: Lane
-  /** Shared likewise, so that one thread is enough; its own unless given. */
+  /** Shared in the same way, so that one thread is enough. Default: its own. */
   readonly rewriter?: BodyRewriter
-  /** Shared likewise, so that what many have is read once; its own unless given. */
+  /** Shared in the same way, so that equal documents are parsed once. Default: its own. */
   readonly documents?: KnownDocuments
-  /** A parsed document whose rules stand around those of the document: first in, last out. */
+  /** A parsed document with rules around those of the document: first in, last out. */
   readonly around?: object | undefined
 }
 
@@ -45,9 +45,9 @@ export class CompiledPolicy {
   readonly hasConnectRules: boolean
   readonly hasRequestRules: boolean
   readonly hasResponseRules: boolean
-  /** Visitors of some of it have to sign in: the cookies of that are nobody else's, wherever they are sent. */
+  /** Visitors of some paths sign in. The cookies of the sign-in are removed from all other requests. */
   readonly hasLogin: boolean
-  /** True when no request gets past it to an upstream, whatever the request is. */
+  /** Whether no request reaches an upstream. */
   readonly alwaysEnds: boolean
   /** Warnings for the author about a valid policy. */
   readonly warnings: readonly PolicyProblem[]

@@ -17,7 +17,7 @@ import { devices } from './resources/devices.ts'
 import { endpoints } from './resources/endpoints.ts'
 import { type ConnectedAgents, tunnelSessions, tunnels } from './resources/tunnel-sessions.ts'
 
-/** Of one page of one node: what is more comes with the next one. */
+/** Size of a page of one node. The rest comes with the next page. */
 const MAX_BYTES = 4_194_304
 
 export interface ElsewhereDeps extends DeviceRoutesDeps {
@@ -25,7 +25,7 @@ export interface ElsewhereDeps extends DeviceRoutesDeps {
   readonly clock: Clock
 }
 
-/** Lets the other nodes of the site ask this one for what lives in its memory alone. */
+/** Registers the lists that other nodes request: data that exists only in this node's memory. */
 export function answerLists(deps: ElsewhereDeps): void {
   const { others, clock } = deps
   answerDevices(deps)

@@ -11,7 +11,7 @@ import { changedBetween, type Resource } from './common/resource.ts'
 const MOST = 100
 /** As much as so many single requests of the usual kind; policies of endpoints are larger. */
 const MAX_BYTES = 1024 * 1024
-/** What one of many costs its key, beside a request of its own. */
+/** Cost of an item in requests of its key, in addition to the batch request. */
 const COST = 0.1
 
 export const Batch = z.strictObject({
@@ -36,21 +36,21 @@ export const BatchView = z.strictObject({
     .describe('same order as the requests'),
 })
 
-/** A resource as far as it matters whose things are made. */
+/** The part of a resource that creates items. */
 export interface Creatable extends Pick<Resource<never>, 'path' | 'create'> {
-  /** What the audit trail says of what was just made. */
+  /** Audit entry of a new item. */
   readonly madeAs: (id: string, baseUrl: string) => Partial<AuditedChange>
 }
 
 export interface BatchOptions {
-  /** What may be made; those without `create` may not. */
+  /** Resources of the batch. Resources without `create` are refused. */
   readonly resources: readonly Creatable[]
   readonly errorBody: (thrown: unknown) => ApiErrorBody
 }
 
 /**
- * `POST /batch`: makes many things with one request. Each is made, answered and audited as if it had
- * come alone, and whichever is refused, the others are made. They share what it costs to be on disk.
+ * `POST /batch`: creates many items with one request. Each item is created, answered and audited like a
+ * single request, and a refused item does not stop the others. All share the cost of writing to disk.
  */
 export function batchRoutes({ resources, errorBody }: BatchOptions): Router {
   const byPath = new Map(resources.map((resource) => [resource.path, resource]))

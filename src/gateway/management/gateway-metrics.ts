@@ -14,7 +14,7 @@ import type { ReservedDomainsDeps } from './resources/reserved-names.ts'
 
 const PROTOCOLS = ['http', 'https', 'tcp', 'tls'] as const
 const DEVICE_STATES = ['online', 'away', 'offline', 'never'] as const
-/** Endpoints that have series of their own, those that have been online longest. */
+/** Endpoints with their own series: those that have been online longest. */
 const MOST_ENDPOINTS = 500
 const MOST_CODES = 100
 
@@ -32,7 +32,7 @@ export interface GatewayMetricsDeps {
   readonly drain: Drain
 }
 
-/** What `/metrics` of the gateway says. Visitors are in no label. */
+/** Metrics of the gateway. No label contains visitors. */
 export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
   return [
     ...presenceMetrics(deps),
@@ -59,7 +59,7 @@ function counter(...metric: Parameters<typeof gauge>): Metric {
   return { ...gauge(...metric), type: 'counter' }
 }
 
-/** What is connected, and what waits for something that is not. */
+/** Metrics of connections, and of everything that waits for one. */
 function presenceMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
   const { registry, devices, sessions, version } = deps
   return [
@@ -155,7 +155,7 @@ function trafficMetrics({ registry }: GatewayMetricsDeps): readonly Metric[] {
   ]
 }
 
-/** Of what is in the database. */
+/** Metrics of the database. */
 function recordMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
   const { events, webhooks } = deps
   return [
@@ -214,7 +214,7 @@ function clusterMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
 
 const NODE_STATES = { serving: 'live', draining: 'draining', lost: 'gone', left: 'gone' } as const
 
-/** A figure of this gateway as a node; a gateway that is the only one has none. */
+/** A figure of this node; undefined for a gateway without others. */
 function ofCluster<Value>(
   { others }: GatewayMetricsDeps,
   read: (self: SeenGateway) => Value,

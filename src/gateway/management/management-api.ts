@@ -63,7 +63,7 @@ import {
 
 const CONFIRM = { action: 'storage.confirm', targetId: undefined }
 
-/** `/storage`: how the database is, and that somebody has seen what may be missing from it. */
+/** `/storage`: state of the database, and confirmation of possible data loss. */
 function storageRoutes(database: GatewayDatabase['database']): Router {
   const router = Router()
   router.get('/storage', gatewayOnly, (_request, response) => {
@@ -76,13 +76,13 @@ function storageRoutes(database: GatewayDatabase['database']): Router {
   return router
 }
 
-/** For what is told of the gateway as a whole. */
+/** For data of the whole gateway. */
 const gatewayOnly: RequestHandler = (_request, response, next) => {
   refuseForeign(callerOf(response), 'its files and figures')
   next()
 }
 
-/** `/openapi.json`. Loaded and written when somebody asks. */
+/** `/openapi.json`. The document is loaded at the first request. */
 function openApiRoutes(): Router {
   const router = Router()
   router.get('/openapi.json', async (_request, response) => {
@@ -92,7 +92,7 @@ function openApiRoutes(): Router {
   return router
 }
 
-/** What the resources work with, and how the API is reached. */
+/** Parts for the resources, and access to the API. */
 export interface ManagementApiDeps
   extends ApiKeyAuthDeps,
     ApiKeysDeps,
@@ -115,7 +115,7 @@ export interface ManagementApiDeps
   readonly ids: IdSource
   /** Closed while another process takes over. */
   readonly gate: RequestGate
-  /** Those in front, which may name the client; undefined where none is trusted. */
+  /** Trusted proxies, which may name the client; undefined if there are none. */
   readonly proxies?: TrustedProxies | undefined
   /** Which host names belong to this API. */
   readonly serves: (hostname: string) => boolean
@@ -182,7 +182,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     clock,
   })
   app.use(consoleRoutes({ ...deps, lists, noteChange }, resources))
-  // Who scrapes has a key, and no header of ours.
+  // A scraper has a key, but no version header.
   app.get('/metrics', apiKeyAuth(deps), gatewayOnly, serveMetrics(gatewayMetrics(deps)))
   app.use(apiKeyAuth(deps), noteChange, versionHeader, keyScopeGuard, resources)
   app.use(batchRoutes({ resources: made, errorBody }), storageRoutes(database), openApiRoutes())

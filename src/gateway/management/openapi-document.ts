@@ -121,7 +121,7 @@ const OPENAPI: Operation = {
   answers: { 200: { means: 'OpenAPI 3.1.', schema: 'OpenApi' } },
 }
 
-/** What is no verb of a resource. */
+/** Operations that are no verbs of a resource. */
 const SINGLE_OPERATIONS: readonly Operation[] = [
   BATCH,
   ...STORAGE,
@@ -136,7 +136,7 @@ interface ResourceDescription {
   readonly path: string
   /** Key of the list in a list answer; unset: the path. */
   readonly collection?: string
-  /** What its schemas are called. */
+  /** Prefix of its schema names. */
   readonly noun: string
   readonly view: z.ZodObject
   readonly create?: z.ZodType
@@ -145,12 +145,12 @@ interface ResourceDescription {
   readonly actions?: readonly {
     readonly name: string
     readonly summary: string
-    /** Name of what it answers; without, it answers nothing. */
+    /** Schema of the response; undefined for none. */
     readonly schema?: string
-    /** Name of what it is sent. */
+    /** Schema of the request body. */
     readonly body?: string
   }[]
-  /** Of `DELETE /<path>/{id}`, where that does not only undo a creation. */
+  /** Summary of `DELETE /<path>/{id}`, if it differs from the default. */
   readonly deletion?: string
   /** `DELETE /<path>/{id}/<name>`. */
   readonly removals?: readonly { readonly name: string; readonly summary: string }[]
@@ -383,7 +383,7 @@ function bodiesOf({ noun, create, update }: ResourceDescription): Record<string,
   }
 }
 
-/** Lists of what lives in the memory of the nodes. */
+/** Lists of items in the memory of nodes. */
 const ELSEWHERE = new Set(['endpoints', 'tunnels', 'tunnel_sessions', 'devices'])
 const MissingNodes = z
   .array(z.strictObject({ id: z.string(), name: z.string() }))

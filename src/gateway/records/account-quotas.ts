@@ -4,10 +4,10 @@ import type { BotUserStore } from './bot-user-store.ts'
 import type { EndpointAddress, OwnedAddress } from './endpoint-protocol.ts'
 import { ServiceError } from './service-error.ts'
 
-/** The one code of every refusal by a quota, in the management API and at a bind. */
+/** Code of all refusals by a quota, in the management API and at a bind. */
 export const QUOTA_CODE = 18_021
 
-/** What an account may have unless the gateway's owner says otherwise: enough for 1,000 devices. */
+/** Default quotas of an account: enough for 1,000 devices. */
 export const DEFAULT_QUOTAS = {
   domains: 2_000,
   credentials: 5_000,
@@ -43,17 +43,17 @@ export const QUOTA_MIGRATIONS: readonly Migration[] = [
   },
 ]
 
-/** What devices of an account have online. */
+/** Online endpoints of an account's devices. */
 export interface OnlineUsage {
   readonly endpoints: number
   readonly policyBytes: number
 }
 
-/** Where online endpoints are counted. */
+/** Counters of online endpoints. */
 export interface OnlineCounts {
   /** At this gateway. */
   here(ownerId: string): OnlineUsage
-  /** Endpoints at other gateways, as far as this one has heard. */
+  /** Known endpoints at other gateways. */
   elsewhere(): Iterable<OwnedAddress>
 }
 

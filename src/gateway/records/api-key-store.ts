@@ -15,7 +15,7 @@ export const API_KEY_MIGRATIONS: readonly Migration[] = [
     ) STRICT, WITHOUT ROWID`,
   },
   {
-    // Keys from before there were scopes may do what they always could.
+    // Keys from before scopes keep all rights.
     id: 'api-keys-2',
     sql: `ALTER TABLE api_keys ADD COLUMN name TEXT NOT NULL DEFAULT '';
       ALTER TABLE api_keys ADD COLUMN scope TEXT NOT NULL DEFAULT 'write'
@@ -28,7 +28,7 @@ export const API_KEY_MIGRATIONS: readonly Migration[] = [
   },
 ]
 
-/** What a key may do: look, or look and change. */
+/** Rights of a key: read, or read and write. */
 export const API_KEY_SCOPES = ['read', 'write'] as const
 export type ApiKeyScope = (typeof API_KEY_SCOPES)[number]
 
@@ -36,12 +36,12 @@ export type ApiKeyScope = (typeof API_KEY_SCOPES)[number]
 export interface ApiKey {
   readonly id: string
   readonly ownerId: string | null
-  /** What people call it; never empty. */
+  /** Name given by people; never empty. */
   readonly name: string
   readonly description: string
   readonly metadata: string
   readonly scope: ApiKeyScope
-  /** Whether it is good for what belongs to its owner alone. */
+  /** Whether it can access only its owner's items. */
   readonly isOwnerOnly: boolean
   /** Milliseconds since the epoch, as all times here; null when it has no end. */
   readonly expiresAt: number | null
@@ -85,7 +85,7 @@ export class ApiKeyStore extends ResourceTable<ApiKey> {
     this.#database.join(() => this.#noteUse.run(at, id))
   }
 
-  /** The keys whose description is exactly this. */
+  /** Keys with exactly this description. */
   idsDescribed(description: string): string[] {
     return this.#idsDescribed.all(description)
   }

@@ -18,7 +18,7 @@ export const CLOUD_ENDPOINT_MIGRATIONS: readonly Migration[] = [
     ) STRICT, WITHOUT ROWID`,
   },
   {
-    // Internal names are unique for each owner, public ones for all. SQLite drops no constraint.
+    // Internal names are unique for each owner, public names for all. SQLite cannot drop a constraint.
     id: 'cloud-endpoints-2',
     sql: `CREATE TABLE cloud_endpoints_2 (
       id TEXT PRIMARY KEY,
@@ -51,7 +51,7 @@ export const CLOUD_ENDPOINT_MIGRATIONS: readonly Migration[] = [
     )`,
   },
   {
-    // Those of a pool share an address.
+    // Members of a pool share an address.
     id: 'cloud-endpoints-4',
     sql: `ALTER TABLE cloud_endpoints
       ADD COLUMN pooled INTEGER NOT NULL DEFAULT 0 CHECK (pooled IN (0, 1));
@@ -91,10 +91,10 @@ export const CLOUD_ENDPOINT_MIGRATIONS: readonly Migration[] = [
   },
 ]
 
-/** A cloud endpoint as it is kept; the port in its URL is that of the ingress at the time. */
+/** A stored cloud endpoint. The port in its URL is that of the ingress at creation. */
 export interface StoredCloudEndpoint {
   readonly id: string
-  /** The bot user that it belongs to; null for one that belongs to the gateway's owner. */
+  /** Bot user of the account; null for the gateway's owner. */
   readonly ownerId: string | null
   readonly protocol: EndpointProtocol
   /** Lower case; a wildcard starts with `*.`, and the host of a TCP address has its port. */
@@ -147,7 +147,7 @@ export class CloudEndpointStore extends ResourceTable<StoredCloudEndpoint> {
       .pluck()
   }
 
-  /** Whether another one is kept for its address that it makes no pool with. */
+  /** Whether its address is used by another cloud endpoint that is no member of its pool. */
   isTaken({ id, protocol, host, ownerId, isPooled }: StoredCloudEndpoint): boolean {
     const rivals = this.#rivals.all({ id, protocol, host, ownerId })
     return rivals.some((pooled) => pooled === 0 || !isPooled)

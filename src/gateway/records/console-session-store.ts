@@ -17,8 +17,8 @@ export const CONSOLE_SESSION_MIGRATIONS: readonly Migration[] = [
 const COLUMNS = 'hash, api_key_id AS holder, opened_at AS openedAt, used_at AS usedAt'
 
 /**
- * Who is signed in to the console, at all gateways of a site; the holder of a session is an API key. To be
- * changed within `Database.change()`.
+ * Sessions of the console at all gateways of a site. The holder of a session is an API key. Change only
+ * within `Database.change()`.
  */
 export class ConsoleSessionStore {
   readonly #database: Database
@@ -41,7 +41,7 @@ export class ConsoleSessionStore {
     return this.#find.get(hash)
   }
 
-  /** The one used longest ago first. */
+  /** Least recently used first. */
   all(): BrowserSession[] {
     return this.#all.all()
   }

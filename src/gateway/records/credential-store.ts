@@ -17,7 +17,7 @@ export const CREDENTIAL_MIGRATIONS: readonly Migration[] = [
     CREATE INDEX credentials_owner ON credentials (owner_id)`,
   },
   {
-    // Of the rules of before, those for the account's own domains may be by the account itself.
+    // Of earlier rules, those for the account's own domains count as set by the account.
     id: 'credentials-2',
     sql: `ALTER TABLE credentials ADD COLUMN granted TEXT NOT NULL DEFAULT '[]';
       UPDATE credentials SET granted = (
@@ -32,16 +32,16 @@ export const CREDENTIAL_MIGRATIONS: readonly Migration[] = [
   },
 ]
 
-/** An authtoken with what it may bind. Only the hash of the token is kept. */
+/** An authtoken with its rules. Only the hash of the token is stored. */
 export interface Credential {
   readonly id: string
-  /** The bot user that it belongs to; null for one that belongs to the gateway's owner. */
+  /** Bot user of the account; null for the gateway's owner. */
   readonly ownerId: string | null
   readonly description: string
   readonly metadata: string
-  /** Rules as `acl.ts` reads them; without any it may bind what its owner has. */
+  /** Rules in the format of `acl.ts`. Without rules, it may bind all names of its owner. */
   readonly acl: readonly string[]
-  /** Those of the rules that the gateway's owner has set: they may give names of the owner's domains. */
+  /** Rules that the gateway's owner set: they may allow names of the owner's domains. */
   readonly granted: readonly string[]
   readonly tokenHash: string
   readonly createdAt: number

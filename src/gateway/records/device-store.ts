@@ -45,7 +45,7 @@ export const GONE_REASONS = [
 ] as const
 export type GoneReason = (typeof GONE_REASONS)[number]
 
-/** What a device says of itself, or what was seen of it, when it was last connected. */
+/** Facts of a device from its last connection. */
 export interface DeviceFacts {
   /** Address without the port. */
   readonly ip: string
@@ -55,7 +55,7 @@ export interface DeviceFacts {
   readonly arch: string
   /** URLs, at most `MOST_URLS`. */
   readonly endpoints: readonly string[]
-  /** Where it is connected, or was; undefined where there is one gateway. */
+  /** Node of its current or last connection; undefined for a gateway without others. */
   readonly node?: string
   /** When it came there; of two gateways that tell of it, the later one is right. */
   readonly cameAt?: number
@@ -64,24 +64,23 @@ export interface DeviceFacts {
 export const MOST_URLS = 20
 
 /**
- * A device that was provisioned or seen. One that says which it is, is known by that within its
- * account; any other by its authtoken.
+ * A provisioned or seen device. It is identified by its device id within the account, else by its authtoken.
  */
 export interface Device {
   /** `dv_<ksuid>` */
   readonly id: string
-  /** The bot user whose account it is in; null for that of the gateway's owner. */
+  /** Bot user of its account; null for the gateway's owner. */
   readonly ownerId: string | null
   /** The authtoken that it was made for, or signed in with last. */
   readonly credentialId: string | null
-  /** What it calls itself; null before it was seen, and for agents that say nothing. */
+  /** Device id from the agent; null before the first connection, and for agents without an id. */
   readonly deviceId: string | null
-  /** As people call it; empty when nobody has named it. */
+  /** Name given by people; empty without one. */
   readonly name: string
   readonly metadata: string
   /** Sorted, each once. */
   readonly tags: readonly string[]
-  /** Made by somebody, not only seen: it stays until somebody deletes it. */
+  /** Created through the API: it stays until it is deleted. A device that was only seen may be removed. */
   readonly isProvisioned: boolean
   /** Milliseconds since the epoch, as all times here. */
   readonly createdAt: number
@@ -164,7 +163,7 @@ export class DeviceStore extends ResourceTable<Device> {
     return this.#found(this.#byCredential.get(credentialId))
   }
 
-  /** Those that were online when this was last written. */
+  /** Devices that were online at the last write. */
   online(): Device[] {
     return this.#online
       .all()
@@ -176,17 +175,17 @@ export class DeviceStore extends ResourceTable<Device> {
     return this.#count.get(ownerId ?? '') ?? 0
   }
 
-  /** Of the devices that are offline and that nobody has made, the one that was seen longest ago. */
+  /** The offline, not provisioned device that was seen longest ago. */
   surplus(ownerId: string | null): string | undefined {
     return this.#surplus.get(ownerId ?? '')
   }
 
-  /** When somebody last watched which devices are online; undefined before the first time. */
+  /** Time of the last check for online devices; undefined before the first. */
   get watchedAt(): number | undefined {
     return this.#watchedAt.get()
   }
 
-  /** Of this process alone, so it is no change that others share. */
+  /** A value of this process, not shared with others. */
   noteWatched(at: number): void {
     this.#database.write(() => this.#noteWatched.run(at), { withoutBackup: true })
   }

@@ -4,22 +4,22 @@ import { ServiceError } from './service-error.ts'
 /** A domain with the random label of its CNAME targets. */
 type Labeled = { readonly dnsLabel: string }
 
-/** Where the CNAME record of a reserved domain has to lead. */
+/** Target of the CNAME record of a reserved domain. */
 export function cnameTarget({ dnsLabel }: Labeled, cnameBase: string): string {
   return `${dnsLabel}.cname.${cnameBase}`
 }
 
-/** Where the CNAME record of its `_acme-challenge` name has to lead. */
+/** Target of the CNAME record of its `_acme-challenge` name. */
 export function challengeTarget({ dnsLabel }: Labeled, cnameBase: string): string {
   return `${dnsLabel}.${challengeZone(cnameBase)}`
 }
 
-/** The zone whose name server this gateway is when it answers ACME challenges. */
+/** Zone for ACME challenges, for which this gateway is the name server. */
 export function challengeZone(cnameBase: string): string {
   return `acme.${cnameBase}`
 }
 
-/** What can be wrong with a domain name; bind and management answer each with a code of its own. */
+/** Problems of a domain name. Bind and management API have their own codes for them. */
 export type DomainProblem =
   | 'character'
   | 'underscore'
@@ -95,12 +95,12 @@ function findLabelProblem(label: string): DomainProblem | undefined {
   if (label.slice(2, 4) !== '--') return undefined
   // RFC 5891 section 4.2.3.1 keeps `--` in places 3 and 4 for labels that carry a meaning.
   if (!label.startsWith('xn--')) return 'hyphens'
-  // What cannot be decoded is empty on Node 20, and as it was on Node 24.
+  // An invalid label gives an empty text on Node 20, and stays unchanged on Node 24.
   const decoded = domainToUnicode(label)
   return decoded === '' || decoded === label ? 'punycode' : undefined
 }
 
-/** True when `name` is `wildcard` itself or any name below it, at whatever depth; not its apex. */
+/** Whether `name` is `wildcard` or a name below it at any depth, but not its apex. */
 export function isBelow(name: string, wildcard: string): boolean {
   return wildcard.startsWith('*.') && name.endsWith(wildcard.slice(1)) && name !== wildcard.slice(1)
 }

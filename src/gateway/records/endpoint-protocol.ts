@@ -6,14 +6,14 @@ export const PROTOCOLS = ['http', 'https', 'tcp', 'tls'] as const
 /** How clients reach an endpoint. */
 export type EndpointProtocol = (typeof PROTOCOLS)[number]
 
-/** Whether what comes in there is requests; else it is bytes, from the first to the last. */
+/** Whether it carries requests; else a stream of bytes. */
 export function carriesRequests(protocol: EndpointProtocol): protocol is HttpProtocol {
   return protocol === 'http' || protocol === 'https'
 }
 
 /**
- * Where clients come in: the two listeners of the ingress, and the ports of TCP endpoints. Of all
- * that comes in at one place an address has a single endpoint.
+ * Where clients connect: the two listeners of the ingress, and the ports of TCP endpoints. An address has one
+ * endpoint at each.
  */
 export type Entrance = 'http' | 'https' | 'tcp'
 
@@ -22,7 +22,7 @@ export function entranceOf(protocol: EndpointProtocol): Entrance {
   return protocol === 'tls' ? 'https' : protocol
 }
 
-/** What an endpoint is found by. */
+/** Address of an endpoint. */
 export interface EndpointAddress {
   readonly protocol: EndpointProtocol
   /** Lower case, no port but that of a TCP address; a wildcard starts with `*.`. */
@@ -36,7 +36,7 @@ export function internalAddressOf({
   port,
 }: URL): EndpointAddress | undefined {
   const protocol = PROTOCOLS.find((known) => scheme === `${known}:`)
-  // Of schemes that it does not know, the URL parser leaves the name as it is written.
+  // The URL parser does not normalize host names of unknown schemes.
   const host = hostname.toLowerCase()
   if (protocol === 'tcp') return port === '' ? undefined : { protocol, host: `${host}:${port}` }
   // The URL parser drops a port that is the scheme's own; no internal endpoint has another.
@@ -44,7 +44,7 @@ export function internalAddressOf({
   return protocol && isOwnPort ? { protocol, host } : undefined
 }
 
-/** What is found there is an account's; null for the gateway's owner. */
+/** Address of an account's endpoint; null for the gateway's owner. */
 export interface OwnedAddress extends EndpointAddress {
   readonly ownerId: string | null
 }

@@ -3,7 +3,7 @@ import type { Migration } from '../../store/migrations.ts'
 
 /** So many of the newest events stay, and a few more. */
 export const MOST_EVENTS = 10_000
-/** Of these, at most so many of one bot user's: whose devices come and go all the time pushes out its own. */
+/** Limit of one bot user's events: a flood removes only events of the same account. */
 export const MOST_OF_AN_ACCOUNT = 2_000
 
 export const EVENT_MIGRATIONS: readonly Migration[] = [
@@ -39,7 +39,7 @@ export const EVENT_MIGRATIONS: readonly Migration[] = [
   },
   {
     id: 'events-3',
-    // Whoever removes them, by whichever bound. What had left before is unknown.
+    // Written by every removal. Earlier removals are unknown.
     sql: `CREATE TABLE removed_events (
       owner_id TEXT PRIMARY KEY REFERENCES bot_users (id) ON DELETE CASCADE,
       sequence INTEGER NOT NULL
@@ -53,7 +53,7 @@ export const EVENT_MIGRATIONS: readonly Migration[] = [
   },
 ]
 
-/** What the gateway tells others of by itself. */
+/** Types of events. */
 export const EVENT_TYPES = [
   'device.online',
   'device.offline',
@@ -72,7 +72,7 @@ export interface NewEvent {
   readonly type: EventType
   /** The account that it is about; null for that of the gateway's owner. */
   readonly ownerId: string | null
-  /** What is told of it; no secrets. */
+  /** Details of the event, without secrets. */
   readonly details: Readonly<Record<string, unknown>>
 }
 
@@ -108,7 +108,7 @@ export class EventStore {
   readonly #skipTo: Statement<[number]>
   readonly #firstSince: Statement<[number], number>
   readonly #certificateEvent: Statement<[string, string], number>
-  /** Somebody has been told of this one, whether it is here or not. */
+  /** Highest sequence that was delivered, even if the event is no longer stored. */
   #told = 0
 
   constructor(database: Database) {
@@ -145,12 +145,12 @@ export class EventStore {
     return Math.max(this.#newest.get() ?? 0, this.#told)
   }
 
-  /** Events to come are behind this one: a database that was damaged may have lost what was told of it. */
+  /** New events get higher sequences: a damaged database may have lost delivered events. */
   goOnBehind(sequence: number): void {
     this.#told = sequence
   }
 
-  /** The sequence of the newest event of an account that has left the log; 0 when none has. */
+  /** Sequence of an account's newest event that was removed; 0 if there is none. */
   newestRemovedOf(ownerId: string): number {
     return this.#removedOf.get(ownerId) ?? 0
   }
@@ -166,7 +166,7 @@ export class EventStore {
     })
   }
 
-  /** Oldest first, those behind `sequence`. */
+  /** Events after `sequence`, oldest first. */
   after(sequence: number, limit: number): GatewayEvent[] {
     return this.#after.all(sequence, limit).map(toEvent)
   }
@@ -181,7 +181,7 @@ export class EventStore {
     return row && toEvent(row)
   }
 
-  /** The sequence of the first event from a time on; undefined when there is none. */
+  /** Sequence of the first event since a time; undefined if there is none. */
   firstSince(at: number): number | undefined {
     return this.#firstSince.get(at) ?? undefined
   }

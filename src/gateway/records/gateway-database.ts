@@ -47,7 +47,7 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
 /** The gateway's database with the stores of all its tables. */
 export interface GatewayDatabase {
   readonly database: Database
-  /** Who changed what in it. */
+  /** Changes with their actors. */
   readonly trail: AuditTrail
   readonly domains: ReservedDomainStore
   readonly reservedAddrs: ReservedAddrStore
@@ -60,10 +60,10 @@ export interface GatewayDatabase {
   readonly ipPolicyRules: IpPolicyRuleStore
   readonly cloudEndpointStore: CloudEndpointStore
   readonly deviceStore: DeviceStore
-  /** What others are told of. */
+  /** Events for webhooks. */
   readonly events: EventStore
   readonly webhookStore: WebhookStore
-  /** Of several gateways; one that is alone keeps them in its memory. */
+  /** Sessions of several gateways; a gateway without others keeps them in memory. */
   readonly consoleSessionStore: ConsoleSessionStore
 }
 
@@ -90,7 +90,7 @@ export function openGatewayDatabase(
   return gatewayStores(database, { log, clock })
 }
 
-/** The stores of a database that is open, whichever keeps the rows. */
+/** The stores of an open database, on any storage. */
 export function gatewayStores(
   database: Database,
   { log, clock, node }: Pick<GatewayDatabaseOptions, 'log' | 'clock'> & { node?: string },

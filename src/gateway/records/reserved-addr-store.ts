@@ -22,7 +22,7 @@ export interface ReservedAddr {
   readonly id: string
   /** `host:port`, lower case. */
   readonly addr: string
-  /** The bot user that it belongs to; null for one that belongs to the gateway's owner. */
+  /** Bot user of the account; null for the gateway's owner. */
   readonly ownerId: string | null
   readonly region: string
   readonly description: string

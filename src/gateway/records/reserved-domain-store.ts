@@ -23,20 +23,20 @@ export const RESERVED_DOMAIN_MIGRATIONS: readonly Migration[] = [
       ALTER TABLE reserved_domains ADD COLUMN private_key_type TEXT NOT NULL DEFAULT 'ecdsa'`,
   },
   {
-    // DNS records lead here for longer than an owner lasts: the gateway keeps what one leaves behind.
+    // DNS records outlast an owner, so its domains stay with the gateway.
     id: 'reserved-domains-3',
     sql: `ALTER TABLE reserved_domains
       ADD COLUMN owner_id TEXT REFERENCES bot_users (id) ON DELETE SET NULL`,
   },
   {
-    // Nobody knows of the domains of before whether the gateway's owner has made them.
+    // It is unknown whether the gateway's owner created earlier domains.
     id: 'reserved-domains-4',
     sql: `ALTER TABLE reserved_domains
       ADD COLUMN granted INTEGER NOT NULL DEFAULT 0 CHECK (granted IN (0, 1))`,
   },
 ]
 
-/** Who issues the certificate of a domain: the gateway's own CA, or the ACME authority. */
+/** Issuer of a domain's certificate: the gateway's own CA, or the ACME authority. */
 export const CERTIFICATE_AUTHORITIES = ['gateway', 'letsencrypt'] as const
 export type CertificateAuthorityName = (typeof CERTIFICATE_AUTHORITIES)[number]
 
@@ -45,7 +45,7 @@ export interface ReservedDomain {
   readonly id: string
   /** Lower case. */
   readonly domain: string
-  /** The bot user that it belongs to; null for one that belongs to the gateway's owner. */
+  /** Bot user of the account; null for the gateway's owner. */
   readonly ownerId: string | null
   readonly region: string
   readonly description: string

@@ -7,10 +7,9 @@ const TAG_BYTES = 8
 const RANDOM_BITS = 64n
 
 /**
- * The ids of sessions and endpoints, which agents present again when they reconnect. An id has the form
- * of every other id: a KSUID of 4 bytes of seconds, 8 random bytes and 8 bytes of a code that only the
- * gateways of a site can compute. So a gateway knows its own ids again, also after a crash.
- * Ids of one source sort by the order in which they were made.
+ * Ids of sessions and endpoints, which agents present when they reconnect. They look like all ids: a KSUID of
+ * 4 bytes of seconds, 8 random bytes, and 8 bytes of a code that only gateways of the site can compute. So a
+ * gateway recognizes its ids, also after a crash. Ids of one source sort by creation.
  */
 export class IssuedIds {
   readonly #clock: Clock
@@ -52,7 +51,7 @@ const PAYLOAD_BITS = 128n
 export const KSUID_EPOCH_S = 1_400_000_000
 const TOKEN_FORM = /^([0-9A-Za-z]{27})_[0-9][0-9A-Za-z]{20}$/
 
-/** What the prefix of an id says. */
+/** Prefixes of ids. */
 export type ResourcePrefix =
   | 'rd'
   | 'ra'
@@ -116,7 +115,7 @@ export function renamedId(id: string, prefix: ResourcePrefix): string {
 /** The text of 20 bytes. */
 export const ksuidOf = (bytes: Buffer): string => encodeBase62(BigInt(`0x${bytes.toString('hex')}`))
 
-/** The 20 bytes of a KSUID; undefined for one that stands for more. */
+/** The 20 bytes of a KSUID; undefined if the text is too large a number. */
 export function ksuidBytes(text: string): Buffer | undefined {
   let value = 0n
   for (const digit of text) value = value * 62n + BigInt(ALPHABET.indexOf(digit))

@@ -1,7 +1,7 @@
 import type { Database, Statement } from '../../store/database.ts'
 import type { Row as StoredRow } from '../../store/journal/rows.ts'
 
-/** How a value is kept: as it is, as 0 or 1, or as JSON, where null is no JSON. */
+/** Storage of a value: unchanged, as 0 or 1, or as JSON; null is not stored as JSON. */
 type Form<Value> = [Value] extends [boolean]
   ? 'flag'
   : [Value] extends [string | number | null]
@@ -21,20 +21,20 @@ export interface ResourceTableOptions<Item> {
 }
 
 export interface PageRequest {
-  /** Only items made before the one with this id. */
+  /** Only items that were created before the item with this id. */
   readonly beforeId?: string | undefined
   readonly limit: number
 }
 
-/** What became of an item: one that is new has no `before`, one that is gone no `after`. */
+/** A change of an item. A new item has no `before`, a deleted item no `after`. */
 export interface ItemChange<Item> {
   readonly before: Item | undefined
   readonly after: Item | undefined
 }
 
 /**
- * A table whose key is a sortable id: its order is the order in which the items were made. Items are
- * changed within `Database.change()` only.
+ * A table with a sortable id as its key: items sort by creation. Change items only within
+ * `Database.change()`.
  */
 export class ResourceTable<Item extends { readonly id: string }> {
   readonly #database: Database
@@ -84,12 +84,12 @@ export class ResourceTable<Item extends { readonly id: string }> {
     })
   }
 
-  /** Tells what became of items, whoever changed them, when it is on stable storage. */
+  /** Reports changes of all writers, after they are on stable storage. */
   onChange(listener: (change: ItemChange<Item>) => void): void {
     this.#listeners.push(listener)
   }
 
-  /** Changes with every item, for those who keep what they have read. */
+  /** Increases with every change, for caches. */
   get version(): number {
     return this.#version
   }

@@ -23,7 +23,7 @@ export function present<Item>(item: Item | undefined): Item {
   throw new ResourceNotFoundError()
 }
 
-/** Thrown for an id that nothing has, as far as who asks may know. */
+/** The id does not exist, or the caller must not know it. */
 export class ResourceNotFoundError extends Error {
   override readonly name = 'ResourceNotFoundError'
 }
@@ -47,7 +47,7 @@ export function checkTexts(
   checkLength(metadata, MAX_METADATA, metadataCode, 'metadata')
 }
 
-/** What a check refuses with; undefined when it does not. */
+/** The refusal of a check; undefined if it passes. */
 export function refusalOf(check: () => void): ServiceError | undefined {
   try {
     check()

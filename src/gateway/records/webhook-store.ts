@@ -26,23 +26,23 @@ export const WEBHOOK_MIGRATIONS: readonly Migration[] = [
   },
 ]
 
-/** One that was replaced, and signs what is sent until then, too. Milliseconds since the epoch. */
+/** A replaced secret, which also signs until its end. Milliseconds since the epoch. */
 export interface OldSecret {
   readonly secret: string
   readonly until: number
 }
 
-/** Where events are sent to. */
+/** A receiver of events. */
 export interface WebhookEndpoint {
   /** `wh_<ksuid>` */
   readonly id: string
-  /** Whose events it gets; null: all. */
+  /** Account of its events; null: all accounts. */
   readonly ownerId: string | null
   readonly url: string
   readonly description: string
   /** Without any, it gets all. */
   readonly eventTypes: readonly EventType[]
-  /** `whsec_` and base64. What it gets is signed with it, so it is kept as it is. */
+  /** `whsec_` and base64. It signs deliveries, so it is stored as plain text. */
   readonly secret: string
   /** Newest first. */
   readonly oldSecrets: readonly OldSecret[]
@@ -101,7 +101,7 @@ export class WebhookStore extends ResourceTable<WebhookEndpoint> {
     return this.#ids.all()
   }
 
-  /** Of an account; null: of the gateway's owner. */
+  /** Number of an account; null: the gateway's owner. */
   countOf(ownerId: string | null): number {
     return this.#countOf.get(ownerId) ?? 0
   }

@@ -233,7 +233,7 @@ export class OAuthClient implements IdentityProvider {
     }
   }
 
-  /** Undefined when the provider does not take the token any more. */
+  /** Undefined if the provider no longer accepts the token. */
   async #withToken(
     configuration: Configuration,
     client: ClientCredentials,
@@ -315,8 +315,8 @@ async function readAsVisitor(
 }
 
 /**
- * What providers answer that are older than RFC 6749, or freer: errors with a status of 200, lists of
- * scopes, no type of a token. Identity tokens are left out: who somebody is, is asked.
+ * Accepts responses of providers that are older than RFC 6749, or deviate from it: errors with status 200,
+ * lists of scopes, no token type. Identity tokens are removed, because the user is requested separately.
  */
 function lenient(fetch: CustomFetch, tokenUrl: string): CustomFetch {
   return async (url, options) => {

@@ -37,7 +37,7 @@ const FRESH_MS = 60 * 60_000
 const PAUSE_MS = 5_000
 /** Clients of one provider that a policy computes out of requests. */
 const MAX_CLIENTS = 16
-/** What anybody needs who writes rules about visitors; others are asked for beside them. */
+/** Scopes that most rules about visitors need. Further scopes are configured. */
 const SCOPES = ['openid', 'profile', 'email']
 
 export interface OidcClientOptions {
@@ -148,7 +148,7 @@ export class OidcClient implements IdentityProvider {
       return await discovery(issuer, id, undefined, authenticationBy(secret), {
         [customFetch]: providerFetch(reach),
         timeout: PROVIDER_TIMEOUT_S,
-        // The signature of the identity token counts also where TLS says who has sent it.
+        // Checks the signature of the identity token, although TLS already authenticates its sender.
         execute: [enableNonRepudiationChecks, ...(isInsecure ? [allowInsecureRequests] : [])],
       })
     } catch (cause) {
@@ -176,7 +176,7 @@ function authenticationBy(secret: string): ClientAuth {
 
 const subjectOf = (session: LoginSession): string => String(claimsOf(session).sub ?? '')
 
-/** Undefined when the provider does not take the access token any more. */
+/** Undefined if the provider no longer accepts the access token. */
 async function knownUser(
   configuration: Configuration,
   { accessToken }: LoginSession,
@@ -190,7 +190,7 @@ async function knownUser(
   }
 }
 
-/** Nothing where the provider has none. */
+/** Empty if the provider has no user info. */
 async function userInfo(
   configuration: Configuration,
   accessToken: string,

@@ -17,17 +17,17 @@ const SavedSession = z.strictObject({
   refreshedAt: z.number(),
 })
 
-/** What the provider has given: tokens that it did not give are empty. */
+/** Tokens of the provider; missing tokens are empty. */
 export interface Tokens {
   readonly idToken: string
   readonly accessToken: string
   readonly refreshToken: string
 }
 
-/** Who has signed in, for as long as it lasts. Times are milliseconds since the epoch. */
+/** A signed-in visitor. Times are milliseconds since the epoch. */
 export interface LoginSession extends Tokens {
   readonly id: string
-  /** What the provider's user info says, beside the claims of the identity token. */
+  /** User info of the provider, in addition to the claims of the identity token. */
   readonly profile: Claims
   readonly createdAt: number
   readonly seenAt: number
@@ -63,7 +63,7 @@ export function sessionEnd({ createdAt, seenAt }: LoginSession, { maxMs, idleMs 
   )
 }
 
-/** All that the provider says of the visitor; what its user info says goes before. */
+/** All claims about the visitor. User info comes before the identity token. */
 export function claimsOf({ idToken, profile }: Pick<LoginSession, 'idToken' | 'profile'>): Claims {
   return idToken === '' ? profile : { ...decodeJwt(idToken), ...profile }
 }
@@ -72,7 +72,7 @@ function sessionText(session: LoginSession): string {
   return JSON.stringify({ v: 1, ...session })
 }
 
-/** Undefined for what another version of this has written. */
+/** Undefined for data of another version. */
 function readSession(text: string): LoginSession | undefined {
   const { success, data } = SavedSession.safeParse(JSON.parse(text))
   if (!success) return undefined
@@ -80,11 +80,11 @@ function readSession(text: string): LoginSession | undefined {
   return session
 }
 
-/** A visitor, as the rules that follow can judge them; what is not known is empty. */
+/** A visitor for later rules. Unknown fields are empty. */
 interface Identity {
   /** The same for the same person at the same provider. */
   readonly id: string
-  /** Only one that the provider does not call unverified: rules let people in by it. */
+  /** Empty if the provider marks it as unverified: rules admit visitors by it. */
   readonly email: string
   readonly name: string
   readonly provider_user_id: string
@@ -106,7 +106,7 @@ export function identityOf(claims: Claims, issuer: string): Identity {
   }
 }
 
-/** Whoever runs a tenant there writes what he likes into the email of its users. */
+/** Any administrator of a tenant can set the email of its users freely. */
 const ANY_TENANT = /^https:\/\/login\.microsoftonline\.com\//
 const isTrue = (claim: unknown) => claim === true || claim === 'true'
 const isFalse = (claim: unknown) => claim === false || claim === 'false'
@@ -117,7 +117,7 @@ const PURPOSE = 'session'
 const MAX_VALUE = 3_800
 const MAX_PARTS = 5
 
-/** Whose cookies they are. */
+/** Owner of the cookies. */
 export interface CookieOwner {
   /** Different for log-ins that do not share their sessions. */
   readonly tag: string
@@ -125,7 +125,7 @@ export interface CookieOwner {
   readonly sealer: Sealer
 }
 
-/** A session in the cookies of a request; undefined when there is none, or none that is ours. */
+/** The session in the cookies of a request; undefined if there is no valid session. */
 export function sessionIn(
   cookie: (name: string) => string | undefined,
   { sealer, ...owner }: CookieOwner,
@@ -160,7 +160,7 @@ export function sessionCookies(
   return [...kept, ...forgetSession(cookie, owner, parts.length)]
 }
 
-/** Set-Cookie values that take away what the browser has of a session, from a part on. */
+/** Set-Cookie values that remove a session from the browser, beginning with a part. */
 export function forgetSession(
   cookie: (name: string) => string | undefined,
   owner: Omit<CookieOwner, 'sealer'>,

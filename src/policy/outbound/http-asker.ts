@@ -10,10 +10,10 @@ import type { Asker, PolicyReach } from './outbound-allow.ts'
 const MAX_ANSWER = 262_144
 const MAX_RETRIES = 3
 const RETRY_MS = 100
-/** What it takes to ask: policies that ask many others must not make work for all of them. */
+/** Steps of a request: a policy must not cause much work at other policies. */
 const ASK_STEPS = 1_000
 
-/** Where retry conditions find what they can read: no action has this name. */
+/** Name under which retry conditions read the attempts. No action has this name. */
 export const ATTEMPTS = '@attempts'
 
 /** One request as an action prepared it. */
@@ -25,7 +25,7 @@ export interface Ask {
   readonly body: string
 }
 
-/** What the rules that follow can read: `actions.ngrok.http_request`. */
+/** Result for later rules: `actions.ngrok.http_request`. */
 export type Answer = {
   readonly error: ResultError
   readonly attempts: readonly ValueInput[]
@@ -57,7 +57,7 @@ export class HttpAsker {
     this.#options = options
   }
 
-  /** Never rejects for what happens outside: `error` in the answer says it. */
+  /** Never rejects for external failures: `error` in the result reports them. */
   async ask(ask: Ask, exchange: PolicyExchange): Promise<Answer> {
     const { clock, timeoutMs, isRetried } = this.#options
     const signal = AbortSignal.timeout(timeoutMs)
@@ -140,7 +140,7 @@ function requestView({ url, method, headers, body }: Ask): ValueInput {
   return { method, url, header, body }
 }
 
-/** Where nothing came back all of it is 0 or empty, so that conditions can be judged. */
+/** Without a response, all values are 0 or empty, so that conditions can be evaluated. */
 function responseView(response: OutboundResponse | undefined, timeMs: number): ValueInput {
   return {
     status_code: BigInt(response?.status ?? 0),

@@ -12,7 +12,7 @@ interface RenewableOptions<T> {
   readonly read: () => Promise<T>
   /** How long it is used before it is read again. */
   readonly freshMs: number
-  /** After a failure, and for who wants news, the source is left alone that long. */
+  /** After a failure or a forced read, the source is not read for this time. */
   readonly pauseMs: number
   /** Why there is nothing during the pause after a failure. */
   readonly paused: () => Error
@@ -30,7 +30,7 @@ export class Renewable<T> {
     this.#options = options
   }
 
-  /** What may be as old as `freshMs`. An old one serves while the source cannot be read. */
+  /** The value, at most `freshMs` old. If the source cannot be read, an older value is used. */
   async current(): Promise<T> {
     const { clock, freshMs, pauseMs, paused } = this.#options
     const now = clock.monotonic()
@@ -49,7 +49,7 @@ export class Renewable<T> {
     }
   }
 
-  /** What is read just now, for who misses something; undefined when it was read lately. */
+  /** A newly read value; undefined if it was read shortly before. */
   async renewed(): Promise<T | undefined> {
     const { clock, pauseMs } = this.#options
     const triedAt = Math.max(this.#value?.readAt ?? Number.NEGATIVE_INFINITY, this.#failedAt)
@@ -60,7 +60,7 @@ export class Renewable<T> {
     })
   }
 
-  /** Everybody who waits shares one reading. */
+  /** All waiting callers share one read. */
   #read(): Promise<T> {
     this.#reading ??= this.#load().finally(() => {
       this.#reading = undefined
@@ -136,7 +136,7 @@ async function readKeyFile(url: URL, reach: PolicyReach): Promise<Buffer> {
   try {
     const stat = await file.stat()
     if (!stat.isFile()) throw unreadable
-    // What stands in /proc says that it is empty, and may have no end.
+    // Files in /proc report size 0, and may have no end.
     const bytes = await buffer(file.createReadStream({ end: MAX_BYTES, autoClose: false }))
     if (bytes.length > MAX_BYTES) throw unreadable
     return bytes

@@ -15,8 +15,8 @@ import type { Account } from '../expression/account.ts'
 type Range = readonly [Address, number]
 
 /**
- * One entry of GATEWAY_OUTBOUND_ALLOW: a name or a range of addresses and the one port it is for, or
- * a file of the gateway's machine.
+ * An entry of GATEWAY_OUTBOUND_ALLOW: a name or address range with its port, or a file on the gateway's
+ * machine.
  */
 export type AllowEntry =
   | ({ readonly port: number | undefined } & (
@@ -26,11 +26,11 @@ export type AllowEntry =
   /** A path that ends with a slash is that of a folder, and stands for all below it. */
   | { readonly kind: 'file'; readonly path: string }
 
-/** Where a policy is about to connect to. */
+/** Target of a policy's connection. */
 interface DialTarget {
   /** As the URL has it, without brackets. */
   readonly host: string
-  /** What it was resolved to; the host itself when that is an address. */
+  /** Resolved address; the host itself if it is an address. */
   readonly address: string
   readonly port: number
 }
@@ -43,7 +43,7 @@ export function parseAllowEntry(text: string): AllowEntry | { readonly problem: 
     const path = filePath(text)
     return path === undefined ? NO_FILE : { kind: 'file', path }
   }
-  // An IPv6 address without brackets ends in what looks like a port.
+  // A bare IPv6 address ends with text that looks like a port.
   const isBareIpv6 = ipaddr.IPv6.isValid(text) || ipaddr.IPv6.isValidCIDR(text)
   const [, bracketed, bare, digits] = isBareIpv6 ? [text, text] : (ENTRY.exec(text) ?? [])
   const what = (bracketed ?? bare ?? '').toLowerCase()
@@ -58,9 +58,9 @@ export function parseAllowEntry(text: string): AllowEntry | { readonly problem: 
 }
 
 /**
- * True when an entry has leave for the address. A wide range such as `0.0.0.0/0` stands for public
- * addresses: private, shared and loopback ones need an entry that begins among them. A name may
- * lead to any of those but loopback, which only `localhost` does.
+ * Whether an entry allows the address. A wide range such as `0.0.0.0/0` covers only public addresses:
+ * private, shared and loopback addresses need an entry that begins within their range. A name may resolve to
+ * any address except loopback, which only `localhost` may use.
  */
 export function mayDial(
   entries: readonly AllowEntry[],
@@ -90,7 +90,7 @@ export function mayRead(entries: readonly AllowEntry[], path: string): boolean {
   })
 }
 
-/** The path in a `file:` URL, without `..` in it; undefined when it is none of this machine. */
+/** The path of a `file:` URL without `..`; undefined for other machines. */
 export function filePath(url: string): string | undefined {
   try {
     return fileURLToPath(url)
@@ -130,7 +130,7 @@ function parseName(name: string, port: number | undefined): AllowEntry | { probl
   if (name === 'internal' || name.endsWith('.internal')) {
     return { problem: 'names below .internal are allowed without an entry' }
   }
-  // As URLs have it: what a URL reads in another way would never fit.
+  // In the normalized form of URLs, because other forms would never match.
   const url = /^[\w.-]+$/.test(name) && URL.canParse(`http://${name}`) && new URL(`http://${name}`)
   return url && url.hostname === name ? { kind: 'name', name, port } : NO_ENTRY
 }
@@ -139,13 +139,13 @@ function contains([base, bits]: Range, address: Address): boolean {
   return address.kind() === base.kind() && address.match(base as never, bits)
 }
 
-/** For whom a policy asks another server. */
+/** Origin of a policy's request. */
 export interface Asker {
-  /** That of the visitor whose request the policy judges. */
+  /** Connection of the visitor whose request the policy judges. */
   readonly connection: Connection
   /** How many policies have asked each other up to this request: 1 for that of a visitor's. */
   readonly depth: number
-  /** Of that request: what the policies of internal endpoints compute for it counts, too. */
+  /** Budget of that request, which also pays for the policies of internal endpoints. */
   readonly account?: Account
 }
 
@@ -154,8 +154,8 @@ export interface PolicyReach {
   /** Whether an internal endpoint with this URL is online; without it nothing can be forwarded. */
   readonly hasInternal?: ((url: URL) => boolean) | undefined
   /**
-   * Opens a connection to an internal endpoint, whose policy judges what comes as if the asker's
-   * visitor had been handed on; undefined when it is offline.
+   * Opens a connection to an internal endpoint. Its policy judges the data as if the visitor had been passed
+   * on. Undefined if the endpoint is offline.
    */
   readonly connectInternal?:
     | ((url: URL, asker: Asker | undefined) => Duplex | undefined)
@@ -164,15 +164,15 @@ export interface PolicyReach {
   readonly sealDepth?: ((depth: number) => string) | undefined
   /** The ranges of an IP policy as they are now; undefined when there is no such policy. */
   readonly ipPolicy?: ((id: string) => AddressRanges | undefined) | undefined
-  /** Where http-request and key downloads may connect to; unless given, to no address at all. */
+  /** Allowed targets of http-request and key downloads. Default: none. */
   readonly mayDial?: ((target: DialTarget) => boolean) | undefined
   /**
-   * 32 bytes that only policies of this account have for this purpose, the same after a restart;
-   * without it sessions last as long as the policy.
+   * 32 secret bytes for this purpose and account, stable over restarts. Without it, sessions last as long as
+   * the policy.
    */
   readonly secretFor?: ((purpose: string) => Buffer) | undefined
-  /** Whether there is a table of addresses; where nobody knows, expressions may ask for each. */
+  /** Whether there is a table of addresses. Undefined: all tables may be used. */
   readonly hasTable?: ((table: AddressTable) => boolean) | undefined
-  /** Which files with keys may be read, by their paths; unless given, none. */
+  /** Allowed key files, by path. Default: none. */
   readonly mayRead?: ((path: string) => boolean) | undefined
 }

@@ -41,9 +41,9 @@ export class OutboundError extends Error {
 }
 
 /**
- * Asks an HTTP server on behalf of a policy. The author of a policy is not the owner of the
- * gateway: beside internal endpoints only what the gateway allows can be reached, and the check is
- * made on the address that is dialled. Redirects are answers like others. Throws OutboundError.
+ * Sends a request to an HTTP server for a policy. The author of a policy is not the owner of the gateway. So
+ * only internal endpoints and allowed targets can be reached, and the check uses the dialled address.
+ * Redirects are returned as responses. Throws OutboundError.
  */
 export function send(request: OutboundRequest, reach: PolicyReach): Promise<OutboundResponse> {
   return new Promise((resolve, reject) => {
@@ -51,7 +51,7 @@ export function send(request: OutboundRequest, reach: PolicyReach): Promise<Outb
     try {
       const outgoing = open(request, reach)
       outgoing.on('error', fail)
-      // An answer that changes the protocol is told by no event of Node.
+      // Node reports a change of protocol by no event.
       request.signal?.addEventListener('abort', () => fail(new Error('cancelled')), { once: true })
       outgoing.on('response', (response) => {
         collect(response, request.maxBytes).then(resolve, (error: Error) => {
@@ -86,7 +86,7 @@ function open(
   const isTls = url.protocol === 'https:'
   const port = Number(url.port) || (isTls ? 443 : 80)
   const mayDial = (address: string) => reach.mayDial?.({ host, address, port }) ?? false
-  // An address is dialled as it is, without a lookup.
+  // An address is dialled without a lookup.
   if (parseAddress(host) && !mayDial(host)) throw unreachable(host)
   const dial = isTls ? httpsRequest : httpRequest
   const lookup = guardedLookup(mayDial)
@@ -113,8 +113,8 @@ const unreachable = (host: string) =>
   )
 
 /**
- * Resolves names to the addresses that may be dialled. The socket takes what this answers and asks
- * nobody again, so a name cannot lead elsewhere between check and dial.
+ * Resolves names to the allowed addresses. The socket uses this result without another lookup, so a name
+ * cannot change between check and connection.
  */
 function guardedLookup(mayDial: (address: string) => boolean): LookupFunction {
   return (hostname, options, callback) => {
@@ -162,7 +162,7 @@ function failureOf(error: Error, signal: AbortSignal): OutboundError {
 const MAX_BYTES = 262_144
 const TIMEOUT_MS = 5_000
 
-/** What a server publishes, at most 256 KiB within 5 s. Throws OutboundError; `what` stands in its text. */
+/** Downloads a public file of at most 256 KiB within 5 s. Throws OutboundError; its text contains `what`. */
 export async function download(
   url: URL,
   reach: PolicyReach,

@@ -5,7 +5,7 @@ import { jsonSteps } from '../expression/account.ts'
 import { type ValueInput, valueOfJson } from '../expression/value.ts'
 import type { KeySource } from './key-source.ts'
 
-/** Characters of a token: one that is longer does not pass through most servers either. */
+/** Longest token, in characters. Most servers reject longer ones, too. */
 export const MAX_TOKEN = 16_384
 /** How often the parts of a token are read: to find its key, to verify it, for later rules. */
 const READS = 2
@@ -82,7 +82,7 @@ function failureOf(error: unknown): TokenFailure | 'unknown-key' {
   return { status: 401, code: isMalformed ? 'ERR_NGROK_3416' : 'ERR_NGROK_3401', message }
 }
 
-/** What it takes to read the parts of a token, beside its length. */
+/** Steps to read the parts of a token, in addition to its length. */
 export function tokenSteps(token: string): number {
   const [header = '', payload = ''] = token.split('.', 2)
   const of = (part: string) => jsonSteps(Buffer.from(part, 'base64url').toString('latin1'))

@@ -2,7 +2,7 @@ import { createHash, createHmac, createPublicKey, timingSafeEqual, verify } from
 import type { HeaderList } from '../exchange/header-list.ts'
 import { type Outcome, respond } from '../exchange/outcome.ts'
 
-/** What a provider signed: the fields it sent and the body as it came. */
+/** The signed parts of a provider's request: its fields and its original body. */
 export interface SignedRequest {
   readonly headers: HeaderList
   readonly method: string
@@ -17,7 +17,7 @@ export interface SignedRequest {
 /** Answers why a signature does not hold; undefined when it does. */
 type Verify = (request: SignedRequest) => string | undefined
 
-/** How old a signed timestamp may be: what Stripe and Slack advise. */
+/** Highest age of a signed timestamp, as Stripe and Slack advise. */
 const MAX_AGE_S = 300
 /** Signatures of one request that are looked at: while a secret is replaced there are two. */
 const MAX_SIGNATURES = 10
@@ -38,7 +38,7 @@ function anyOf(
   secret: string | Buffer,
   signed: Buffer,
 ): string | undefined {
-  // With an empty key anybody can sign.
+  // With an empty key, any sender could sign.
   if (presented === undefined || secret.length === 0) return MISMATCH
   const expected = prefix + createHmac(digest, secret).update(signed).digest(encoding)
   const candidates = presented.split(',', MAX_SIGNATURES)
@@ -58,22 +58,24 @@ function withZone(time: string): string {
   return /(?:Z|[+-]\d\d:?\d\d)$/i.test(time) ? time : `${time}Z`
 }
 
-/** Constant in time: digests have one length whatever was sent. */
+/** Takes constant time: all digests have the same length. */
 export function isEqual(presented: string, expected: string): boolean {
   const digest = (text: string) => createHash('sha256').update(text).digest()
   return timingSafeEqual(digest(presented), digest(expected))
 }
 
-/** Longer than what any provider asks with. */
+/** Longest challenge; those of all providers are shorter. */
 const MAX_TOKEN = 256
-/** What Twitter asks with. A signature of it is that of no event, which is an object of JSON. */
+/**
+ * Form of Twitter's challenges. A signature of a challenge fits no event, because events are JSON objects.
+ */
 const TOKEN = /^[\w+/=-]+$/
 const ZOOM_ASKS = 'endpoint.url_validation'
 
 /** The answer to a question that only its receiver knows; undefined for a request like others. `failure`: why its signature does not hold. */
 type Challenge = (request: SignedRequest, failure: string | undefined) => Outcome | undefined
 
-/** Providers that ask who answers, by the name that documents have for them. */
+/** Challenges of providers that verify the receiver, by their names in documents. */
 export const WEBHOOK_CHALLENGES: Readonly<Record<string, Challenge>> = {
   // https://docs.x.com/x-api/webhooks/quickstart: asks without a signature, every hour.
   twitter({ method, url, secret }) {
@@ -87,7 +89,7 @@ export const WEBHOOK_CHALLENGES: Readonly<Record<string, Challenge>> = {
     const token = headers.get('x-gcs-webhooks-endpoint-verification') ?? null
     return method === 'GET' && isToken(token) ? answer('text/plain', token) : undefined
   },
-  // Signed as what follows is.
+  // Signed in the same way as events.
   zoom({ body, secret }, failure) {
     const token = failure === undefined ? zoomToken(body) : undefined
     if (token === undefined) return undefined
@@ -96,7 +98,7 @@ export const WEBHOOK_CHALLENGES: Readonly<Record<string, Challenge>> = {
   },
 }
 
-/** What is said to those who ask with signatures that are wrong, and want to be told so in a way of their own. */
+/** Responses to wrong signatures for providers that require a certain form. */
 export const WEBHOOK_REFUSALS: Readonly<Record<string, Outcome>> = {
   // https://developer.xero.com/documentation/webhooks/configuring-your-server
   xero: respond({
@@ -136,7 +138,7 @@ const HYGRAPH_ESCAPES: Readonly<Record<string, string>> = {
 }
 /** More than Contentful sends. */
 const MAX_SIGNED_HEADERS = 50
-/** What HubSpot signs as it is, although it stands encoded in the address. */
+/** Characters that HubSpot signs decoded, although the URL has them encoded. */
 const HUBSPOT_DECODED = /%(?:3A|2F|3F|40|21|24|27|28|29|2A|2C|3B)/gi
 
 /** Body and time, with one or both of two keys: one of them is being replaced. */
@@ -152,7 +154,7 @@ const verifyBox: Verify = ({ headers, body, secret, now }) => {
 /** Method, path, the headers that it names, and body, each on a line. */
 const verifyContentful: Verify = ({ method, url, headers, body, secret, now }) => {
   const names = (headers.get('x-contentful-signed-headers') ?? '').toLowerCase().split(',')
-  // What it does not name, it has not signed.
+  // Fields that are not named are not signed.
   const isTimed = names.includes('x-contentful-timestamp')
   if (!isTimed || !isRecent(headers.get('x-contentful-timestamp') ?? '', now)) return STALE
   if (names.length > MAX_SIGNED_HEADERS) return MISMATCH
@@ -203,7 +205,7 @@ function signatureIn(body: SignedRequest['body']) {
   return { timestamp: String(timestamp), token, signature }
 }
 
-/** What stands below a name in an object of JSON; undefined where there is none. */
+/** The value of a name in a JSON object; undefined if it does not exist. */
 function fieldIn(body: SignedRequest['body'], name: string): unknown {
   try {
     return (JSON.parse(body.toString()) as Record<string, unknown> | null)?.[name]
@@ -219,14 +221,13 @@ function pathOf(url: string): string {
 
 const join = (lead: string, body: Buffer) => Buffer.concat([Buffer.from(lead), body])
 
-/** Bytes of a form that is taken apart; those of Plivo and Twilio have a few kilobytes. */
+/** Most bytes of a parsed form; those of Plivo and Twilio have a few kilobytes. */
 const MAX_FORM = 65_536
 const MAC = { encoding: 'base64' } as const
 
 /**
- * The third version, of calls, signs the address, the fields of a form and a nonce; the second, of
- * messages, the address and a nonce alone. One is made with the token of the account that the request is
- * about, the other with that of its main account.
+ * Version 3, for calls, signs the URL, the form fields and a nonce. Version 2, for messages, signs the URL
+ * and a nonce. The key is the token of the account of the request, or of its main account.
  */
 function verifyPlivo(request: SignedRequest): string | undefined {
   const { headers, body } = request
@@ -248,7 +249,7 @@ function secondTexts({ url }: SignedRequest, nonce: string): string[] {
 
 function thirdTexts({ method, url, headers, body }: SignedRequest, nonce: string): string[] {
   const isForm = /^application\/x-www-form-urlencoded\b/i.test(headers.get('content-type') ?? '')
-  // Nothing signs what is no form.
+  // Only forms are signed.
   if (body.length > 0 && (!isForm || method !== 'POST')) return []
   const query = pairsOf(url.split('?', 2)[1]).map((pair) => pair.join('='))
   const fields = pairsOf(body.toString()).map((pair) => pair.join(''))
@@ -278,7 +279,7 @@ const ofBody = (header: string, mac: Mac = {}): Verify => {
   return ({ headers, body, secret }) => anyOf(headers.get(header), mac, secret, body)
 }
 
-/** A signature of a time and the body, each with a field of its own; `lead` stands before the body. */
+/** A signature of a time and the body, each in its own field. `lead` stands before the body. */
 const ofTimedBody = (
   header: string,
   timeHeader: string,
@@ -428,7 +429,7 @@ function verifyTwilio({ headers, url, body, secret }: SignedRequest): string | u
   const isForm = /^application\/x-www-form-urlencoded\b/i.test(headers.get('content-type') ?? '')
   if (isForm && body.length > MAX_FORM) return `The form exceeds ${MAX_FORM} bytes.`
   const expected = new URLSearchParams(url.split('?', 2)[1]).get('bodySHA256')
-  // Nothing else signs what is no form: anybody could send it with a signature of the address.
+  // Only forms are signed: without this check, a sender could reuse a signature of the URL.
   if (!isForm && body.length > 0) {
     if (!isEqual(expected ?? '', createHash('sha256').update(body).digest('hex'))) return MISMATCH
   }
@@ -466,7 +467,7 @@ function verifyOrb({ headers, body, secret, now }: SignedRequest): string | unde
   return anyOf(presented, { prefix: 'v1=' }, secret, signed)
 }
 
-/** Whoever asks is told what the secret makes of a token, see `WEBHOOK_CHALLENGES`: such a body is no event. */
+/** A challenge reveals the signature of a token; see `WEBHOOK_CHALLENGES`. Its body is never an event. */
 function verifyTwitter(request: SignedRequest): string | undefined {
   return request.body.subarray(0, 1).toString() === '{' ? TWITTER(request) : MISMATCH
 }

@@ -12,13 +12,13 @@ const FRESH_MS = 24 * 3_600_000
 const PAUSE_MS = 30_000
 /** One for each region that sends here. */
 const MAX_CERTIFICATES = 8
-/** Whoever names many shall not have all of them asked for. */
+/** Most simultaneous certificate downloads, so that messages with many certificates cause no flood. */
 const MAX_READING = 4
-/** Of Amazon alone: anybody can make a certificate of another place. */
+/** Only certificates of Amazon: an attacker can make certificates at other URLs. */
 const PLACE =
   /^https:\/\/sns\.[a-z0-9-]{3,30}\.amazonaws\.com(?:\.cn)?\/SimpleNotificationService-[0-9a-f]{16,64}\.pem$/
 const DIGESTS: Readonly<Record<string, string>> = { 1: 'sha1', 2: 'sha256' }
-/** What is signed, in this order; what is not there is left out. */
+/** Signed fields in this order; missing fields are omitted. */
 const NOTIFICATION = ['Message', 'MessageId', 'Subject', 'Timestamp', 'TopicArn', 'Type'] as const
 const CONFIRMATION = [
   ...['Message', 'MessageId', 'SubscribeURL', 'Timestamp', 'Token', 'TopicArn', 'Type'],
@@ -38,13 +38,13 @@ export interface SnsVerifierOptions {
 }
 
 /**
- * Messages of Amazon SNS, which it signs with a private key of its own. Their secret is the number of the
- * account that owns the topic: without it anybody's topic would do.
+ * Messages of Amazon SNS, which Amazon signs with its private key. Their secret is the account number of the
+ * topic's owner: without it, any topic would be accepted.
  */
 export class SnsVerifier {
   readonly #options: SnsVerifierOptions
   readonly #keys = new Map<string, Renewable<KeyObject>>()
-  /** Where one was read; forgotten with it. */
+  /** URLs of certificates that were read; removed with them. */
   readonly #known = new Set<string>()
   #reading = 0
 
@@ -98,7 +98,7 @@ export class SnsVerifier {
     this.#known.delete(place)
   }
 
-  /** One that was never there, or else the oldest. */
+  /** A certificate that could not be read, else the oldest. */
   #leastWanted(): string {
     const places = [...this.#keys.keys()]
     return places.find((place) => !this.#known.has(place)) ?? places[0] ?? ''

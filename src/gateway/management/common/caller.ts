@@ -90,7 +90,7 @@ const NO_MORE = 'ERR_GATEWAY_KEY_SCOPE'
 /** Takes changes from keys with the scope `write` only. */
 export const keyScopeGuard = scopeGuard({ noun: 'API key', serviceCode: NO_MORE })
 
-/** Who makes a request: an API key, itself or through a session of the console. */
+/** Caller of a request: an API key, directly or through a session of the console. */
 export interface Caller
   extends HttpCaller,
     Pick<ApiKey, 'id' | 'name' | 'ownerId' | 'isOwnerOnly' | 'expiresAt'> {}
@@ -100,7 +100,7 @@ export function actorFrom(kind: Actor['kind'], { id, name }: ApiKey): Actor {
   return { kind, id, name: name || id }
 }
 
-/** Notes for all handlers that follow who makes the request. */
+/** Stores the caller for all later handlers. */
 export function setCaller(
   response: Response,
   apiKey: ApiKey,
@@ -122,18 +122,18 @@ export function setCaller(
   })
 }
 
-/** Who makes the request that `response` answers. Stands behind the authentication. */
+/** The caller of the request of `response`. Use after authentication. */
 export const callerOf: (response: Response) => Caller = anyCallerOf<Caller>
 
-/** Whose things somebody sees. */
+/** The accounts that a caller can see. */
 export type Viewer = Pick<Caller, 'ownerId' | 'isOwnerOnly'>
 
-/** True when what an account has is there for the caller. */
+/** Whether the caller can see items of an account. */
 export function sees(caller: Viewer, ownerId: string | null): boolean {
   return !caller.isOwnerOnly || caller.ownerId === ownerId
 }
 
-/** The owner of what the caller makes; `asked` when it may choose. Throws AppError `forbidden`. */
+/** Owner of the caller's new item; `asked` is the requested owner. Throws AppError `forbidden`. */
 export function ownerFor(caller: Caller, asked: string | null | undefined): string | null {
   const ownerId = asked && renamed(asked, 'bot')
   if (!caller.isOwnerOnly) return ownerId ?? null
@@ -147,7 +147,7 @@ export function refuseOwnerOnly(caller: Caller, what: string): void {
   if (caller.isOwnerOnly) throw ownerOnly(caller, `to resources of its owner: ${what}`)
 }
 
-/** For what belongs to nobody but the gateway's owner. */
+/** For items of the gateway's owner. */
 export const ownedByGateway = (): null => null
 
 /** Throws AppError `forbidden` for a key that is good for another owner than the gateway's alone. */
@@ -156,8 +156,8 @@ export function refuseForeign(caller: Caller, what: string): void {
 }
 
 /**
- * Checks that a key is no more than the one that makes or changes it: of the same owner when that
- * is good for its owner alone, and ending no later. Throws AppError `forbidden`.
+ * Checks that a new or changed key has no more rights than the caller's key: the same owner if the caller is
+ * limited to its owner, and no later end. Throws AppError `forbidden`.
  */
 export function checkNoMore(
   caller: Caller,

@@ -4,7 +4,7 @@ import { ResourceNotFoundError, ServiceError } from '../../records/service-error
 import type { Viewer } from './caller.ts'
 import type { Elsewhere, MissingNode } from './resource-lists.ts'
 
-/** What nodes ask each other of what lives in the memory of one of them. */
+/** Calls between nodes for data in the memory of one node. */
 export const [LIST, ONE, ACT] = ['list', 'one', 'act'] as const
 
 const viewer = { owner_id: z.string().nullable(), is_owner_only: z.boolean() }
@@ -31,7 +31,7 @@ const PageSchema = z.object({
 const FoundSchema = z.object({ view: ViewSchema.nullable() })
 const ActedSchema = z.object({ is_found: z.boolean() })
 
-/** Whose things are asked for. */
+/** The accounts that the caller can see. */
 export type Wire = { owner_id: string | null; is_owner_only: boolean }
 
 const wireOf = ({ ownerId, isOwnerOnly }: Viewer): Wire => ({
@@ -43,7 +43,7 @@ export const viewerOf = ({ owner_id: ownerId, is_owner_only: isOwnerOnly }: Wire
   isOwnerOnly,
 })
 
-/** Asks all other nodes at once. Throws the ServiceError that one of them refuses with. */
+/** Calls all other nodes at once. Throws the ServiceError of a node that refuses. */
 export async function askOthers<T>(
   gateways: OtherGateways,
   ask: string,
@@ -69,7 +69,7 @@ export async function askOthers<T>(
   return { answers: answers.flat(), missing }
 }
 
-/** What the other gateways have of a resource. */
+/** Items of a resource at the other gateways. */
 export function elsewhere(others: OtherGateways, path: string): Elsewhere {
   const askAll = <T>(ask: string, of: object, schema: z.ZodType<T>) =>
     askOthers(others, ask, of, schema)
@@ -103,7 +103,7 @@ export function elsewhere(others: OtherGateways, path: string): Elsewhere {
   }
 }
 
-/** What machines are called is for those who look after all of them. */
+/** Host names of gateways are shown only to callers that manage all of them. */
 function shownTo({ isOwnerOnly }: Viewer, missing: readonly MissingNode[]): readonly MissingNode[] {
   return isOwnerOnly ? missing.map(({ id }) => ({ id, name: id })) : missing
 }

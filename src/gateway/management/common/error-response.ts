@@ -54,7 +54,10 @@ export function notFoundBody(path: string): ApiErrorBody {
   return { status_code: 404, msg: 'Not Found', details: { path } }
 }
 
-/** The one place where errors become answers of this API. What is no refusal is logged, not told. */
+/**
+ * Converts all errors to responses of this API. Unexpected errors are logged, without details in the
+ * response.
+ */
 export function apiErrorBodies(ids: IdSource, log: Logger): (thrown: unknown) => ApiErrorBody {
   return (thrown) => {
     const operation = ids.next('op')
@@ -76,7 +79,7 @@ export function apiErrorResponse(
     if (thrown instanceof AppError && thrown.retryAfterS !== undefined) {
       response.setHeader('retry-after', String(Math.ceil(thrown.retryAfterS)))
     }
-    // RFC 6750 section 3.1: what was presented is good no longer.
+    // RFC 6750 section 3.1: the key is no longer valid.
     if (body.error_code === 'ERR_GATEWAY_KEY_EXPIRED') {
       response.setHeader('www-authenticate', 'Bearer error="invalid_token"')
     }
@@ -104,7 +107,7 @@ function toBody(thrown: unknown, operation: string): ApiErrorBody {
   return { status_code: 500, msg: 'Internal error. See the log of the gateway.', details }
 }
 
-/** What the audit trail calls a refusal. */
+/** Code of a refusal in the audit trail. */
 export function refusalCode(thrown: unknown): string {
   if (thrown instanceof ServiceError) return thrown.errorCode
   if (thrown instanceof ResourceNotFoundError) return 'not-found'

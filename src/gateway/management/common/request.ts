@@ -75,7 +75,7 @@ export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
   throw new ServiceError(215, `The field ${field} is not valid: ${issue?.message}.`)
 }
 
-/** Reads the body of a change. Throws ServiceError `code`, too, when it sets none of the `fields`. */
+/** Parses the body of a change. Throws ServiceError `code`, also if it sets none of the `fields`. */
 export function parseChange<T extends object>(
   schema: z.ZodType<T>,
   body: unknown,

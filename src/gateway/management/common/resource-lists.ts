@@ -13,12 +13,12 @@ import { type Filter, FilterLanguage } from '../filter/filter.ts'
 import { type Caller, sees, type Viewer } from './caller.ts'
 import { baseUrlOf, type PageQuery, parsePageQuery } from './request.ts'
 
-/** An item as it is answered. */
+/** An item in a response. */
 export interface View {
   readonly id: string
 }
 
-/** What one node has of a page, newest first: all that it has from `nextBefore` on. */
+/** Items of a page at one node, newest first: all of its items from `nextBefore` on. */
 export interface ElsewherePage {
   readonly views: readonly View[]
   /** Undefined: it has nothing older. */
@@ -36,7 +36,7 @@ interface Asked {
   readonly baseUrl: string
 }
 
-/** What lives in the memory of the other nodes. They have 2 s to say it. */
+/** Items in the memory of other nodes, which have 2 s to answer. */
 export interface Elsewhere {
   page(
     query: PageQuery,
@@ -49,13 +49,13 @@ export interface Elsewhere {
     readonly found: readonly { readonly nodeId: string; readonly view: View }[]
     readonly missing: readonly MissingNode[]
   }>
-  /** Throws what the other node refuses with, and a ResourceNotFoundError when it is gone there. */
+  /** Throws the refusal of the other node, and a ResourceNotFoundError if the item is gone there. */
   act(nodeId: string, id: string, action: string, viewer: Viewer): Promise<void>
 }
 
 /**
- * One page of those of all nodes. What one of them has not looked at yet, because it has more than a
- * page or had no time, comes with the next page: nothing older than that is in this one.
+ * Merges pages of all nodes into one. A node that has more items than a page, or ran out of time, may have
+ * further items. So no item older than its unread rest is in this page.
  */
 export function mergePages(
   pages: readonly ElsewherePage[],
@@ -76,7 +76,7 @@ export function mergePages(
   return { views, nextBefore: all.length > limit ? views.at(-1)?.id : from }
 }
 
-/** A page of things that live in memory only, newest first like those in the database. */
+/** A page of items in memory, newest first as in the database. */
 export function livePage<Item extends { readonly id: string }>(
   items: Iterable<Item>,
   { beforeId, limit }: PageRequest,
@@ -89,12 +89,12 @@ export function livePage<Item extends { readonly id: string }>(
 
 /** Items that are read at once to be filtered: about 1 ms. */
 const BATCH = 100
-/** What a turn of filtering takes before everything else has its turn. */
+/** Filtering time until other work gets a turn. */
 const TURN_MS = 2
-/** What one request may take for filtering; it answers then with what it has found. */
+/** Filtering time of one request. It then returns the results so far. */
 const MAX_WORK_MS = 500
 
-/** What can be listed. */
+/** A resource with a list. */
 export interface ListedResource<Item extends { readonly id: string }> {
   /** First part of its paths, such as `reserved_domains`. */
   readonly path: string
@@ -102,21 +102,21 @@ export interface ListedResource<Item extends { readonly id: string }> {
   readonly prefix: string
   /** Key of the list in a list answer. */
   readonly collection: string
-  /** What `view` makes; filters know its fields. */
+  /** Schema of `view`, from which filters know the fields. */
   readonly schema: z.ZodObject
   /** Newest first, at most `limit`. */
   page(request: PageRequest): readonly Item[] | Promise<readonly Item[]>
-  /** Without a viewer it has only what the item's own account may see. */
+  /** Without a viewer, only fields for the item's own account. */
   view(item: Item, baseUrl: string, viewer?: Viewer): View
-  /** The bot user whose account has it; null for the account of the gateway's owner. */
+  /** Bot user of the item's account; null for the account of the gateway's owner. */
   ownerOf(item: Item): string | null
-  /** Where each node has some of them: those of the others. */
+  /** Items of other nodes, if each node has some. */
   readonly elsewhere?: Elsewhere | undefined
   /** One view of something that several nodes have. */
   combine?(views: readonly [View, ...View[]]): View
 }
 
-/** Makes the answers of all lists, page by page. Those that filter take turns. */
+/** Makes the pages of all lists. Lists with filters take turns. */
 export class ResourceLists {
   readonly #clock: Clock
   readonly #language: FilterLanguage
@@ -162,7 +162,7 @@ export class ResourceLists {
     }
   }
 
-  /** What this node has of a page. Throws ServiceError 250. */
+  /** Items of a page at this node. Throws ServiceError 250. */
   async page<Item extends { readonly id: string }>(
     resource: ListedResource<Item>,
     { filter: source, ...query }: PageQuery,
@@ -188,9 +188,8 @@ export class ResourceLists {
   }
 
   /**
-   * The next items that the caller sees and that match. Looks on until it knows whether there is
-   * one more than asked for; when that takes too long, it answers what it has, and the next page
-   * begins where it stopped.
+   * The next items that the caller can see and that match. Continues until it knows whether there is one more
+   * item than the limit. After the time limit it returns its results, and the next page continues there.
    */
   async #chosenPage<Item extends { readonly id: string }>(
     resource: ListedResource<Item>,
@@ -211,13 +210,13 @@ export class ResourceLists {
       let startedAt = this.#clock.monotonic()
       const read = resource.page({ limit: BATCH, beforeId: before })
       const items = read instanceof Promise ? await read : read
-      // Who waits for other nodes does no work.
+      // Waiting for other nodes is no filtering work.
       if (read instanceof Promise) startedAt = this.#clock.monotonic()
       if (items.length === 0) return { views, nextBefore: undefined }
       for (const item of items) {
         const view = sees(viewer, resource.ownerOf(item)) && resource.view(item, baseUrl, viewer)
         if (view && (!filter || matches(filter, view))) {
-          // Not the id before this one: that may be of something the caller must not know of.
+          // The id before it may belong to an item that the caller must not see.
           if (views.length === limit) return { views, nextBefore: last }
           views.push(view)
           last = item.id

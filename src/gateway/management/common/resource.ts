@@ -8,7 +8,7 @@ import { type Caller, callerOf, sees } from './caller.ts'
 import { baseUrlOf, refuseQuery } from './request.ts'
 import type { ListedResource, MissingNode, ResourceLists } from './resource-lists.ts'
 
-/** Fields that the audit trail shows with their values, in whichever resource they are. */
+/** Fields whose values the audit trail shows, in all resources. */
 const OPEN = new Set([
   ...[
     'name',
@@ -27,12 +27,12 @@ const OPEN = new Set([
   ...['shared', 'scope', 'owner_only', 'expires_at', 'cidr', 'action', 'ip_policy'],
   'certificate_management_policy',
 ])
-/** Those that may hold secrets: of them it is told that they changed. */
+/** Fields that may contain secrets: the audit trail shows only that they changed. */
 const CLOSED = new Set(['metadata', 'traffic_policy'])
 
 type View = Readonly<Record<string, unknown>>
 
-/** What the audit trail says of a change, out of what the API showed before and shows now. */
+/** Audit entry of a change, from the views before and after it. */
 export function changedBetween(before: object, after: object): Partial<AuditedChange> {
   // Quotas are news where they change, not where an account begins and ends.
   const isUpdate = 'id' in before && 'id' in after
@@ -49,7 +49,7 @@ export function withoutSecretUrls(changes: FieldChanges): FieldChanges {
   return { ...changes, url: before === after ? 'changed' : [before, after] }
 }
 
-/** What somebody would call the thing that a view shows. */
+/** Name of an item for people. */
 function named(view: object): Partial<AuditedChange> {
   const { id, name, domain, addr, url, cidr, description } = view as View
   const place = typeof url === 'string' ? maskedWebhookUrl(url) : undefined
@@ -70,23 +70,23 @@ function audited(view: object, isUpdate: boolean): View {
 /** One kind of thing that the API lists, shows and changes. Verbs that are missing are not served. */
 export interface Resource<Item extends { readonly id: string }> extends ListedResource<Item> {
   get(id: string): Item | undefined | Promise<Item | undefined>
-  /** The view of what the open transaction keeps, where `get` does not see that before it is over. */
+  /** The view within the open transaction, if `get` does not see the change before its end. */
   keptView?(id: string, baseUrl: string): object | undefined
-  /** Answers the view of what was made. */
+  /** Returns the view of the new item. */
   create?(body: unknown, baseUrl: string, caller: Caller): object | Promise<object>
   update?(item: Item, body: unknown, caller: Caller): Item | Promise<Item>
   remove?(item: Item, caller: Caller): Promise<void>
-  /** What `POST /<path>/<id>/<name>` does; nothing to tell is answered with 204. */
+  /** Handler of `POST /<path>/<id>/<name>`. Undefined gives status 204. */
   readonly actions?: Readonly<
     Record<string, (item: Item, body: unknown, baseUrl: string) => Promise<object | undefined>>
   >
-  /** Those actions that read a body; the others leave it. */
+  /** Actions that read a body. */
   readonly actionsWithBody?: readonly string[]
-  /** Whether all nodes of a site have it, each with figures of its own. */
+  /** Whether all nodes of a site have the item, each with its own figures. */
   isEverywhere?(item: Item): boolean
-  /** Why what is at another node is not changed here. */
+  /** Error for changes of an item at another node. */
   refuseElsewhere?(view: object): Error
-  /** What `DELETE /<path>/<id>/<name>` does. */
+  /** Handler of `DELETE /<path>/<id>/<name>`. */
   readonly removals?: Readonly<Record<string, (item: Item) => Promise<unknown>>>
 }
 
@@ -145,7 +145,7 @@ export function resourceRoutes<Item extends { readonly id: string }>(
   return router
 }
 
-/** The routes of what is done to one item beside the usual verbs. */
+/** Routes of further actions on an item. */
 function addActions<Item extends { readonly id: string }>(
   router: Router,
   resource: Resource<Item>,
@@ -172,7 +172,7 @@ function addActions<Item extends { readonly id: string }>(
   }
 }
 
-/** What the audit trail says of what was just made, in the transaction that makes it. */
+/** Audit entry of a new item, within the transaction that creates it. */
 export function madeAs<Item extends { readonly id: string }>(
   resource: Pick<Resource<Item>, 'get' | 'view' | 'keptView'>,
   id: string,
@@ -181,7 +181,7 @@ export function madeAs<Item extends { readonly id: string }>(
   return changedBetween({}, keptView(resource, id, baseUrl) ?? { id })
 }
 
-/** What a thing is in the transaction that is open. */
+/** The view of an item within the open transaction. */
 function keptView<Item extends { readonly id: string }>(
   resource: Pick<Resource<Item>, 'get' | 'view' | 'keptView'>,
   id: string,
@@ -206,7 +206,7 @@ async function lookUp<Item extends { readonly id: string }>(
   return item && sees(callerOf(response), resource.ownerOf(item)) ? item : undefined
 }
 
-/** What is to be changed. At other nodes there are things of agents alone, which are not changed here. */
+/** The item to change. Other nodes have only items of agents, which cannot be changed here. */
 async function findItem<Item extends { readonly id: string }>(
   resource: Resource<Item>,
   request: Request,
@@ -220,7 +220,7 @@ async function findItem<Item extends { readonly id: string }>(
   return present(item)
 }
 
-/** Here, or at another node. What all have is put together. */
+/** The view of an item, here or at another node. Items of all nodes are merged. */
 async function viewOf<Item extends { readonly id: string }>(
   resource: Resource<Item>,
   request: Request,
@@ -237,7 +237,7 @@ async function viewOf<Item extends { readonly id: string }>(
   throw missing.length > 0 ? notAnswered(missing) : new ResourceNotFoundError()
 }
 
-/** An action, on what is here or at another node. */
+/** An action on an item, here or at another node. */
 async function actionOn<Item extends { readonly id: string }>(
   resource: Resource<Item>,
   name: string,

@@ -16,7 +16,7 @@ import { type EndpointsDeps, EndpointView, endpoints } from '../resources/endpoi
 import { type DeviceRoutesDeps, deviceRoutes } from './device-routes.ts'
 import { type SessionRoutesDeps, sessionAuth, sessionRoutes } from './session-routes.ts'
 
-/** The cloud endpoints alone: the console shows those of agents with their devices. */
+/** Only cloud endpoints: the console shows those of agents with their devices. */
 function cloudEndpoints(deps: EndpointsDeps): Resource<Endpoint> {
   const { get, view, ownerOf } = endpoints(deps)
   return {
@@ -40,12 +40,12 @@ const MAX_TEXT = 128
 
 const QrCodeCreate = z.strictObject({ text: z.string().min(1).max(MAX_TEXT) })
 
-/** `POST /qr_codes`: a text as a QR code, in SVG. Posted, because what is in a URL gets logged. */
+/** `POST /qr_codes`: a text as a QR code in SVG. Not a GET request, because URLs are logged. */
 function qrCodeRoutes(): Router {
   const router = Router()
   router.post('/qr_codes', jsonBody, async (request, response) => {
     const { text } = parseBody(QrCodeCreate, request.body)
-    // An own module: one that is in CommonJS has no names of its own where it is bundled.
+    // In its own module: dynamic imports of CommonJS modules have no names in the bundle.
     const { drawQrCode } = await import('./qr-drawing.ts')
     const svg = await drawQrCode(text)
     response.status(201).type('image/svg+xml').send(svg)
@@ -53,7 +53,7 @@ function qrCodeRoutes(): Router {
   return router
 }
 
-/** What the console asks for by itself, again and again. */
+/** Requests that the console repeats without a user. */
 export const LIVE_PATHS: ReadonlySet<string> = new Set([
   '/console/api/device_rows',
   '/console/api/cloud_endpoints',
@@ -100,12 +100,12 @@ export function siteSessions({
 }
 
 /**
- * The web console under `/console`: its pages, `/console/session` for signing in, and below
- * `/console/api` the resources of this API for those who did. Browsers that ask for `/` are led to
- * it. Stands behind the host guard, and before whatever asks for an API key.
+ * The web console under `/console`: its pages, `/console/session` for signing in, and the API for signed-in
+ * users under `/console/api`. Browsers are redirected from `/`. Stands after the host check, and before API
+ * key authentication.
  */
 export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHandler[]): Router {
-  // The version header makes a cross-origin request one that browsers ask about first.
+  // With the version header, browsers send a preflight request for other origins.
   const api = Router().use(sessionAuth(deps), versionHeader)
   const live = [deviceRoutes(deps), resourceRoutes(cloudEndpoints(deps), deps.lists)]
   // A QR code is asked for by POST, and changes nothing.

@@ -21,8 +21,8 @@ export interface DeviceRoutesDeps extends DevicesDeps, EndpointsDeps {
 }
 
 /**
- * What the console shows of devices and refreshes all the time: `/device_rows` has all of them in
- * brief, so that it can search and sort without asking, `/device_details` one with its endpoints.
+ * Device data that the console refreshes: `/device_rows` has all devices in brief, for search and sorting in
+ * the browser. `/device_details` has one device with its endpoints.
  */
 export function deviceRoutes(deps: DeviceRoutesDeps): Router {
   const { devices } = deps
@@ -56,7 +56,7 @@ const RowsSchema = z.object({ rows: z.array(z.looseObject({ id: z.string() })) }
 const DetailsQuestion = z.strictObject({ id: z.string(), base_url: z.string() })
 const DetailsSchema = z.object({ details: z.looseObject({ id: z.string() }).nullable() })
 
-/** Lets the other nodes of the site ask for the devices that are connected to this one. */
+/** Registers the call for devices that are connected to this node. */
 export function answerDevices(deps: DeviceRoutesDeps): void {
   const { others, devices } = deps
   others.on(ROWS, () => {
@@ -83,7 +83,9 @@ async function rowsElsewhere({ others }: DeviceRoutesDeps) {
   }
 }
 
-/** As the node sees it that it is connected to; undefined when it is this one, or does not answer. */
+/**
+ * Details from the node that the device is connected to. Undefined if that is this node, or does not answer.
+ */
 async function detailsElsewhere({ id, facts }: Device, baseUrl: string, deps: DeviceRoutesDeps) {
   const { others } = deps
   if (facts.node === undefined || facts.node === others.self) return undefined

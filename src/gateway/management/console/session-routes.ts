@@ -18,7 +18,7 @@ import { parseBody } from '../common/request.ts'
 /** A page that shows live figures asks all the time, so a session may do more than a program. */
 const REQUESTS_PER_MINUTE = 600
 const MINUTE_MS = 60_000
-/** What the page sends along when it asks by itself, with nobody at the keyboard. */
+/** Header of requests that the page repeats without a user. */
 const BACKGROUND_HEADER = 'x-background'
 
 const sessionCookie = new SessionCookie({ name: 'console_session', path: '/console' })
@@ -47,7 +47,7 @@ function keyOfSession(
     return apiKey
   } catch (error) {
     if (!(error instanceof ServiceError || error instanceof AppError)) throw error
-    // The key is good nowhere, so nobody has to be told.
+    // The key is invalid everywhere, so no other gateway needs to know.
     consoleSessions.close(id).catch(() => {})
     return undefined
   }
@@ -78,7 +78,7 @@ export function sessionAuth(deps: SessionAuthDeps): RequestHandler {
   }
 }
 
-/** A session that this gateway does not know may be one of another, which is told by way of PostgreSQL. */
+/** An unknown session may belong to another gateway, which learns of it through PostgreSQL. */
 const TOO_MANY_ENDED =
   'This browser is signed out. Too many unknown sessions were ended at this gateway, so the session ' +
   'may stay valid at other gateways until it expires.'
@@ -91,7 +91,7 @@ export interface SessionRoutesDeps extends SessionAuthDeps {
   readonly log: Logger
 }
 
-/** `/session`: who is signed in, signing in with an API key, signing out. */
+/** `/session`: shows the session, signs in with an API key, and signs out. */
 export function sessionRoutes(deps: SessionRoutesDeps): Router {
   const { authority, clock, consoleSessions, log, others, trail } = deps
   const gateways = () => others.count
@@ -106,7 +106,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     const { api_key: token } = parseBody(SessionCreate, request.body)
     const apiKey = authenticate(token.trim(), request)
     authority.noteUse(apiKey)
-    // What could not be closed everywhere ends by itself; this browser has it no more.
+    // A session that could not be closed everywhere expires. This browser no longer has it.
     await consoleSessions.close(sessionCookie.read(request)).catch(refusalOnly)
     sessionCookie.set(request, response, await consoleSessions.open(apiKey.id))
     log.info({ client: peerAddress(request), api_key: apiKey.id }, 'console session opened')
@@ -117,7 +117,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     const apiKey = keyOfSession(deps, request)
     const id = sessionCookie.read(request)
     sessionCookie.clear(request, response)
-    // PostgreSQL is asked for one that nobody here knows: strangers may not do that all day.
+    // Unknown sessions need a query of PostgreSQL. The limit protects it against strangers.
     if (consoleSessions.isShared && !apiKey && id !== '')
       requireFew(strangeEnds, request, () => TOO_MANY_ENDED)
     await consoleSessions.close(id)

@@ -6,13 +6,13 @@ import {
 import { call, type Node, text } from '../../../policy/expression/expression-tree.ts'
 import type { ValueInput } from '../../../policy/expression/value.ts'
 
-/** What the field of an item holds; `list` is one whose members cannot be asked for. */
+/** Kind of a field; `list`: a list whose members cannot be queried. */
 type FieldKind = 'bool' | 'number' | 'text' | 'time' | 'texts' | 'list' | 'object'
 
 /** The fields that items have, by dotted name: `id`, `credential.id`, … */
 export type Fields = ReadonlyMap<string, FieldKind>
 
-/** What a part of a filter comes to. */
+/** Kind of a filter's part. */
 export type Kind = FieldKind | 'null'
 
 /** How people are told. */
@@ -40,7 +40,7 @@ export const CONSTANT_KINDS: Readonly<Record<string, Kind>> = {
   uint64Value: 'number',
 }
 
-/** What to write instead of a comparison of the two, to be added to the refusal. */
+/** Advice for a comparison of two kinds, added to the refusal. */
 export function adviceOn(left: Kind, right: Kind): string {
   const kinds = [left, right]
   if (kinds.includes('time') && kinds.includes('text')) {
@@ -52,7 +52,7 @@ export function adviceOn(left: Kind, right: Kind): string {
   return ''
 }
 
-/** As much of a JSON Schema as views have. What may be null says so in either way. */
+/** The used part of JSON Schema. Both ways to allow null are supported. */
 interface ViewSchema {
   readonly type?: string | readonly string[]
   readonly format?: string
@@ -61,7 +61,7 @@ interface ViewSchema {
   readonly anyOf?: readonly ViewSchema[]
 }
 
-/** What filters can say about items with this view: its fields, those of objects in it as well. */
+/** Fields for filters of items with this view, including fields of nested objects. */
 export function fieldKinds(view: z.ZodObject): Fields {
   const kinds = new Map<string, FieldKind>()
   addFields(kinds, '', z.toJSONSchema(view, { io: 'output' }) as ViewSchema)
@@ -77,7 +77,7 @@ function addFields(kinds: Map<string, FieldKind>, start: string, schema: ViewSch
   }
 }
 
-/** What the value is when it is there. */
+/** The schema without null. */
 function withoutNull(schema: ViewSchema): ViewSchema {
   return schema.anyOf?.find(({ type }) => type !== 'null') ?? schema
 }
@@ -104,7 +104,7 @@ const TIME = '@time'
 const VALUE = '@value'
 const IS_THERE = '@is_there'
 
-/** What reads a field of each kind. */
+/** Function that reads a field of each kind. */
 const READERS: Readonly<Record<FieldKind, string>> = {
   bool: VALUE,
   number: VALUE,
@@ -116,8 +116,8 @@ const READERS: Readonly<Record<FieldKind, string>> = {
 }
 
 /**
- * Fields of an item of JSON, by dotted name. A text or a list that is missing is an empty one, a
- * time is in milliseconds since the epoch, and everything else that is missing is null.
+ * Reads fields of a JSON item by dotted name. A missing text or list is empty. A time is in milliseconds
+ * since the epoch. Other missing values are null.
  */
 export const FIELD_FUNCTIONS: readonly ExpressionFunction<object>[] = [
   field(TEXT, 'string', (value) => value ?? ''),
@@ -145,7 +145,7 @@ function field(
   return fnWithin(name, ['string'], result, ({ subject }, path) => read(valueAt(subject, path)))
 }
 
-/** Paths are those of known fields, so nothing that objects inherit can be named. */
+/** Only paths of known fields come here, so inherited properties cannot be read. */
 function valueAt(item: object, path: string): ValueInput | undefined {
   let value: unknown = item
   for (const name of path.split('.')) {

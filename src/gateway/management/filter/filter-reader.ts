@@ -32,8 +32,8 @@ const TIME = /^(\d{4}-\d\d-\d\d)(?:Z|(T\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\
 const SHIFT = /^(?:(\d+)d)?(.*)$/
 
 /**
- * Milliseconds since the epoch of an RFC 3339 time, or of a date alone, which begins in UTC.
- * Undefined when it is none.
+ * Milliseconds since the epoch of an RFC 3339 time, or of a date, which begins in UTC. Undefined for other
+ * text.
  */
 function parseTime(text: string): number | undefined {
   const [, date = '', time = 'T00:00:00Z'] = TIME.exec(text) ?? []
@@ -55,13 +55,13 @@ const FUNCTIONS = new Set([
 const OPERATORS = '==, !=, <, <=, >, >=, in, &&, ||, !'
 const ALLOWED = `${OPERATORS}, size(), contains(), startsWith(), endsWith(), has() and timestamp()`
 
-/** What is wrong with a part of a filter. The place of a dotted name is where it begins. */
+/** A problem of a filter's part. The position of a dotted name is its start. */
 function refusal(node: Node, message: string): ExpressionProblem {
   if (node.kind === 'select') return refusal(node.operand, message)
   return new ExpressionProblem(message, { node: node.id })
 }
 
-/** `what` is a beginning with its verb, such as `an index is`. */
+/** `what`: subject and verb, such as `an index is`. */
 function unsupported(node: Node, what: string): ExpressionProblem {
   return refusal(node, `${what} not supported; filters support ${ALLOWED}`)
 }
@@ -95,9 +95,8 @@ interface Part {
 }
 
 /**
- * Reads one filter: finds what filters do not have, what the item does not have and what cannot be
- * compared, and makes the form that runs. Times become numbers, and `== null` asks a text or a
- * list whether it is empty.
+ * Reads a filter. It finds unsupported syntax, unknown fields and invalid comparisons, and makes the form
+ * that runs. Times become numbers, and `== null` checks whether a text or list is empty.
  */
 export class FilterReader {
   readonly #fields: Fields
@@ -309,7 +308,7 @@ export class FilterReader {
 
 const bool = (form: Node): Part => ({ kind: 'bool', form })
 
-/** Asks whether a field is empty, when that is what its comparison with null, `""` or `[]` means. */
+/** A check for an empty field, if its comparison with null, `""` or `[]` means that. */
 function emptiness(id: bigint, { kind, path, form }: Part, other: Part): Node | undefined {
   if (path === undefined) return undefined
   const isNull = other.kind === 'null'

@@ -11,7 +11,7 @@ import { TEXT_FUNCTIONS } from '../../../policy/vocabulary/text.ts'
 import { FIELD_FUNCTIONS, type Fields } from './fields.ts'
 import { FilterReader } from './filter-reader.ts'
 
-/** Enough for those who page through a list: each page has the filter again. */
+/** Cached filters: each page of a list has the filter again. */
 const MAX_PARSED = 50
 
 /** A condition on items, such as `obj.domain == "a.test"`. */
@@ -37,8 +37,8 @@ export class Filter {
 }
 
 /**
- * Compiles filters: the part of CEL that compares the fields of one item, which they know as
- * `obj`, as the hosted service's API has it.
+ * Compiles filters: the part of CEL that compares fields of an item, named `obj`, as in the API of the hosted
+ * service.
  */
 export class FilterLanguage {
   readonly #clock: Clock

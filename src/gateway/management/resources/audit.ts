@@ -33,7 +33,7 @@ interface Item extends Omit<AuditEntry, 'id'> {
   readonly id: string
 }
 
-/** Who changed what. Nobody changes this. */
+/** The audit trail, which is read-only. */
 export function audit(trail: AuditTrail): Resource<Item> {
   return {
     path: 'audit',

@@ -21,7 +21,7 @@ function forQuotas<Field extends z.ZodType>(field: Field) {
 export const BotUserUpdate = z.strictObject({
   name: z.string().optional(),
   active: z.boolean().optional(),
-  /** Those that change; null for the default. */
+  /** Changed quotas; null for the default. */
   quotas: forQuotas(z.int().min(0).max(1_000_000_000_000).nullable().optional()).optional(),
 })
 export const BotUserView = z.strictObject({
@@ -71,7 +71,7 @@ export function botUsers(
       return user && shown(user)
     },
     view,
-    // An owner sees itself; what it is called, and whether it is active, others decide.
+    // An owner sees itself, but cannot change its name or whether it is active.
     ownerOf: ({ id }) => renamed(id, 'bot'),
     create: async (body, baseUrl, caller) => {
       refuseOwnerOnly(caller, NOT_ITS_OWN)

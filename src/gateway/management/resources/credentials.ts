@@ -19,7 +19,7 @@ import {
 } from '../common/request.ts'
 import type { Resource } from '../common/resource.ts'
 
-/** What authtokens and API keys show alike. */
+/** Fields of authtokens and API keys. */
 const tokenFields = {
   ...itemFields,
   description: z.string(),
@@ -130,7 +130,7 @@ function changeOf(settings: z.infer<typeof ApiKeyUpdate>): ApiKeyChange {
   return { ...change, isOwnerOnly, expiresAt }
 }
 
-/** What a key may do already may stay, whoever gave it. What it gets is judged with the rest of it. */
+/** Existing rights of a key may stay. New rights are checked together with the others. */
 function checkChange(caller: Caller, apiKey: ApiKey, change: ApiKeyChange): void {
   const { scope = apiKey.scope, isOwnerOnly = apiKey.isOwnerOnly } = change
   const { expiresAt = apiKey.expiresAt } = change
@@ -221,7 +221,7 @@ export function credentials(deps: CredentialsDeps): Resource<Credential> {
 /** A key that is for one owner gives nothing of the gateway's owner. */
 const authorOf = ({ isOwnerOnly }: Caller) => ({ isGranting: !isOwnerOnly })
 
-/** Rules are leave: an owner gives it for its own names, what it was given by others may stay. */
+/** An owner can grant rules only for its own names. Rules granted by others may stay. */
 function checkRules(
   { authority, reservedAddrs }: Pick<CredentialsDeps, 'authority' | 'reservedAddrs'>,
   caller: Caller,

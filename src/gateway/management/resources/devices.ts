@@ -47,7 +47,7 @@ export const DeviceView = z.strictObject({
   owner_id: z.string().nullable(),
   /** With which it signs in. */
   credential: Reference.nullable(),
-  /** What it calls itself; null before it was seen, and for agents that say nothing. */
+  /** Device id from the agent; null before the first connection, and for agents without an id. */
   device_id: z.string().nullable(),
   /** `away`: not connected, and expected back any moment; `never`: not seen yet. */
   state: z.enum(['online', 'away', 'offline', 'never']),
@@ -64,9 +64,9 @@ export const DeviceView = z.strictObject({
   agent_version: z.string(),
   latency_ms: z.number().nullable(),
   tunnel_sessions: z.array(Reference),
-  /** URLs; of a device that is not online the last ones, at most 20. */
+  /** URLs; for an offline device the last ones, at most 20. */
   endpoints: z.array(z.string()),
-  /** Of the endpoints that are online. */
+  /** Traffic of the online endpoints. */
   traffic: z.strictObject({
     requests: z.number(),
     refused: z.number(),
@@ -109,7 +109,7 @@ export function devices(deps: DevicesDeps): Resource<Device> {
     ownerOf: ({ ownerId }) => ownerId,
     elsewhere: elsewhere(others, 'devices'),
     isEverywhere: () => true,
-    // All gateways know it; the one that it is connected to knows how it does.
+    // All gateways know it. The gateway of its connection knows its figures.
     combine: (views) => views.find((it) => isConnected(it as Viewed)) ?? views[0],
     create: async (body, baseUrl, caller) => {
       const { credential_id: credentialId, ...given } = parseBody(DeviceCreate, body)
@@ -199,7 +199,7 @@ function viewDevice(
   }
 }
 
-/** What people call it, what its machine is called, or the description of its authtoken. */
+/** Name of a device: its given name, its host name, or the description of its authtoken. */
 export function shownName(
   { id, name, facts, credentialId }: Device,
   credentials: CredentialStore,

@@ -27,7 +27,7 @@ const settings = {
 export const EndpointCreate = z.strictObject({
   ...settings,
   url: z.string(),
-  /** Only `cloud` is made here; what else is asked for has a code of its own. */
+  /** Only `cloud` can be created; other types have their own error code. */
   type: z.string().default('cloud'),
   traffic_policy: z.string(),
   /** Unless given, the owner of its domain. */
@@ -39,12 +39,12 @@ export const EndpointUpdate = z.strictObject({
   traffic_policy: z.string().optional(),
 })
 
-/** All rate limits of a policy together; what only this gateway tells. */
+/** Sums over all rate limits of a policy. Only this gateway has this field. */
 const RateLimitsView = z.strictObject({
   keys: z.number(),
   max_keys: z.number(),
   bytes: z.number(),
-  /** Decisions about keys that had no bucket of their own, and those of them that refused. */
+  /** Decisions about keys without their own bucket, and the refusals among them. */
   shared: z.number(),
   shared_refused: z.number(),
 })
@@ -67,8 +67,8 @@ export const EndpointView = z.strictObject({
   metadata: z.string(),
   domain: Reference.nullable(),
   /**
-   * Only for a cloud endpoint whose name is not, or not entirely, its account's: from before overlaps of
-   * domains were refused.
+   * For a cloud endpoint whose name belongs partly or wholly to another account, from before overlaps were
+   * refused.
    */
   overlap: z.strictObject({ msg: z.string() }).optional(),
   /** Null for a cloud endpoint, as is its session: no agent serves it. */
@@ -77,14 +77,14 @@ export const EndpointView = z.strictObject({
   upstream_url: z.string(),
   traffic_policy: z.string(),
   bindings: z.array(z.string()),
-  /** Each member of a pool is an endpoint of its own. */
+  /** Each member of a pool is a separate endpoint. */
   pooling_enabled: z.boolean(),
-  /** Whose it is: policies of that account find it below `.internal`; null for the gateway's owner. */
+  /** Owner: policies of this account find it below `.internal`. Null for the gateway's owner. */
   owner_id: z.string().nullable(),
   /** Whether policies of all accounts do. */
   shared: z.boolean(),
   region: z.string(),
-  /** Since it opened, or the gateway started; what only this gateway tells. */
+  /** Since it opened, or the gateway started. Only this gateway has this field. */
   traffic: z.strictObject({
     requests: z.number(),
     refused: z.number(),
@@ -104,7 +104,7 @@ export interface EndpointsDeps {
   readonly others: OtherGateways
 }
 
-/** What is online. Agents open and close their endpoints themselves; cloud endpoints are made here. */
+/** Online endpoints. Agents open and close theirs; cloud endpoints are created here. */
 export function endpoints({
   registry,
   authority,
@@ -114,7 +114,7 @@ export function endpoints({
   const placeOf = (endpoint: Endpoint) => {
     const { owners } = authority
     const domain = owners.reservationOf(endpoint.host)
-    // A domain of another account is for nobody else to know.
+    // A domain of another account is not shown.
     const isShown = domain?.ownerId === null || domain?.ownerId === endpoint.ownerId
     return {
       domainId: isShown ? domain?.id : undefined,
@@ -177,7 +177,7 @@ export function endpoints({
   }
 }
 
-/** What is given to everybody is for those to give who look after everybody. */
+/** Only callers that manage all accounts may share with all accounts. */
 function changeOf<
   Settings extends { pooling_enabled?: boolean | undefined; shared?: boolean | undefined },
 >({ pooling_enabled: isPooled, shared: isShared, ...change }: Settings, caller: Caller) {
@@ -203,7 +203,7 @@ function ofAgent(url: string): ServiceError {
   )
 }
 
-/** Each node counts what it serves of a cloud endpoint. */
+/** Each node counts the traffic that it serves for a cloud endpoint. */
 function combineEndpoints([first, ...rest]: readonly [Viewed, ...Viewed[]]): Viewed {
   const sum = <Counts extends Record<string, number>>(of: (it: Viewed) => Counts): Counts => {
     const counts: Record<string, number> = { ...of(first) }
@@ -270,7 +270,7 @@ function viewRateLimits({ limiters }: CompiledPolicy): z.infer<typeof RateLimits
   }
 }
 
-/** What the two types of endpoints show differently. */
+/** Fields that differ between the two types of endpoints. */
 function ownFields(endpoint: Endpoint, baseUrl: string) {
   if (endpoint.type === 'cloud') {
     return {

@@ -32,8 +32,8 @@ export interface ReadinessDeps {
 }
 
 /**
- * `/readyz`: whether visitors and agents should come to this gateway, else 503; and why. Anybody may ask, as
- * often as they like: it reads nothing from a disk.
+ * `/readyz`: whether visitors and agents should use this gateway, else 503, with reasons. Open to all callers
+ * at any rate: it reads nothing from disk.
  */
 export function readinessRoute(deps: ReadinessDeps): RequestHandler {
   return (_request: Request, response: Response) => {
@@ -49,7 +49,7 @@ export function readinessRoute(deps: ReadinessDeps): RequestHandler {
   }
 }
 
-/** They keep nobody from coming. Who asks has no key, so no names. */
+/** Problems that do not make the gateway unready. Without a key, names are not shown. */
 function certificateProblems(deps: ReadinessDeps): string[] {
   const { failed } = deps.domainCertificates
   const own = ownCertificateProblem(deps.certificates.ownEndsAt, deps.clock.now())
@@ -66,22 +66,22 @@ const LEFT = { agents: z.number(), endpoints: z.number(), requests: z.number() }
 export const NodeView = z.strictObject({
   id: z.string(),
   uri: z.string(),
-  /** Of its machine. */
+  /** Host name. */
   name: z.string(),
   version: z.string(),
   /**
-   * `draining`: it takes nothing new. `gone`: it was stopped, or the others have given it up. One that was
-   * given up and answers is not gone: its lease says `lost`.
+   * `draining`: accepts nothing new. `gone`: stopped, or given up by the others. A given-up node that still
+   * answers is not gone: its lease is `lost`.
    */
   state: z.enum(['live', 'draining', 'gone']),
   /** Since when it is in that state. */
   since: Timestamp,
   started_at: Timestamp,
-  /** Whether it is the one that answers this. */
+  /** Whether this node answers the request. */
   is_self: z.boolean(),
-  /** Where the others reach it; empty for a gateway that is the only one. */
+  /** Address for other gateways; empty for a gateway without others. */
   peer_address: z.string(),
-  /** Whether it has answered just now; what only it knows is null otherwise. */
+  /** Whether it answered this request; otherwise its own figures are null. */
   is_reached: z.boolean(),
   /** Round trip of the last heartbeat on the link to it. */
   latency_ms: z.number().nullable(),
@@ -97,7 +97,7 @@ export const NodeView = z.strictObject({
     .nullable(),
   /** Sessions of agents. */
   agents: z.number().nullable(),
-  /** Those of agents, and cloud endpoints that are at home there. */
+  /** Endpoints of agents, and cloud endpoints that it serves. */
   endpoints: z.number().nullable(),
   /** Sums count from its start. */
   load: z
@@ -110,17 +110,17 @@ export const NodeView = z.strictObject({
       processor_seconds: z.number(),
     })
     .nullable(),
-  /** While it drains: what there was at first, and what is left. */
+  /** During a drain: initial and remaining work. */
   drain: z
     .strictObject({
       since: Timestamp,
       from: z.strictObject(LEFT),
       left: z.strictObject(LEFT),
-      /** Nobody notices its end any more. */
+      /** Whether a stop would affect no visitor. */
       is_done: z.boolean(),
     })
     .nullable(),
-  /** When its last drain ended by itself because no other gateway served any more; else null. */
+  /** Set if its last drain ended because no other gateway served; else null. */
   drain_given_up: z.strictObject({ at: Timestamp, reason: z.string() }).nullable(),
 })
 
@@ -151,7 +151,7 @@ const DrainSchema = z.object({
 const AnswerSchema = z.object({
   figures: NodeFiguresSchema,
   drain: DrainSchema.nullable(),
-  /** Of a node of the version before, nothing is known. */
+  /** A node of the previous version does not send it. */
   given_up: z.object({ at: z.number(), reason: z.string() }).nullable().default(null),
 })
 
@@ -161,11 +161,11 @@ export interface NodesDeps {
   readonly names: Pick<NameClaims, 'isHome'>
   readonly others: OtherGateways
   readonly drain: Drain
-  /** Of the audit trail. */
+  /** Database of the audit trail. */
   readonly database: Pick<Database, 'change'>
 }
 
-/** A gateway of the site as it is told of. */
+/** A gateway of the site in this API. */
 interface Node extends SeenGateway {
   readonly figures: NodeFigures | undefined
   readonly drain: DrainProgress | undefined
@@ -175,7 +175,7 @@ interface Node extends SeenGateway {
 const QUESTION = 'node'
 const DRAIN = 'drain'
 
-/** Lets the other nodes ask this one how it is, and to drain. */
+/** Registers the calls of other nodes for its figures and for a drain. */
 export function answerForNode(deps: Omit<NodesDeps, 'database'>): void {
   const { others, drain } = deps
   others.on(QUESTION, () => ({
@@ -228,7 +228,7 @@ export function nodes(deps: NodesDeps): Resource<Node> {
     const isThere = it.standing === 'serving' || it.standing === 'draining'
     if (it.isSelf || isThere) throw stillThere(it)
     if (others.find(it.id)?.isLinked) throw stillLinked(it)
-    // Gateways are in no records: the trail knows of it before it is done, whatever happens after that.
+    // Gateways have no records, so the audit entry is written first.
     await deps.database.change(() => {}, { withoutBackup: true })
     if (!(await others.forget(it.id))) throw stillThere(it)
   }
@@ -276,7 +276,7 @@ async function ask(others: OtherGateways, { id, name }: Node, undo: boolean): Pr
   }
 }
 
-/** Those of this node. */
+/** Figures of this node. */
 function nodeFigures({ registry, sessions, names }: Omit<NodesDeps, 'database'>): NodeFigures {
   const figures = { requests: 0, requests_active: 0, bytes_in: 0, bytes_out: 0 }
   for (const { requests, active, bytesIn, bytesOut } of registry.totals.byProtocol().values()) {

@@ -41,7 +41,7 @@ export const ReservedAddrView = z.strictObject({
   metadata: z.string(),
   addr: z.string(),
   region: z.string(),
-  /** Whose authtokens alone may bind it; left out while it is the gateway's own. */
+  /** Bot user whose authtokens alone may bind it; omitted if it belongs to the gateway. */
   owner_id: z.string().optional(),
 })
 
@@ -100,7 +100,7 @@ export const DnsCheckView = z.strictObject({
   records: z.array(
     z.strictObject({
       type: z.literal('CNAME'),
-      /** Where the record has to stand. */
+      /** Name of the DNS record. */
       name: z.string(),
       expected: z.string(),
       found: z.array(z.string()),
@@ -151,7 +151,7 @@ function normalName(name: string): string {
   return name.toLowerCase().replace(/\.$/, '')
 }
 
-/** What a domain has that nobody has chosen a policy for. */
+/** Settings of a domain without a certificate policy. */
 const UNMANAGED: DomainSettings = { authority: 'gateway', privateKeyType: 'ecdsa' }
 const IN_PROGRESS = 'Managed certificate provisioning in progress.'
 
@@ -167,7 +167,7 @@ export const ReservedDomainCreate = z.strictObject({
   ...texts,
   ...policyChange,
   domain: z.string().optional(),
-  /** What `domain` was called first. */
+  /** Earlier name of `domain`. */
   name: z.string().optional(),
   region: z.string().optional(),
   owner_id: z.string().nullable().optional(),
@@ -184,13 +184,13 @@ export const ReservedDomainView = z.strictObject({
   /** Left out while they are empty. */
   description: z.string().optional(),
   metadata: z.string().optional(),
-  /** Whose authtokens may bind it without a rule; left out while it is the gateway's own. */
+  /** Bot user whose authtokens may bind it without a rule; omitted if it belongs to the gateway. */
   owner_id: z.string().optional(),
   domain: z.string(),
   region: z.string(),
   /**
-   * Only where an older domain of another account overlaps, from before overlaps were refused: the older
-   * one serves the names that both cover. Only keys that may see the older domain get its id and name.
+   * Set if an older domain of another account overlaps, from before overlaps were refused. The older domain
+   * serves the common names. Only keys that can see the older domain get its id and name.
    */
   overlap: z
     .strictObject({
@@ -275,7 +275,7 @@ export function reservedDomains(deps: ReservedDomainsDeps): Resource<ReservedDom
     },
     remove: (domain) => registrar.release(domain),
     removals: {
-      // Certificates that somebody brings along are files of the whole gateway: GATEWAY_TLS_CERT.
+      // Uploaded certificates are files of the whole gateway: GATEWAY_TLS_CERT.
       certificate: async () => {},
       certificate_management_policy: (domain) => registrar.update(domain, UNMANAGED),
     },

@@ -35,7 +35,7 @@ interface TunnelsDeps {
   readonly others: OtherGateways
 }
 
-/** What agents have open, under the name that endpoints had first: the same KSUID as `tn_`. */
+/** Endpoints of agents under their earlier name: the same KSUID as `tn_`. */
 export function tunnels({ registry, others }: TunnelsDeps): Resource<Tunnel> {
   return {
     path: 'tunnels',
@@ -102,7 +102,7 @@ export const TunnelSessionView = z.strictObject({
   region: z.string(),
   started_at: Timestamp,
   transport: z.literal('ngrok/v2'),
-  /** From here on: what only this gateway tells. */
+  /** The following fields exist only at this gateway. */
   arch: z.string(),
   hostname: z.string(),
   /** Round trip of the last heartbeat. */
@@ -110,7 +110,7 @@ export const TunnelSessionView = z.strictObject({
   /** Another process with the identity of this device, the last time that it was refused. */
   duplicate: z.strictObject({ seen_at: Timestamp, ip: z.string() }).nullable(),
   endpoints: z.array(Reference),
-  /** What the agent takes for online and the gateway does not serve, with the reason. */
+  /** Endpoints that the agent considers online, but the gateway does not serve, with the reason. */
   refused_endpoints: z.array(RefusedEndpointView),
 })
 
@@ -125,7 +125,7 @@ export interface TunnelSessionsDeps {
   readonly others: OtherGateways
 }
 
-/** The agents that are connected now; what they are told to do is up to them. */
+/** The connected agents. Commands are requests to the agent. */
 export function tunnelSessions({ sessions, others }: TunnelSessionsDeps): Resource<ConnectedAgent> {
   const tell = (command: AgentCommand) => async (agent: ConnectedAgent) => {
     await agent.command(command)

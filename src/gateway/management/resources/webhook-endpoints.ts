@@ -23,7 +23,7 @@ interface Item extends GatewayEvent {
   readonly id: string
 }
 
-/** What has happened to devices, certificates and the storage: the newest 10,000. */
+/** Events of devices, certificates and the storage: the newest 10,000. */
 export function events(store: EventStore): Resource<Item> {
   return {
     path: 'events',
@@ -68,7 +68,7 @@ const settings = {
 }
 export const WebhookEndpointCreate = z.strictObject({
   ...settings,
-  /** Whose events it gets; null: all. */
+  /** Account of its events; null: all accounts. */
   owner_id: z.string().nullable().optional(),
 })
 export const WebhookEndpointUpdate = z.strictObject({
@@ -78,7 +78,7 @@ export const WebhookEndpointUpdate = z.strictObject({
   active: z.boolean().optional(),
 })
 export const WebhookReplay = z.strictObject({
-  /** Everything that happened from then on … */
+  /** Replays all events since this time … */
   since: Timestamp.optional(),
   /** … or after this event. */
   after_id: z.string().optional(),
@@ -97,9 +97,9 @@ export const WebhookEndpointView = z.strictObject({
   active: z.boolean(),
   /** Only in the answer to its creation, and to a rotation. */
   secret: z.string().nullable(),
-  /** Until when a secret from before signs, too. */
+  /** End of the overlap: the earlier secret also signs until then. */
   overlap_ends_at: Timestamp.nullable(),
-  /** Events that wait to be sent, with those that it does not want. */
+  /** Events that wait for delivery, including types that the receiver does not want. */
   behind: z.int(),
   /** Events that left the log before they were taken. */
   missed: z.int(),
@@ -122,7 +122,7 @@ export interface WebhookEndpointsDeps {
   readonly clock: Clock
 }
 
-/** Where this gateway tells by itself what happens, signed as Standard Webhooks have it. */
+/** Receivers of events, signed by the rules of Standard Webhooks. */
 export function webhookEndpoints({
   webhooks,
   events,
@@ -180,7 +180,7 @@ export function webhookEndpoints({
   }
 }
 
-/** The sequence of the event before the first one that is sent again. */
+/** Sequence of the event before the first replayed one. */
 function startOf({ since, after_id }: z.infer<typeof WebhookReplay>, events: EventStore): number {
   const at = since === undefined ? Number.NaN : Date.parse(since)
   if (
