@@ -16,7 +16,7 @@ import { type ClusterMaterial, opens, parseJoinToken } from './peers/join-token.
 import { IDENTITY_FILE, keepIdentity, type PeerIdentity } from './peers/peer-identity.ts'
 
 export interface AdmissionOptions {
-  /** Where the identity is kept. */
+  /** Directory of the identity. */
   readonly folder: string
   readonly material: ClusterMaterial
   readonly joinTokenPath: string | undefined
@@ -27,8 +27,8 @@ export interface AdmissionOptions {
 const newNodeId = (clock: Clock) => new IdSource(clock).next('nd')
 
 /**
- * Makes this gateway one of the site: the first one by itself, any other one with a token. Throws a
- * StartError, and DatabaseErrors.
+ * Adds this gateway to the site: the first gateway directly, others with a token. Throws a StartError, and
+ * DatabaseErrors.
  */
 export async function admit(options: AdmissionOptions): Promise<PeerIdentity> {
   const identity = await obtainIdentity(options)
@@ -37,8 +37,8 @@ export async function admit(options: AdmissionOptions): Promise<PeerIdentity> {
 }
 
 /**
- * The same for one that was forgotten, as another node: who it was lies in `node.json.forgotten` then.
- * Throws a ForgottenError, with the folder as it was, and DatabaseErrors.
+ * The same for a removed gateway, as a new node. The old identity is kept in `node.json.forgotten`. Throws a
+ * ForgottenError, with the directory unchanged, and DatabaseErrors.
  */
 export async function admitAgain(
   options: AdmissionOptions,
@@ -103,19 +103,19 @@ async function withToken(
     )
   }
   const kept = await material.findJoinToken(token.id)
-  // Whoever has not the secret learns nothing of the token.
+  // Without the secret, a caller learns nothing about the token.
   if (!kept || !opens(token, kept)) throw new StartError(TOKEN_REFUSALS.unknown)
   if (kept.usedBy !== undefined) throw new StartError(TOKEN_REFUSALS.used)
   if (clock.now() >= kept.expiresAt) throw new StartError(TOKEN_REFUSALS.expired)
   const nodeId = newNodeId(clock)
   const certPem = await authority.issue(nodeId, request, clock.now())
-  // Last: what was used up and got nothing for it would have to be made again.
+  // Last: a used token without a result would have to be created again.
   if (!(await material.useJoinToken(token.id, nodeId))) throw new StartError(TOKEN_REFUSALS.used)
   log.info({ node: nodeId }, 'node joined')
   return { nodeId, certPem }
 }
 
-/** What a gateway with a token that is no good, or no more, is told to do. */
+/** Remedies for invalid and expired tokens. */
 const TOKEN_REFUSALS = {
   unknown: 'The join token is unknown to the cluster. Create a new token on one of its nodes.',
   used: 'The join token was already used. Create a new token for each node.',

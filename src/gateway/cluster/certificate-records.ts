@@ -31,16 +31,16 @@ export interface CertificateRecordsOptions {
   readonly clock: Clock
 }
 
-/** What all gateways of a site know of its certificates, as it was a look ago. */
+/** Certificates of the site, as of the last poll. */
 export class CertificateRecords {
   readonly #options: CertificateRecordsOptions
   readonly #cursor: Cursor
   #records = new Map<string, CertificateRecord>()
   readonly #listeners = new Map<string, () => void>()
   #seen = 0
-  /** The database knows something else of what was seen: it may have been put back from an older copy. */
+  /** The database contradicts the known records: it may have been restored from an older copy. */
   #isDoubted = false
-  /** Which record was refused last as one that has changed. */
+  /** Number of each record that was last refused as changed. */
   readonly #refused = new Map<string, number>()
   #reading: Promise<void> = Promise.resolve()
 
@@ -72,13 +72,16 @@ export class CertificateRecords {
     }
   }
 
-  /** The database has another record than `seen`. Again, on the same: what is new since then does not say it. */
+  /**
+   * The database has a different record than `seen`. Only a second report of the same number counts: the
+   * first may be caused by a newer change.
+   */
   doubt(id: CertificateId, seen: number): void {
     this.#isDoubted ||= this.#refused.get(keyOf(id)) === seen
     this.#refused.set(keyOf(id), seen)
   }
 
-  /** The rows of a domain are gone: so are its keys, also those that are being read. */
+  /** Removes the keys of a deleted domain, including those that are being read. */
   async forget(domainId: string): Promise<void> {
     await this.#reading
     for (const records of [this.#records, this.#refused]) {
@@ -101,7 +104,7 @@ export class CertificateRecords {
     const seen = this.#seen
     if (latest === seen && !this.#isDoubted) return
     const isAll = this.#isDoubted || latest <= seen || seen === 0
-    // What is not there is not any more.
+    // Missing rows are removed.
     const records = new Map(isAll ? [] : this.#records)
     const told = new Set(isAll ? this.#records.keys() : [])
     for await (const row of this.#rowsAfter(isAll ? 0 : seen)) {

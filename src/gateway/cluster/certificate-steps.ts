@@ -8,13 +8,13 @@ const MAX_SKEW_MS = 300_000
  * The certificates that authorities issue for the site.
  *
  * INVARIANTS
- * - An order is its node's while the node's epoch is the one in which it was claimed; whoever writes of
- *   an order names both. Another node takes over an order whose epoch is over.
- * - The node of an order may be forgotten: then the order is over, too.
- * - All changes but those of challenges wait for each other at the row of `certificate_head`, so that
- *   their numbers become visible in their order.
- * - An interrupted order counts as a failed one. It is followed by another at once the first time, and
- *   with the delay of failures after that: whatever ends gateways may be the order itself.
+ * - An order belongs to its node while the node's epoch is that of the claim. Every write names both. Another
+ *   node takes over an order of an ended epoch.
+ * - When the node of an order is removed, the order ends, too.
+ * - All changes except those of challenges lock the row of `certificate_head`, so that their numbers become
+ *   visible in order.
+ * - An interrupted order counts as failed. The first is followed by another at once, later ones with the
+ *   delay of failures: the order itself may crash gateways.
  * - All times are those of the database.
  */
 export const CERTIFICATE_STEPS: readonly SchemaStep[] = [

@@ -22,7 +22,7 @@ export class ClusterDuties implements Duties {
     return this.#duties.get(name)?.isOurs ?? false
   }
 
-  /** The nodes are seen otherwise than before; without its lease this one does nothing for all. */
+  /** Divides the jobs after a change of the nodes. Without its lease, this node does none. */
   divide(nodes: readonly NodeRow[], hasLease: boolean): void {
     for (const [name, shared] of this.#duties) {
       const isOurs = hasLease && homeFor(name, nodes) === this.#self
@@ -33,7 +33,7 @@ export class ClusterDuties implements Duties {
     }
   }
 
-  /** This node ends: nothing begins here any more. */
+  /** This node ends: no new jobs. */
   clear(): void {
     this.#duties.clear()
   }
@@ -45,7 +45,7 @@ export interface LeftChangesOptions {
   readonly clock: Clock
 }
 
-/** Changes whose gateway is gone, and has not noted what became of them. */
+/** Concludes changes of a gateway that ended without recording their outcome. */
 export class LeftChanges implements Duty {
   readonly #options: LeftChangesOptions
   #looking: AbortController | undefined

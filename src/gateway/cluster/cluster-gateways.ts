@@ -6,10 +6,10 @@ import type { PeerLinks } from './peers/peer-links.ts'
 import { DatabaseError } from './postgres/database-error.ts'
 import type { Questions } from './questions.ts'
 
-/** A beat every 3 s; one that is missed twice is late. */
+/** Heartbeats come every 3 s. After two missing heartbeats, a node is overdue. */
 const OVERDUE_MS = 7_000
 
-/** Of itself a node knows more than the others: what they see may be old. */
+/** A node's own state is newer than its row in the database. */
 const OWN_LEASE = {
   none: 'overdue',
   held: 'held',
@@ -30,7 +30,7 @@ export interface ClusterGatewaysOptions {
   readonly questions: Questions
 }
 
-/** The nodes of the site, as this one sees them. */
+/** The nodes of the site, as this node sees them. */
 export class ClusterGateways implements OtherGateways {
   readonly #options: ClusterGatewaysOptions
   readonly self: string
@@ -45,7 +45,10 @@ export class ClusterGateways implements OtherGateways {
     return Math.max(1, this.#options.cluster.nodes.all().filter(isThere).length)
   }
 
-  /** Whether it is there; also one that was given up and has a link: it has lost PostgreSQL alone. */
+  /**
+   * Whether a node serves. This includes a node that was given up but has a link: it has lost only
+   * PostgreSQL.
+   */
   serves(id: string): boolean {
     const { cluster, links } = this.#options
     const row = cluster.nodes.find(id)
@@ -58,7 +61,7 @@ export class ClusterGateways implements OtherGateways {
     return row || id === this.self ? this.#view(id, row) : undefined
   }
 
-  /** This one, too, when it has not been able to look for the others yet. */
+  /** Includes this node, even before the first poll. */
   all(): readonly SeenGateway[] {
     const rows = new Map<string, NodeRow | undefined>([[this.self, undefined]])
     for (const row of this.#options.cluster.nodes.all()) rows.set(row.id, row)

@@ -42,7 +42,7 @@ export interface ClusterNodeOptions extends Places {
   readonly clock: Clock
 }
 
-/** This gateway among the others: its lease and names, the ways to the others, and those from there. */
+/** This gateway as a node of a cluster: its lease, its names, and the links in both directions. */
 export class ClusterNode implements Membership {
   readonly #options: ClusterNodeOptions
   readonly #moves: Moves
@@ -55,7 +55,7 @@ export class ClusterNode implements Membership {
   readonly names: NodeNames
   readonly routes: ClusterRoutes
   readonly links: PeerLinks
-  /** What other nodes ask this one, and this one them. */
+  /** Calls between nodes. */
   readonly questions: Questions
   readonly others: ClusterGateways
   readonly duties: ClusterDuties
@@ -64,7 +64,7 @@ export class ClusterNode implements Membership {
   /** Undefined until the start: nothing is served here before. */
   #work: LocalWork | undefined
   #starting: Promise<void> | undefined
-  /** Of the registry, and of the nodes: nothing is to be adopted while both stay. */
+  /** Revision of registry and nodes at the last adoption. Nothing is adopted while both are unchanged. */
   #adopted = ''
 
   constructor(options: ClusterNodeOptions) {
@@ -238,7 +238,7 @@ export class ClusterNode implements Membership {
     return this.cluster.lease.standing === 'draining'
   }
 
-  /** What there is to do here. */
+  /** Remaining work of a drain. */
   #load(): DrainLeft {
     const { registry } = this.#options
     let requests = 0
@@ -255,7 +255,7 @@ export class ClusterNode implements Membership {
     return Array.from(this.#work?.sessions.all() ?? [], ({ id }) => id)
   }
 
-  /** Whether another node of the site serves, as far as anybody has heard. */
+  /** Whether another node of the site serves, as far as this node knows. */
   #isThere(nodeId: string): boolean {
     const row = this.cluster.nodes.find(nodeId)
     return row !== undefined && isThere(row)
@@ -284,7 +284,7 @@ export class ClusterNode implements Membership {
     else this.#starting = this.#startLater()
   }
 
-  /** Lets go of all names; call it when nothing is served any more. */
+  /** Releases all names. Call it when nothing is served any longer. */
   async stop(): Promise<void> {
     this.#stopping.abort('stopped')
     this.drain.stop()
@@ -292,7 +292,7 @@ export class ClusterNode implements Membership {
     this.#leftChanges.release()
     this.duties.clear()
     await this.#starting
-    // What follows may wait for a database that is away.
+    // The next steps may wait for an unreachable database.
     this.#listener?.close()
     await this.#outage.stop()
     await this.cluster.stop()
@@ -300,7 +300,7 @@ export class ClusterNode implements Membership {
     await this.#listener?.stop()
   }
 
-  /** Who came a moment ago is looked for. Where nobody can be asked, a certificate says too little. */
+  /** A new node needs a poll. Without the database, a certificate alone is not enough. */
   async #isKnown(nodeId: string): Promise<boolean | undefined> {
     const hasLooked = this.#isListed(nodeId) || (await this.cluster.look())
     return this.#isListed(nodeId) || (hasLooked ? false : undefined)
@@ -346,7 +346,7 @@ export class ClusterNode implements Membership {
     }
   }
 
-  /** What is being opened here is open first: who has it then is asked once more. */
+  /** An endpoint that is being opened here is opened first. Then its holder is checked again. */
   #give(own: Claim, wanted: Claim): Promise<boolean> {
     return this.names.run(own, async () => {
       const isOurs = this.cluster.claims.heldBy(own.key) === own
@@ -354,7 +354,10 @@ export class ClusterNode implements Membership {
     })
   }
 
-  /** All nodes know all cloud endpoints; those that count their visitors do it at one. */
+  /**
+   * All nodes know all cloud endpoints. An endpoint with limits is served by one node, which counts its
+   * visitors.
+   */
   #tenureOf(endpoint: Endpoint): Tenure {
     const { claims } = this.cluster
     const { type, policy, ownerId, poolMember } = endpoint
@@ -366,7 +369,7 @@ export class ClusterNode implements Membership {
 
   #onNodes(nodes: readonly NodeRow[]): void {
     this.#listener?.keep((id) => this.#isListed(id))
-    // Who was given up may have lost PostgreSQL alone, and serve on.
+    // A node that was given up may have lost only PostgreSQL, and still serve.
     const followed = nodes.filter(({ standing }) => standing !== 'left')
     this.links.follow(followed.map(({ id, facts: { peer } }) => ({ id, address: peer })))
     this.drain.onNodes()
@@ -379,7 +382,7 @@ export class ClusterNode implements Membership {
     this.#adopted = ''
     for (const { host, node, entrance, facts } of rows) {
       if (node !== null && node !== this.nodeId) {
-        // Whoever waits here for its device goes where that is now.
+        // Requests that wait here for the device go to its new node.
         const away = registry.awayAt({ protocol: facts.protocol, host }, facts.ownerId)
         if (away) registry.forget(away)
         if (entrance === 'tcp') this.#work?.ingress.openAddress(host).catch(() => {})
@@ -388,7 +391,7 @@ export class ClusterNode implements Membership {
     }
   }
 
-  /** Claims the cloud endpoints that no node has, or one that drains, and that this one should. */
+  /** Claims cloud endpoints of no node, or of a draining node, if they fall to this node. */
   #adopt(nodes: readonly NodeRow[]): void {
     const { registry } = this.#options
     const { lease, table } = this.cluster

@@ -18,12 +18,14 @@ import {
 import { migrateSchema } from './postgres/schema.ts'
 import { importRecords, NotEmptyError, readOwnRecords } from './replication/import-records.ts'
 
-/** `<domain>.<authority>.pem`; what the own CA has issued names no authority, and each gateway issues it itself. */
+/**
+ * `<domain>.<authority>.pem`. Certificates of the own CA have no authority; each gateway issues them itself.
+ */
 const FILE = /^(rd_[^.]+)\.(.+)\.pem$/
 
 /**
- * Puts the certificates of a gateway that authorities have issued, and the key of its account with them,
- * into the transaction that is open. What cannot be used stays behind, and is ordered again.
+ * Imports the certificates of authorities and the account key of a gateway into the open transaction.
+ * Unusable certificates are skipped, and ordered again.
  */
 async function importCertificates(
   statements: Statements,
@@ -75,8 +77,8 @@ export interface MigrationOptions {
 }
 
 /**
- * Copies the records of a gateway, and what ACME authorities have issued to it, into a PostgreSQL that
- * has none, all or nothing; its own stay as they are. Answers how many rows there are. Throws a StartError.
+ * Copies the records and certificates of a gateway into an empty PostgreSQL database, in one transaction. The
+ * gateway's own records stay unchanged. Returns the number of rows. Throws a StartError.
  */
 export async function migrateSite(options: MigrationOptions): Promise<number> {
   const { folder, log } = options

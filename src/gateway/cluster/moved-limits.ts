@@ -14,12 +14,12 @@ import {
 import type { Questions } from './questions.ts'
 
 const MOVED = 'limits'
-/** So long visitors wait for the counts of a node that has a link; one that is gone loses that sooner. */
+/** Limit of visitors' wait for the counts of a linked node. A lost node loses its link sooner. */
 const FETCH_MS = 4_000
 const AGAIN_MS = 100
-/** Whoever has a name next has come for its counts by then. */
+/** Time in which the next node fetches the counts of a name. */
 const AWAIT_MS = 2_000
-/** Of one name: a limit that does not fit begins anew. */
+/** Size of the counts of one name. A limit that does not fit restarts at zero. */
 const MAX_BYTES = 4_194_304
 
 const AskedSchema = ClaimKeySchema.extend({ holder: ClaimHolderSchema }).strict()
@@ -43,9 +43,9 @@ export interface MovedLimitsOptions {
   readonly questions: Pick<Questions, 'on' | 'ask'>
   /** Whether another node answers as far as is known: it has a link, or is about to get its first. */
   readonly isReached: (nodeId: string) => boolean
-  /** Another node has a name: what comes after this call is not counted here. */
+  /** Another node has the name: later requests are not counted here. */
   readonly onTaken: (key: Claim['key'], holder: ClaimHolder) => void
-  /** Those of the policy that is in force for a name, or was last. */
+  /** Counts of the current or last policy of a name. */
   readonly statesOf: (claim: Claim) => States | undefined
   /** The policy of a name that comes next goes on with these. */
   readonly remember: (claim: Claim, states: States) => void
@@ -54,18 +54,19 @@ export interface MovedLimitsOptions {
 }
 
 /**
- * Takes what rate limits have counted along with a name, from its last home to the next one: that asks
- * for it.
+ * Moves the counts of rate limits with a name. The new node requests them from the last node.
  *
  * INVARIANTS
- * - It is asked for when the name is claimed, and before it is served: nobody is let in by a limit that
- *   does not know of who was let in before.
- * - It is answered when the name is not served any more, whether it was given up or taken.
- * - Where the last home does not answer the limit begins anew, and the log says so.
+ * - They are requested after the name is claimed and before it is served. So no limit admits visitors without
+ *   knowing earlier admissions.
+ * - They are returned when the name is no longer served, whether it was released or taken.
+ * - If the last node does not answer, the limit restarts at zero, and the log says so.
  */
 export class MovedLimits {
   readonly #options: MovedLimitsOptions
-  /** Names that were given up, and whose counts nobody has come for: since when, monotonic; oldest first. */
+  /**
+   * Released names whose counts were not fetched yet, with the monotonic time of the release, oldest first.
+   */
   readonly #given = new Map<string, number>()
 
   constructor(options: MovedLimitsOptions) {
@@ -73,7 +74,7 @@ export class MovedLimits {
     options.questions.on(MOVED, (of) => this.#answer(AskedSchema.parse(of)))
   }
 
-  /** Names whose counts are about to be asked for: a node that ends waits for that. */
+  /** Names whose counts will be fetched: a node that ends waits for that. */
   get awaited(): number {
     this.#forget()
     return this.#given.size
@@ -87,13 +88,13 @@ export class MovedLimits {
     )
   }
 
-  /** A name is given up, and its next home is going to ask for what was counted. */
+  /** A name is released, and its next node will fetch its counts. */
   give({ key }: Claim, states: States): void {
     this.#forget()
     if (counted(states).length > 0) this.#given.set(keyText(key), this.#options.clock.monotonic())
   }
 
-  /** Lets the policy that is about to be in force go on with what was counted at the last home. Never rejects. */
+  /** Continues the next policy of a name with the counts of its last node. Never rejects. */
   async take(claim: Claim, states: States, from: string): Promise<void> {
     const { log, isReached, remember } = this.#options
     if (limitersOf(states).length === 0) return
@@ -104,11 +105,11 @@ export class MovedLimits {
         'moving rate limits',
       )
       restore(states, limits)
-      // What it is for may fail, and come once more, here or at a third node.
+      // The bind may fail, and be repeated here or at a third node.
       remember(claim, states)
     } catch (err) {
       const facts = { err, host: claim.key.host, node: from }
-      // Of a node that is gone there may be thousands.
+      // A lost node may have thousands of names.
       const level = isReached(from) ? 'warn' : 'info'
       log[level](facts, 'the rate limits of a name restart at zero on its new node')
     }
@@ -130,7 +131,7 @@ export class MovedLimits {
 
   #answer({ holder, ...key }: z.infer<typeof AskedSchema>) {
     const { onTaken, statesOf } = this.#options
-    // It may have been taken while nobody here has heard of that.
+    // The name may have been taken before this node learned of it.
     onTaken(key, holder)
     this.#given.delete(keyText(key))
     return { limits: counted(statesOf({ key, facts: holder.facts }) ?? new Map()) }
@@ -151,7 +152,7 @@ function limitersOf(states: States): (readonly [state: string, limiter: RateLimi
   )
 }
 
-/** What is kept for another process, of limits that have counted somebody. */
+/** Counts for another node, from limits that counted a request. */
 function counted(states: States) {
   let left = MAX_BYTES
   return limitersOf(states).flatMap(([state, limiter]) => {

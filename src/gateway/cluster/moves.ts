@@ -20,15 +20,15 @@ export interface MovesOptions {
   readonly sessionOf: (id: string) => MovingSession | undefined
   readonly policies: Pick<EndpointPolicies, 'last'>
   readonly limits: Pick<MovedLimits, 'give' | 'hasCounted'>
-  /** Whether this node gives up what it can. */
+  /** Whether this node is draining. */
   readonly isDraining: () => boolean
   readonly clock: Clock
   readonly log: Logger
 }
 
 /**
- * `same`: of one process, or what is left of it: its names go where it binds them. `leg`: another
- * connection of one client. `rival`: another process of the device. `stranger`: somebody else.
+ * Relation of the requesting endpoint. `same`: of the same process, or its remains; names follow it. `leg`:
+ * another connection of the same client. `rival`: another process of the same device. `stranger`: any other.
  */
 type Relation = 'same' | 'leg' | 'rival' | 'stranger'
 
@@ -44,7 +44,7 @@ export class Moves {
     this.#options = options
   }
 
-  /** Names whose devices have gone a moment ago, and whose counts are still here: somebody comes for them. */
+  /** Names of devices that disconnected a moment ago, and whose counts are still here to be fetched. */
   get expected(): number {
     const { registry, policies, limits } = this.#options
     let number = 0
@@ -55,14 +55,14 @@ export class Moves {
     return number
   }
 
-  /** Whether a name goes to another node. It is not served here any more then: visitors wait. */
+  /** Whether a name goes to another node. It is then no longer served here, and visitors wait. */
   give(own: Claim, wanted: Claim): Promise<boolean> {
     const asked = this.#asked.get(own) ?? this.#give(own, wanted)
     this.#asked.set(own, asked)
     return asked.finally(() => this.#asked.delete(own))
   }
 
-  /** Another node has a name that this one did not give up. */
+  /** Another node has a name that this node did not release. */
   lost(own: Claim, { facts }: Pick<Claim, 'facts'>): void {
     const endpoint = this.#endpointOf(own)
     if (!endpoint) return
@@ -101,12 +101,12 @@ export class Moves {
       }
     }
     this.#move(endpoint, session)
-    // From here on nothing is counted here: who comes waits.
+    // From here on nothing is counted: requests wait.
     limits.give(own, endpoint.policy.states)
     return true
   }
 
-  /** A name without a device: that one is away, or it is of a cloud endpoint. */
+  /** A name without a connected device, or of a cloud endpoint. */
   #giveWithout(own: Claim, wanted: Claim['facts']): boolean {
     const { registry, limits, isDraining } = this.#options
     const { key, facts } = own
@@ -118,7 +118,7 @@ export class Moves {
     const isCloud = holders.some(
       ({ type, poolMember = '' }) => type === 'cloud' && poolMember === key.member,
     )
-    // What is no device's is nobody's to take along.
+    // A name without a device is not moved, except that of a cloud endpoint in a drain.
     if (!(isCloud && isDraining()) && holders.length > 0) return false
     if (away) this.#goOn(away, wanted)
     limits.give(own, this.statesOf(own) ?? new Map())

@@ -4,7 +4,7 @@ import type { Drain, DrainGivenUp, DrainLeft, DrainProgress, SendAway } from '..
 import { ServiceError } from '../records/service-error.ts'
 import type { NodeLease } from './nodes/node-lease.ts'
 
-/** How long what is under way on the sessions of an agent may take to end: agents wait no longer. */
+/** Limit for running requests of an agent's sessions: agents wait no longer. */
 export const DRAIN_MS = 60_000
 /** Agents are sent away one after another, so that they do not come to the others all at once. */
 const STEP_MS = 50
@@ -24,14 +24,14 @@ export interface NodeDrainOptions {
 }
 
 /**
- * Empties this node, so that it can be stopped without anybody noticing: it takes nothing new, and its
- * agents go to other nodes one after another, with their names.
+ * Empties this node, so that a stop affects no visitor. It accepts no new names, and sends its agents to
+ * other nodes one after another, with their names.
  *
  * INVARIANTS
- * - Each session is asked to go once. One that cannot go serves on, until the node ends.
- * - Visitors who come in here are served on, wherever their endpoints are.
- * - It goes on only while another node serves; without one this node takes what comes again, unless
- *   it is ending anyway.
+ * - Each session is asked once. A session that cannot move is served until the node ends.
+ * - Visitors at this node are still served, wherever their endpoints are.
+ * - A drain needs another serving node. Without one, this node accepts names again, unless it is ending
+ *   anyway.
  */
 export class NodeDrain implements Drain {
   readonly #options: NodeDrainOptions
@@ -61,7 +61,7 @@ export class NodeDrain implements Drain {
     return this.#current !== undefined
   }
 
-  /** Undefined while the node takes what comes. */
+  /** Undefined if the node is not draining. */
   get progress(): DrainProgress | undefined {
     if (!this.#current) return undefined
     const { since, from } = this.#current
@@ -79,8 +79,8 @@ export class NodeDrain implements Drain {
   }
 
   /**
-   * Begins; once more changes nothing, and ends as the first call does. Throws ServiceError 841 when
-   * nobody else serves, and 843 while PostgreSQL is away.
+   * Starts a drain. A second call joins the first. Throws ServiceError 841 if no other node serves, and 843
+   * while PostgreSQL is unreachable.
    */
   async start(withinMs = DRAIN_MS): Promise<void> {
     const { left, hasOthers, clock, log } = this.#options
@@ -100,7 +100,7 @@ export class NodeDrain implements Drain {
     await begun
   }
 
-  /** Takes what comes again. What has gone stays where it is. Throws ServiceError 841 when the node ends. */
+  /** Accepts names again. Moved names stay at the other nodes. Throws ServiceError 841 when the node ends. */
   async undo(): Promise<void> {
     if (this.#isEnd) {
       throw new ServiceError(841, 'This gateway is stopping. The drain cannot be undone.')
@@ -116,7 +116,7 @@ export class NodeDrain implements Drain {
     try {
       await lease.stand('draining')
     } catch (cause) {
-      // Agents would find nobody who may take their names. Another one may have begun since it was taken back.
+      // Agents would find no other node. Another drain may have started since.
       if (!signal.aborted) {
         log.info('drain undone')
         await this.#serveAgain()
@@ -127,7 +127,7 @@ export class NodeDrain implements Drain {
     void this.#empty(withinMs, signal)
   }
 
-  /** The nodes are seen otherwise than before: a drain without anybody who takes over ends. */
+  /** Ends the drain if no other node serves. */
   onNodes(): void {
     const { hasOthers, clock, log } = this.#options
     if (!this.#current || this.#isEnd || hasOthers()) return
@@ -136,14 +136,14 @@ export class NodeDrain implements Drain {
     void this.#serveAgain()
   }
 
-  /** The node ends: what can go does, within that time, and nothing takes that back. */
+  /** The node ends: moves all that it can within the time. This cannot be undone. */
   async end(withinMs: number): Promise<void> {
     this.#isEnd = true
     await this.start(withinMs)
     await this.#untilDone(withinMs)
   }
 
-  /** Leaves everything as it is. */
+  /** Stops without further changes. */
   stop(): void {
     this.#current?.over.abort('over')
     this.#current = undefined
@@ -167,7 +167,7 @@ export class NodeDrain implements Drain {
   async #empty(withinMs: number, signal: AbortSignal): Promise<void> {
     const { sessions, clock, log } = this.#options
     const asked = new Set<string>()
-    // Half of the time is for those who go last.
+    // Half of the time is reserved for the last sessions.
     const stepMs = Math.min(STEP_MS, withinMs / 2 / Math.max(1, [...sessions()].length))
     let isTold = false
     while (!signal.aborted) {

@@ -45,7 +45,7 @@ export interface NodeNamesOptions {
   readonly isForeign: (key: ClaimKey, ownerId: string | null) => boolean
   /** Whether devices may bring names here. */
   readonly mayOpen: () => boolean
-  /** Whether another node gives up what it can. */
+  /** Whether another node is draining. */
   readonly isDraining: (nodeId: string) => boolean
   readonly log: Logger
 }
@@ -54,14 +54,14 @@ export interface NodeNamesOptions {
  * The names of this node's registry, each claimed among all nodes.
  *
  * INVARIANTS
- * - A name comes online here only while this node has its claim. Of one name, one thing happens at a time.
- * - A claim is given up when the registry knows of nobody at its address any more, also nobody who is
- *   merely away: visitors wait for that one here.
+ * - A name goes online here only while this node has its claim. Operations on one name run one after another.
+ * - A claim is released when the registry has no endpoint and no disconnected name at its address: visitors
+ *   may wait for a disconnected name here.
  */
 export class NodeNames implements NameClaims {
   readonly #options: NodeNamesOptions
   readonly #lock = new KeyedLock()
-  /** Names that are claimed, and whose counts are on their way. */
+  /** Claimed names whose counts are being fetched. */
   readonly #awaited = new Set<string>()
 
   constructor(options: NodeNamesOptions) {
@@ -103,7 +103,7 @@ export class NodeNames implements NameClaims {
     })
   }
 
-  /** Whether a name is claimed here, and nobody is to be counted before its counts are here, too. */
+  /** Whether a name is claimed here, but its counts are not here yet, so that nothing may be counted. */
   isAwaited(key: ClaimKey): boolean {
     return this.#awaited.has(keyText(key))
   }
@@ -149,7 +149,7 @@ export class NodeNames implements NameClaims {
     return this.#options.table.usage
   }
 
-  /** Whether somebody here has the name of a claim, online or away. */
+  /** Whether the registry has the name of a claim, online or disconnected. */
   isNeeded({ key, facts: { protocol, ownerId } }: Claim): boolean {
     const address = { protocol, host: key.host }
     const { registry } = this.#options
@@ -201,7 +201,7 @@ export class NodeNames implements NameClaims {
     }
   }
 
-  /** What was there before still is. */
+  /** Restores the claim from before, or releases the new one. */
   async #putBack(own: Claim, before: Claim | undefined): Promise<void> {
     const { claims, log } = this.#options
     try {
@@ -212,7 +212,7 @@ export class NodeNames implements NameClaims {
     }
   }
 
-  /** In its turn: who takes the address over has claimed it by then. */
+  /** After earlier operations on the name: another endpoint may have claimed the address by then. */
   #settle(left: NameState): void {
     const { claims, log } = this.#options
     const { host, ownerId, protocol } = left
@@ -224,11 +224,12 @@ export class NodeNames implements NameClaims {
         const held = claims.heldBy(one)
         if (!held) continue
         const giveUp = async () => {
-          // Who leaves is still there while this is told, and may be away, or replaced, after that.
+          // During this call, the endpoint is still registered. Afterwards, it may be disconnected or
+          // replaced.
           await Promise.resolve()
           const now = claims.heldBy(one)
           if (!now || this.isNeeded(now)) return
-          // Nobody waits for that: what comes after it in this name is written after it.
+          // Not awaited: later operations on the name are written after it.
           claims.release(now).catch((err) => log.debug({ err }, 'a name will be released later'))
         }
         void this.run({ ...held, key }, giveUp)

@@ -10,13 +10,13 @@ export interface OwnCondition {
 }
 
 export interface NodeCondition extends OwnCondition {
-  /** Another gateway is fine, and this one is not. */
+  /** Another gateway reaches the database, and this one does not. */
   readonly isOutageOwn: boolean
 }
 
 interface Reason {
   readonly state: 'degraded' | 'away'
-  /** What it is, and what to do about it. */
+  /** The problem and its remedy. */
   readonly sentence: string
 }
 
@@ -64,7 +64,7 @@ const REASONS = {
   left: { state: 'away', sentence: 'This gateway has stopped.' },
 } as const satisfies Record<string, Reason>
 
-/** Of a lease alone. */
+/** Reasons by the state of the lease. */
 const BY_LEASE: Record<Exclude<LeaseState, 'overdue'>, keyof typeof REASONS | undefined> = {
   none: 'not-joined',
   held: undefined,
@@ -76,7 +76,7 @@ const BY_LEASE: Record<Exclude<LeaseState, 'overdue'>, keyof typeof REASONS | un
   left: 'left',
 }
 
-/** What a gateway of several answers a load balancer. */
+/** Answer for load balancers in front of several gateways. */
 export function readinessOf(condition: NodeCondition): Readiness {
   const reasons = [...reasonsFor(condition)]
   if (reasons.length === 0) return { state: 'ready' }

@@ -27,12 +27,12 @@ import { warnOfStrangers } from './postgres/strangers.ts'
 import { RECORD_STEPS } from './replication/record-log.ts'
 import { SharedDatabase } from './replication/shared-database.ts'
 
-/** What devices trust, and what log-ins are sealed with: the same wherever they come in. */
+/** Secrets of the site, equal at all nodes: devices trust the CA, and sign-ins are sealed with the key. */
 const SECRETS: Readonly<Record<string, () => Promise<string>>> = {
   'ca.key': createPrivateKeyPem,
   'login.key': async () => `${randomBytes(32).toString('base64url')}\n`,
 }
-/** Made of a key, and made again where that is another one. */
+/** Files that depend on a key, and are made again for another key. */
 const MADE_OF: Readonly<Record<string, string>> = { 'ca.key': 'ca.pem' }
 
 /** Whether a folder has all that it takes without the database. */
@@ -41,8 +41,8 @@ function hasSecrets(folder: string): boolean {
 }
 
 /**
- * Brings the secrets of the site into a folder. Those of the first node become the site's; what another
- * one had before lies beside them afterwards. Throws DatabaseErrors.
+ * Stores the secrets of the site in a directory. The first node's secrets become those of the site. Other
+ * local secrets are renamed. Throws DatabaseErrors.
  */
 async function shareSecrets(
   folder: string,
@@ -69,7 +69,7 @@ function putAside(path: string): void {
   renameSync(path, `${path}.before-joining`)
 }
 
-/** Of all that gateways keep in PostgreSQL. */
+/** Schema of everything in PostgreSQL. */
 export const SITE_STEPS: readonly SchemaStep[] = [
   ...RECORD_STEPS,
   ...CLUSTER_STEPS,
@@ -92,7 +92,7 @@ export interface SiteOptions {
   readonly clock: Clock
 }
 
-/** A gateway that is one of several: who it is, and what all have in common. */
+/** The identity of this gateway, and the shared parts of its site. */
 export interface Site {
   readonly folder: string
   readonly identity: PeerIdentity
@@ -106,8 +106,8 @@ export interface Site {
 }
 
 /**
- * Joins the site, or goes on as one of it: with what this gateway has of it when PostgreSQL is away.
- * Throws a StartError.
+ * Joins the site, or continues as its node. While PostgreSQL is unreachable, it uses its local copy. Throws a
+ * StartError.
  */
 export async function openSite(options: SiteOptions): Promise<Site> {
   const { server, folder, ports, version, peerAddress: peer, log, clock } = options
@@ -172,7 +172,7 @@ async function enter(
   }
 }
 
-/** As who it was, unless somebody has said that this one is gone for good. */
+/** Keeps the known identity, unless the node was removed from the cluster. */
 async function stay(
   known: PeerIdentity,
   joining: AdmissionOptions,

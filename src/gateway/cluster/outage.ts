@@ -10,7 +10,7 @@ const AnswerSchema = z.object({ is_firm: z.boolean() })
 export interface OutageOptions {
   /** Whether something is wrong here that may be so at all nodes: PostgreSQL is away, or a disk full. */
   readonly isHit: () => boolean
-  /** Whether this node could serve what another one cannot; it must not depend on what others say. */
+  /** Whether this node works without problems. Must not depend on answers of other nodes. */
   readonly isFine: () => boolean
   readonly questions: Pick<Questions, 'on' | 'ask'>
   /** The ids of the other nodes that are there. */
@@ -19,8 +19,8 @@ export interface OutageOptions {
 }
 
 /**
- * Whose an outage is: that of all nodes, or of this one alone. The others are asked on the links that need
- * no database; who does not answer says nothing.
+ * Detects whether an outage affects all nodes or only this one. It calls the others on their links, which
+ * need no database. Missing answers are ignored.
  */
 export class Outage {
   readonly #options: OutageOptions

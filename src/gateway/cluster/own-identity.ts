@@ -10,7 +10,7 @@ const RENEW_BEFORE_MS = 120 * 86_400_000
 const LOOK_MS = 12 * 3_600_000
 
 export interface OwnIdentityOptions {
-  /** Where it is kept. */
+  /** Directory of the identity. */
   readonly folder: string
   readonly identity: PeerIdentity
   readonly material: Pick<ClusterMaterial, 'keepAuthority'>
@@ -19,7 +19,10 @@ export interface OwnIdentityOptions {
   readonly clock: Clock
 }
 
-/** By what this gateway shows the others who it is; renewed before it ends, with the same key. */
+/**
+ * The certificate by which other gateways recognize this one. It is renewed before its end, with the same
+ * key.
+ */
 export class OwnIdentity {
   readonly #options: OwnIdentityOptions
   readonly #stopping = new AbortController()

@@ -97,9 +97,12 @@ function giveRequestIn(value: unknown, nodeId: string): GiveRequest | undefined 
   return data?.nodeId === nodeId ? data : undefined
 }
 
-/** Of one kind: those of another may be what one of it waits for. */
+/**
+ * Simultaneous calls of one kind. A separate limit for each kind avoids deadlocks: a call may depend on a
+ * call of another kind.
+ */
 const MOST_AT_ONCE = 64
-/** Of all kinds and nodes together, with those that wait for their turn; what is more is refused. */
+/** Limit of all running and waiting calls; others are refused. */
 const MOST_PENDING = 2_048
 
 const QuestionSchema = z.strictObject({ ask: z.string().max(64), of: z.unknown() })
@@ -121,8 +124,8 @@ interface Kind {
 }
 
 /**
- * What nodes ask each other beside visitors: one message each way on the link that is there anyway,
- * within 2 s. Who asks has shown that it is of the cluster.
+ * Calls between nodes, beside visitors: a message in each direction on the existing link, within 2 s. The
+ * certificate of the caller proves that it is in the cluster.
  */
 export class Questions {
   readonly #options: QuestionsOptions
@@ -133,7 +136,7 @@ export class Questions {
     this.#options = options
   }
 
-  /** Says how one kind of question is answered; a ServiceError goes to who asked. */
+  /** Registers a handler. A ServiceError is returned to the caller. */
   on(ask: string, answer: (of: unknown) => unknown): void {
     this.#known.set(ask, { answer, line: new Semaphore(MOST_AT_ONCE) })
   }
@@ -166,7 +169,7 @@ export class Questions {
     try {
       said = AnswerSchema.parse(await call(session, QUESTION_STREAM_TYPE, { ask, of }, limits))
     } catch (err) {
-      // Whoever asks says what comes of it, and some ask again ten times a second.
+      // The caller reports the consequence, and some callers retry ten times a second.
       log.debug({ err, node: nodeId, ask }, 'no answer from a node')
       throw new NoAnswerError(`no answer from the node ${nodeId}`, { cause: err })
     }

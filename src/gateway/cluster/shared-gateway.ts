@@ -52,7 +52,7 @@ export async function openSharedGateway(
   }
 }
 
-/** What the gateways order together. */
+/** Certificate orders of the site. */
 function openOrders(
   { timings }: SharedGateway,
   { material, connection, follower }: Site,

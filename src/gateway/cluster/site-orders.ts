@@ -21,8 +21,7 @@ import type { PostgresConnection } from './postgres/postgres-connection.ts'
 const PAUSE_MS = 20
 
 /**
- * Reads for many at once: what somebody gets was read after they asked. However many ask, one read is
- * under way at a time, and one waits.
+ * Shares reads among many callers: each result was read after its call. At most one read runs, and one waits.
  */
 export class FreshReader<T> {
   readonly #read: () => Promise<T>
@@ -48,20 +47,20 @@ export class FreshReader<T> {
   }
 }
 
-/** How often it is looked for what others have ordered. */
+/** Interval of polls for orders of other gateways. */
 const LOOK_MS = 1_000
-/** Looks between two tries to take over what another gateway orders. */
+/** Polls between attempts to take over an order of another gateway. */
 const HELD_LOOKS = 5
 /** As with one gateway: authorities count failed orders, five an hour for a name are common. */
 const RETRY = { baseMs: 300_000, capMs: 43_200_000 }
 const RETRY_FLOOR_MS = 60_000
-/** Nothing is ordered again sooner, whoever does not like what was issued. */
+/** Shortest time between two orders of a certificate, even if its result is unusable. */
 const ISSUED_MS = 600_000
 /** Orders that people may ask for out of turn, in an hour. */
 const EARLY_RETRIES = 3
-/** With an index of its own: anybody may ask for challenges. */
+/** Has its own index: any client can ask for challenges. */
 export const ASKED = "SELECT challenge_name, challenges FROM certificates WHERE challenges <> '{}'"
-/** Refusals that say something of the clock: it is looked at before what they are for. */
+/** Refusals that follow a check of the clock, so they show that it is correct. */
 const AFTER_CLOCK: ReadonlySet<Refusal> = new Set(['clock', 'later', 'busy'])
 const CLOCK_OFF =
   'The clock of this gateway differs from PostgreSQL by more than 5 minutes. It orders no certificates ' +
@@ -87,7 +86,9 @@ export class SiteOrders implements OrderBook {
   readonly #records: CertificateRecords
   readonly #stopping = new AbortController()
   readonly #claiming = new Semaphore(1)
-  /** Until then nobody is asked: as many are ordered as may be, or nobody answers. Of the monotonic clock. */
+  /**
+   * Monotonic time until which no order is claimed: the limit is reached, or the database does not answer.
+   */
   #pausesUntil = 0
   #isClockOff = false
   #lease: Pick<NodeLease, 'nodeId' | 'epoch' | 'state' | 'standing'> | undefined
@@ -121,7 +122,7 @@ export class SiteOrders implements OrderBook {
     return this.#records.follow(id, listener)
   }
 
-  /** One at a time: what one hears of all orders holds for those behind it. */
+  /** One at a time: a refusal for all orders then applies to the waiting calls, too. */
   claim(id: CertificateId, seen: number): Promise<Claimed> {
     return this.#claiming.run(async () => {
       const waitMs = this.#pausesUntil - this.#options.clock.monotonic()
@@ -215,7 +216,7 @@ export class SiteOrders implements OrderBook {
     }
   }
 
-  /** A gateway that cannot say what became of its order is in the way of all others. */
+  /** Repeats until the result is recorded: an order without a result blocks all others. */
   async #conclude(
     own: readonly unknown[],
     { pem = null, error = null }: { pem?: string | null; error?: string | null },

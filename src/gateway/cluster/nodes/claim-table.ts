@@ -11,18 +11,18 @@ import {
 import { ClaimUsage } from './claim-usage.ts'
 import type { NodeTable } from './node-table.ts'
 
-/** More do not move at once; what is forgotten is not there until it has come. */
+/** Limit of moving names. A forgotten one has no node until its claim arrives. */
 const MOST_MOVING = 10_000
-/** Names that nobody has, whose last homes are known; some hundred bytes each. */
+/** Limit of known last nodes of free names; some hundred bytes each. */
 const MOST_LEFT = 10_000
-/** How long holders have to claim what the database has forgotten. */
+/** Time in which holders reclaim names that the database has forgotten. */
 const UNKNOWN_MS = 60_000
 /** For how long a name is its account's after its node has gone. */
 const KEPT_MS = 3_600_000
-/** Epochs count from 1: a claim of this one does not hold. */
+/** Epochs count from 1: a claim of this epoch is invalid. */
 const NO_EPOCH = 0
 
-/** A name whose endpoint is at home at another node. */
+/** A name whose endpoint is at another node. */
 export interface RemoteClaim {
   readonly type: 'remote'
   readonly nodeId: string
@@ -42,19 +42,21 @@ export interface ClaimTableOptions {
   readonly isHere: (key: ClaimKey) => boolean
 }
 
-/** Whose names are where, as far as this node has heard: what requests are routed by. Never waits. */
+/** Names and their nodes, as far as this node knows. Requests are routed by it. Never waits. */
 export class ClaimTable {
   readonly #options: ClaimTableOptions
-  /** By scope, entrance and host; those of a pool stand side by side. */
+  /** By scope, ingress type and host. Members of a pool share an entry. */
   readonly #rows = new Map<string, readonly ClaimRow[]>()
-  /** What authtokens have at other nodes. */
+  /** Endpoints and sessions of each authtoken on other nodes. */
   readonly usage: ClaimUsage
-  /** What was given up for another node that does not have it yet, by the same; oldest first. */
+  /**
+   * Names that were released for another node which does not have them yet, by the same key, oldest first.
+   */
   readonly #moving = new Map<string, ClaimRow>()
-  /** What the database knew once, and knows nothing of since it is an older copy. */
+  /** Rows that an older copy of the database no longer has. */
   readonly #unknown = new Set<ClaimRow>()
   #unknownUntil = 0
-  /** Which node had a name that none has; oldest first. */
+  /** Last node of each free name, oldest first. */
   readonly #left = new Map<string, string>()
   #size = 0
 
@@ -79,9 +81,9 @@ export class ClaimTable {
   }
 
   /**
-   * Begins anew with all that the database has; `now` is monotonic. Devices are where they were even if it
-   * is an older copy: what is missing in it does not hold, but visitors are led there for a minute, in which
-   * its holder claims it again.
+   * Replaces all rows; `now` is monotonic. An older copy of the database may lack rows, but devices have not
+   * moved. Missing rows are invalid, yet visitors are routed by them for a minute, in which their nodes
+   * reclaim them.
    */
   restart(rows: readonly ClaimRow[], now: number): void {
     const isElsewhere = ({ node, facts }: ClaimRow) =>
@@ -97,7 +99,7 @@ export class ClaimTable {
     this.#unknownUntil = now + UNKNOWN_MS
   }
 
-  /** Forgets what nobody has claimed again in its time; `now` is monotonic. */
+  /** Removes rows that were not reclaimed in time; `now` is monotonic. */
   expire(now: number): void {
     if (this.#unknown.size === 0 || now < this.#unknownUntil) return
     const left = [...this.#unknown].filter((row) =>
@@ -152,7 +154,7 @@ export class ClaimTable {
     return nodeId === this.#options.nodeId ? undefined : nodeId
   }
 
-  /** The row of exactly this key whose node has it still. */
+  /** The row with exactly this key, if its claim is valid. */
   get(key: ClaimKey): ClaimRow | undefined {
     const members = this.#rows.get(placeOf(key.scope, key.entrance, key.host)) ?? []
     const row = memberOf(members, key)
@@ -160,23 +162,22 @@ export class ClaimTable {
   }
 
   /**
-   * Who serves visitors of a host at an entrance, by the exact name, else by the longest wildcard
-   * above it. Undefined: this node, or nobody.
+   * The node that serves a host at an ingress type: by exact name, else by the longest wildcard above it.
+   * Undefined: this node, or none.
    */
   find(entrance: Entrance, host: string): RemoteClaim | undefined {
     const exact = this.#at(PUBLIC_SCOPE, entrance, host)
     if (exact) return this.#elsewhere(exact)
     const wildcard = this.#findWildcard(entrance, host)
     const left = this.#leftAt(PUBLIC_SCOPE, entrance, host)
-    // The wildcard of one account does not answer for the name of another whose node is gone.
+    // A wildcard of one account does not serve the name of another account whose node is lost.
     const isForeign = left && wildcard?.[0]?.facts.ownerId !== left.ownerId
     return wildcard && !isForeign ? this.#elsewhere(wildcard) : left
   }
 
   /**
-   * Whether another account has a public name at another node, or had it there when that node went, within
-   * the hour and may have it back: of HTTP, HTTPS and TLS one account has all. `now` in milliseconds since
-   * 1970.
+   * Whether another account has a public name at another node, or had it there within the hour before that
+   * node was lost and may return. HTTP, HTTPS and TLS count together. `now` in milliseconds since 1970.
    */
   isForeign(
     { scope, entrance, host }: ClaimKey,
@@ -202,7 +203,7 @@ export class ClaimTable {
     return undefined
   }
 
-  /** The same for policies of an account: an internal name of its own, else one that is shared. */
+  /** The same for policies of an account: its own internal name, else a shared one. */
   findInternal(entrance: Entrance, host: string, ownerId: string | null): RemoteClaim | undefined {
     const rows =
       this.#at(scopeOf(ownerId), entrance, host) ?? this.#at(SHARED_SCOPE, entrance, host)
@@ -225,7 +226,7 @@ export class ClaimTable {
     }
   }
 
-  /** Those of an address that hold; undefined when there are none. */
+  /** Valid rows of an address; undefined if there are none. */
   #at(scope: string, entrance: Entrance, host: string): readonly ClaimRow[] | undefined {
     const members = this.#rows.get(placeOf(scope, entrance, host))
     if (!members) return undefined
@@ -235,10 +236,7 @@ export class ClaimTable {
     return valid.length > 0 ? valid : undefined
   }
 
-  /**
-   * A name that is on its way to this node, or has its claim here already: whoever comes before it is open
-   * waits for that.
-   */
+  /** A name that moves to this node, or is claimed here but not open yet: visitors wait for it. */
   coming(entrance: Entrance, host: string, ownerId: string | null): RemoteClaim | undefined {
     const scopes = isInternal(host) ? [scopeOf(ownerId), SHARED_SCOPE] : [PUBLIC_SCOPE]
     const { nodeId } = this.#options
@@ -262,8 +260,8 @@ export class ClaimTable {
   }
 
   /**
-   * Where it was at home when its node went, or was given up: its device is on its way to another node,
-   * and visitors wait for that. Where it is known to which, there.
+   * The last node of a name, when that node is lost or released the name. Its device is about to connect to
+   * another node, and visitors wait. If the next node is known, that node.
    */
   #leftAt(scope: string, entrance: Entrance, host: string): RemoteClaim | undefined {
     const at = placeOf(scope, entrance, host)
@@ -275,7 +273,7 @@ export class ClaimTable {
     return this.#elsewhere(left.filter(({ facts }) => facts.kind === 'agent'))
   }
 
-  /** Of a pool with a member here, this node serves. */
+  /** If a pool has a member here, this node serves it. */
   #elsewhere(rows: readonly ClaimRow[]): RemoteClaim | undefined {
     const { nodeId } = this.#options
     const [first] = rows

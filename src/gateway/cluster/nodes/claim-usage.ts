@@ -9,13 +9,13 @@ export interface ClaimUsageOptions {
   readonly isHere: (key: ClaimKey) => boolean
 }
 
-/** A name, and who has it. */
+/** A name with its owner. */
 interface OwnedName extends EndpointAddress {
   readonly ownerId: string | null
   readonly poolMember?: string | undefined
 }
 
-/** What authtokens have at other nodes, as far as this one has heard. */
+/** Endpoints and sessions of authtokens at other nodes, as far as this node knows. */
 export class ClaimUsage {
   readonly #options: ClaimUsageOptions
   /** Names of agents, by authtoken. */
@@ -29,7 +29,7 @@ export class ClaimUsage {
     this.#rows.clear()
   }
 
-  /** A claim is another one than before. */
+  /** Called for each changed claim. */
   note(before: ClaimRow | undefined, row: ClaimRow): void {
     const of = before?.facts.credentialId
     if (before && of) {
@@ -51,8 +51,8 @@ export class ClaimUsage {
   }
 
   /**
-   * Sessions of an authtoken that have endpoints at other nodes. One of the device that asks, or of the client
-   * that comes back, is about to come here with what it has: that one does not count.
+   * Sessions of an authtoken with endpoints at other nodes. A session of the same device or client does not
+   * count, because it is about to move here.
    */
   sessionsOf(
     credentialId: string,
@@ -71,7 +71,7 @@ export class ClaimUsage {
     return sessions.size - moving
   }
 
-  /** Names of an authtoken at other nodes, but for one that is about to be claimed here. */
+  /** Names of an authtoken at other nodes, except the name that is about to be claimed here. */
   endpointsOf(credentialId: string, { ownerId, poolMember, ...address }: OwnedName): number {
     const key = keyText(claimKey(address, ownerId, poolMember))
     let endpoints = 0
@@ -79,7 +79,7 @@ export class ClaimUsage {
     return endpoints
   }
 
-  /** What is here by now, and was not heard of, is at no other node. */
+  /** Excludes names that are here already, although the change has not arrived. */
   *#of(credentialId: string): Generator<ClaimRow> {
     for (const row of this.#rows.get(credentialId) ?? []) {
       if (this.#options.isValid(row) && !this.#options.isHere(row)) yield row

@@ -9,17 +9,17 @@ import type { NodeLease } from './node-lease.ts'
 const MAX_BATCH = 1_000
 /** A node has fewer names than that. */
 const MAX_WAITING = 50_000
-/** A restart of the database is not seen by who claims. */
+/** Callers do not notice a restart of the database within this time. */
 const WAIT_MS = 2_000
 const RETRY_MS = 100
 
-/** What came of a claim: it is this node's in an epoch, or somebody else's. */
+/** Result of a claim: this node's in an epoch, or another holder. */
 export type ClaimOutcome = { readonly epoch: number } | { readonly holder: ClaimHolder }
 
 interface Change {
   readonly kind: 'claim' | 'take' | 'release'
   readonly claim: Claim
-  /** Of a release: the node that is to have the name next. */
+  /** For a release: the node that gets the name next. */
   readonly movesTo: string | undefined
   readonly since: number
   readonly outcome: Deferred<ClaimOutcome>
@@ -28,15 +28,15 @@ interface Change {
 export interface ClaimWriterOptions {
   readonly connection: Pick<PostgresConnection, 'query'>
   readonly lease: Pick<NodeLease, 'nodeId' | 'epoch' | 'state'>
-  /** What was written is in the database with that mark. */
+  /** Called when the changes are in the database with this mark. */
   readonly onWritten?: (mark: string) => void
   readonly clock: Clock
 }
 
 /**
- * Writes this node's claims, in the order in which they came: what waits rides in the next message.
- * - a claim has its outcome within a bounded time; when it fails, nobody knows whether it was done
- * - a release is tried until it is done, or the epoch is over, and the claim with it
+ * Writes this node's claims in order. Waiting changes go into the next statement together.
+ * - A claim has its result within a bounded time. If it fails, it is unknown whether it was written.
+ * - A release is repeated until it succeeds, or the epoch ends, and the claim with it.
  */
 export class ClaimWriter {
   readonly #options: ClaimWriterOptions
@@ -65,7 +65,7 @@ export class ClaimWriter {
     await this.#add('release', claim, movesTo)
   }
 
-  /** Tries once more to write what waits. */
+  /** Tries once more to write the waiting changes. */
   async stop(): Promise<void> {
     this.#stopping.abort('stopped')
     await this.#writing
@@ -83,7 +83,7 @@ export class ClaimWriter {
   }
 
   async #write(): Promise<void> {
-    // What is asked for in one turn of the event loop goes together.
+    // Combines the changes of one turn of the event loop.
     await new Promise((resolve) => setImmediate(resolve))
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.slice(0, MAX_BATCH)
@@ -94,7 +94,7 @@ export class ClaimWriter {
     this.#writing = undefined
   }
 
-  /** Why it was not done, as far as anybody knows. */
+  /** Returns the error, if any. */
   async #writeBatch(batch: readonly Change[]): Promise<unknown> {
     const { connection, lease, onWritten } = this.#options
     const changes = batch.map(({ kind, claim: { key, facts }, movesTo }) => ({
@@ -132,12 +132,12 @@ export class ClaimWriter {
   }
 }
 
-/** What devices say of themselves may hold what jsonb refuses, and with it the claims of all others. */
+/** Data of devices may contain characters that jsonb refuses, which would fail all other claims, too. */
 function withoutOddities(_name: string, value: unknown): unknown {
   return typeof value === 'string' ? value.replaceAll(/[\p{Cc}\p{Cs}]/gu, '\ufffd') : value
 }
 
-/** `holder` is undefined when the epoch is over: its claims are nobody's, and it gets no new ones. */
+/** `holder` is undefined when the epoch has ended: its claims are free, and it gets no new ones. */
 function settle({ kind, outcome }: Change, epoch: number, holder: ClaimHolder | null | undefined) {
   if (holder === null || kind === 'release') outcome.resolve({ epoch })
   else if (holder) outcome.resolve({ holder })

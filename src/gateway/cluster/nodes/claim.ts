@@ -2,9 +2,9 @@ import * as z from 'zod'
 import { isInternal } from '../../records/domain-name.ts'
 import { type EndpointProtocol, entranceOf } from '../../records/endpoint-protocol.ts'
 
-/** What a claim says of its endpoint, for nodes that send visitors there. */
+/** Facts of a claim's endpoint, for nodes that route visitors to it. */
 export const ClaimFactsSchema = z.object({
-  /** A new one for each claim: what is given up is that one, and none that came later. */
+  /** New for each claim, so that a release cannot hit a later claim. */
   endpointId: z.string(),
   kind: z.enum(['agent', 'cloud']),
   protocol: z.enum(['http', 'https', 'tcp', 'tls']),
@@ -20,19 +20,19 @@ export const ClaimFactsSchema = z.object({
   clientId: z.string().nullable(),
   deviceId: z.string().nullable(),
   instance: z.string().nullable(),
-  /** Of the device's sessions: a later one has a higher number. */
+  /** Increases with each session of the device. */
   generation: z.number().int(),
   /** The node that it was given up for, until that has it. */
   movesTo: z.string().optional(),
 })
 export type ClaimFacts = z.infer<typeof ClaimFactsSchema>
 
-/** Which name it is: public names in one scope, internal ones in one for each account. */
+/** Key of a name: public names share one scope, internal names have one for each account. */
 export const ClaimKeySchema = z.object({
   scope: z.string(),
   entrance: z.enum(['http', 'https', 'tcp']),
   host: z.string(),
-  /** Empty for a name that one endpoint has alone; else which member of the pool it is. */
+  /** Empty for a single endpoint; else the member of a pool. */
   member: z.string(),
 })
 export type ClaimKey = Readonly<z.infer<typeof ClaimKeySchema>>
@@ -58,7 +58,7 @@ export interface ClaimRow extends ClaimKey {
   readonly facts: ClaimFacts
 }
 
-/** Who has a name. */
+/** Holder of a name. */
 export const ClaimHolderSchema = z.object({
   nodeId: z.string(),
   epoch: z.number().int(),
@@ -83,7 +83,7 @@ export class NoClaimsError extends Error {
 }
 
 export const PUBLIC_SCOPE = ''
-/** Of internal names that all accounts find. */
+/** Scope of internal names that all accounts find. */
 export const SHARED_SCOPE = 'shared'
 
 /** The key of an endpoint's name in the scope in which it has to be the only one. */
@@ -96,12 +96,12 @@ export function claimKey(
   return { scope, entrance: entranceOf(protocol), host, member }
 }
 
-/** The key under which a name is shared with all accounts, beside its own. */
+/** Second key of a name that is shared with all accounts. */
 export function sharedKey(key: ClaimKey): ClaimKey {
   return { ...key, scope: SHARED_SCOPE }
 }
 
-/** Internal names of an account; those of the gateway's owner have one, too. */
+/** Scope of an account's internal names; the gateway's owner has one, too. */
 export function scopeOf(ownerId: string | null): string {
   return `account ${ownerId ?? ''}`
 }

@@ -18,19 +18,19 @@ const TAKE_MS = 5_000
 const LOOK_AGAIN_MS = 200
 /** A node that is there has given a name up by then. */
 const GIVE_MS = 1_000
-/** Another process has the names, or nobody takes anything from this one. */
+/** Another process has the names, or this process has ended. */
 const OVER: ReadonlySet<LeaseState> = new Set(['replaced', 'forgotten', 'left'])
 /** Epochs count from 1. */
 const NO_EPOCH = 0
 
-/** What a node says that was asked for a name; `unknown`: it may be another's, or about to be. */
+/** Answer to a request for a name; `unknown`: the holder may be another, or change. */
 export type Given = 'given' | 'kept' | 'unknown'
 
 /** A node wants a name that another has. */
 export interface GiveRequest {
-  /** Who has it. */
+  /** Holder of the name. */
   readonly nodeId: string
-  /** Who wants it, and for which endpoint. */
+  /** Node that wants the name, with its endpoint. */
   readonly byNode: string
   readonly wanted: Claim
   /** The endpoint that has the name, as the database shows it. */
@@ -42,22 +42,19 @@ export interface ClaimsOptions {
   readonly writer: Pick<ClaimWriter, 'claim' | 'take' | 'release'>
   /** Asks a node for a name that it has; `unknown` where it does not answer. Never rejects. */
   readonly ask: (request: GiveRequest) => Promise<Given>
-  /**
-   * Whether this node gives a name up to an endpoint at another. Returns when the name is not served here
-   * any more.
-   */
+  /** Whether this node releases a name to another node. Returns when the name is no longer served here. */
   readonly give: (own: Claim, wanted: Claim, byNode: string) => Promise<boolean>
-  /** Another node has the name, without this one having given it up. */
+  /** Another node has the name, without a release by this node. */
   readonly onLost: (claim: Claim, holder: ClaimHolder) => void
   readonly clock: Clock
 }
 
-/** `unsure`: nobody knows yet; `none`: others may serve it. */
+/** `unsure`: not known yet, requests wait. `none`: another node may serve it. */
 export type Tenure = 'firm' | 'unsure' | 'none'
 
 interface Held {
   readonly claim: Claim
-  /** In which it was claimed; in another one it is nobody's. */
+  /** Epoch of the claim. In another epoch, the claim is invalid. */
   epoch: number
 }
 
@@ -65,14 +62,14 @@ interface Held {
  * The names of this node.
  *
  * INVARIANTS
- * - A name is this node's from the answer to its claim on, in that epoch, while the lease is held.
- * - It stops being served before its release is sent: nobody else can have it sooner.
- * - After a new epoch each name is claimed anew; those that others have by then are lost.
+ * - A name belongs to this node from the answer to its claim, in that epoch, while the lease is held.
+ * - It is no longer served when its release is sent: no other node can have it sooner.
+ * - After a new epoch, each name is claimed again. Names that others have by then are lost.
  */
 export class Claims {
   readonly #options: ClaimsOptions
   readonly #held = new Map<string, Held>()
-  /** Endpoints whose claims have no outcome yet. */
+  /** Endpoints with a pending claim. */
   readonly #claiming = new Set<string>()
   readonly #changed = new AutoResetEvent()
 
@@ -126,7 +123,7 @@ export class Claims {
     }
   }
 
-  /** Gives a name up; call it when it is not served any more. Resolves when others can have it. */
+  /** Releases a name; call it when the name is no longer served. Resolves when others can have it. */
   async release(claim: Claim, movesTo?: string): Promise<void> {
     const key = keyText(claim.key)
     // A later claim of the same name stays.
@@ -135,7 +132,7 @@ export class Claims {
     await this.#options.writer.release(claim, movesTo)
   }
 
-  /** What this node has a name by. */
+  /** This node's claim of a name. */
   heldBy(key: ClaimKey): Claim | undefined {
     return this.#held.get(keyText(key))?.claim
   }
@@ -147,8 +144,8 @@ export class Claims {
   }
 
   /**
-   * Whether visitors of a device's name are served here. Where nobody can say whose the name is, they go
-   * on, because the device is linked nowhere else; but not before this node has asked who can.
+   * Whether this node serves visitors of a device's name. If the holder cannot be determined, it serves them,
+   * because the device has no other link. But first it has to try to ask.
    */
   tenureOfDevice(key: ClaimKey): Tenure {
     const { state, epoch } = this.#options.lease
@@ -158,7 +155,7 @@ export class Claims {
     return state === 'held' && (!held || held.epoch === epoch) ? 'firm' : 'unsure'
   }
 
-  /** The same of a name without a device, for what is counted once in the cluster. */
+  /** The same for a name without a device, whose requests are counted at one node. */
   tenureOfCounter(key: ClaimKey): Tenure {
     if (this.owns(key)) return 'firm'
     const { state } = this.#options.lease
@@ -187,13 +184,13 @@ export class Claims {
   taken(key: ClaimKey, holder: ClaimHolder): void {
     const held = this.#held.get(keyText(key))
     if (!held || !isSameProcess(held.claim.facts, holder.facts)) return
-    // What is told may be older than the claim of this node.
+    // The report may be older than this node's claim.
     if (holder.facts.generation <= held.claim.facts.generation) return
     this.#held.delete(keyText(key))
     this.#options.onLost(held.claim, holder)
   }
 
-  /** Gives up what an older copy of the database says of this epoch, and this node has no more. */
+  /** Releases claims of this epoch that exist only in an older copy of the database. */
   disown(rows: readonly ClaimRow[]): void {
     const { lease, writer } = this.#options
     for (const { node, epoch, facts, ...key } of rows) {
@@ -203,12 +200,12 @@ export class Claims {
     }
   }
 
-  /** Claims have changed somewhere: who waits for one looks again. */
+  /** Claims have changed: waiting claims try again. */
   onChange(): void {
     this.#changed.set()
   }
 
-  /** Nothing is certain any more: in a new epoch, or when the database has forgotten something. */
+  /** All claims are uncertain: after a new epoch, or when the database lost changes. */
   doubt(): void {
     for (const held of this.#held.values()) held.epoch = NO_EPOCH
   }
@@ -237,7 +234,7 @@ export class Claims {
     }
   }
 
-  /** What fails may have been done: it is given up again, unless it is this node's anyway. */
+  /** A failed claim may have been written: it is released, unless this node has the name anyway. */
   async #claimOnce(claim: Claim, how: 'claim' | 'take'): Promise<ClaimOutcome> {
     const { writer } = this.#options
     const { endpointId } = claim.facts

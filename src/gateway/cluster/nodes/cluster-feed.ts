@@ -9,12 +9,12 @@ import type { PostgresConnection } from '../postgres/postgres-connection.ts'
 import { type ClaimFacts, ClaimFactsSchema, ClaimKeySchema, type ClaimRow } from './claim.ts'
 import { type NodeRow, NodeRowSchema } from './node-facts.ts'
 
-/** What is forgotten stays where it is used. */
+/** Limit of shared strings. Forgotten strings stay valid where they are used. */
 const MOST_WORDS = 20_000
 
 /**
- * Words that many claims have in common, those of a device, an account or a node, each kept once: what
- * comes from the database has a copy of its own in each row.
+ * Shares equal strings of claims, such as devices, accounts and nodes: each row of the database has its own
+ * copies.
  */
 export class SharedWords {
   readonly #words = new BoundedCache((word) => word, MOST_WORDS)
@@ -57,11 +57,11 @@ export class SharedWords {
 
 /** Interval of polls without a notification. */
 const LOOK_MS = 500
-/** Changes of this node that no look has shown; who is further behind begins anew. */
+/** Limit of own changes that no poll has shown. Beyond it, everything is read again. */
 const MOST_UNSEEN = 1_000
-/** That of no change: where it is expected, everything is read anew. */
+/** Mark of no change: expecting it forces a full read. */
 const NO_MARK = ''
-/** Rows that one line of the log names. */
+/** Rows named in one log line. */
 const MOST_NAMED = 10
 
 const ClaimRowSchema = ClaimKeySchema.extend({
@@ -79,7 +79,7 @@ const LookSchema = z.object({
   claims: z.unknown().array(),
 })
 
-/** What a row is known by, however odd the rest of it. */
+/** Identifying fields of a row that cannot be parsed. */
 const NameSchema = z.object({
   id: z.string().optional(),
   entrance: z.string().optional(),
@@ -87,7 +87,7 @@ const NameSchema = z.object({
   member: z.string().optional(),
 })
 
-/** What was found at one moment. */
+/** Result of a read. */
 interface Found extends Omit<z.infer<typeof LookSchema>, 'nodes' | 'claims'> {
   readonly nodes: readonly NodeRow[]
   readonly claims: readonly ClaimRow[]
@@ -111,25 +111,25 @@ export interface ClusterFeedOptions {
   readonly lookMs?: number
   /** Called after each look. */
   readonly onNodes: (nodes: readonly NodeRow[]) => void
-  /** `isAll`: what was known before does not hold any more. */
+  /** `isAll`: earlier claims are no longer valid. */
   readonly onClaims: (claims: readonly ClaimRow[], isAll: boolean) => void
   readonly log: Logger
   readonly clock: Clock
 }
 
 /**
- * Reads who is there and who has which name, and what has changed since. Each change has a random mark:
- * where that of the last one is another now, or that of a change of this node is missing, the database is
- * an older copy that has gone on by itself, and everything is read anew.
+ * Reads nodes and claims, and later their changes. Each change has a random mark. If the mark of the last
+ * change differs, or that of an own change is missing, the database is an older copy that continued
+ * separately: then everything is read again.
  */
 export class ClusterFeed {
   readonly #options: ClusterFeedOptions
   readonly #cursor: Cursor
   readonly #words = new SharedWords()
   #seen: Seen | undefined
-  /** Marks of what this node has changed, and no look has shown. */
+  /** Marks of own changes that no poll has shown. */
   readonly #unseen = new Set<string>()
-  /** Those who wait for the end of a look that has not begun. */
+  /** Callers that wait for the end of the next poll. */
   #awaited: Deferred<boolean>[] = []
   /** Rows that the last look left out, and why it failed. */
   #odd: ReadonlySet<string> = new Set()
@@ -230,7 +230,7 @@ export class ClusterFeed {
     }
   }
 
-  /** Why it does not see, once for each reason. The connection tells of what is wrong with itself. */
+  /** Logs each reason once. The connection logs its own problems. */
   #tell(err: unknown): void {
     const { log } = this.#options
     const isOurs = err !== undefined && !(err instanceof DatabaseError)
@@ -244,10 +244,10 @@ export class ClusterFeed {
   }
 }
 
-/** Whether what was found follows on what was seen. */
+/** Whether a result continues the earlier one. */
 function goesOn(seen: Seen, { number, seen_mark }: Found): boolean {
   if (seen.number > number) return false
-  // Of what was too long ago there is no mark any more.
+  // Old changes have no mark any longer.
   return seen.number === 0 || seen.mark === seen_mark
 }
 

@@ -6,7 +6,7 @@ export const CLAIMS_CHANNEL = 'claims'
 /** One node joins, or is forgotten, at a time: `dagn`. */
 export const JOIN_LOCK = 0x64_61_67_6e
 
-/** Readers that are further behind than that many changes begin anew. */
+/** Changes that readers may be behind; beyond it, they read everything. */
 const KEPT_CHANGES = 1_000
 
 /**
@@ -16,9 +16,9 @@ const KEPT_CHANGES = 1_000
 const SPARED_MS = 3_600_000
 
 /**
- * What changes claims, as a function of the database. Now and then it clears up: claims of an older epoch
- * are given up then, `unless` a further condition on them says otherwise. `orHeld` looks for further claims
- * that keep a name from its asker, where no claim of the same name does.
+ * The database function that changes claims. Sometimes it cleans up and releases claims of older epochs,
+ * except for those that fulfil `unless`. `orHeld` finds further claims that keep a name from the caller, if
+ * no claim of the same name does.
  */
 const changeClaims = (
   unless: string,
@@ -95,19 +95,19 @@ const HELD_BY_ANOTHER_ACCOUNT = `
     END IF;`
 
 /**
- * Nodes, and who has which name.
+ * Nodes and claims of names.
  *
  * INVARIANTS
- * - An epoch only rises: at each start of its node, and when others give the node up. A claim is valid
+ * - An epoch only increases: at each start of its node, and when others give the node up. A claim is valid
  *   while its epoch is that of its node.
- * - All changes of claims wait for each other at the row of `claim_head`, so that their numbers become
- *   visible in their order: who has seen one has seen all before it.
- * - A name is taken from a node that has it by the process that serves it alone: a device has one link
- *   that serves, and says by its newer session which one that is.
- * - A claim that is given up stays for a while as a row without a node, for readers to see; where that was
- *   for another node, it says for which.
- * - Of HTTP, HTTPS and TLS a name is one account's at all nodes.
- * - A node that was forgotten is never one again: whoever has its folder joins as another.
+ * - All changes of claims lock the row of `claim_head`, so that their numbers become visible in order: a
+ *   reader that saw a change saw all before it.
+ * - Only the process that serves a name can take it from another node: a device has one serving link, and its
+ *   newer session tells which.
+ * - A released claim stays for a while as a row without a node, for readers. If it was released for another
+ *   node, it names that node.
+ * - Across HTTP, HTTPS and TLS, a name belongs to one account at all nodes.
+ * - A removed node never returns: a gateway with its directory joins as a new node.
  */
 export const CLUSTER_STEPS: readonly SchemaStep[] = [
   {

@@ -23,7 +23,7 @@ export interface ClusterOptions {
   /** For claims. */
   readonly connection: PostgresConnection
   readonly follower: DatabaseFollower
-  /** Of all that this gateway keeps in PostgreSQL, `CLUSTER_STEPS` among them. */
+  /** Schema of everything in PostgreSQL, including `CLUSTER_STEPS`. */
   readonly steps: readonly SchemaStep[]
   readonly nodeId: string
   readonly facts: NodeFacts
@@ -31,21 +31,21 @@ export interface ClusterOptions {
   readonly ask: ClaimsOptions['ask']
   readonly give: ClaimsOptions['give']
   readonly onLost: (claim: Claim, holder: ClaimHolder) => void
-  /** A newer process runs as this node: this one can only end. */
+  /** A newer process runs as this node: this process has to end. */
   readonly onReplaced: () => void
-  /** Somebody has said that this node is gone for good: this process can only end. */
+  /** This node was removed from the cluster: this process has to end. */
   readonly onForgotten: () => void
   /** Nodes have come, gone, or are seen otherwise than before. */
   readonly onNodes?: (nodes: readonly NodeRow[]) => void
-  /** Names have another home, or none. */
+  /** Names have another node, or none. */
   readonly onClaims?: (claims: readonly ClaimRow[]) => void
-  /** What may be served here may be another. */
+  /** The set of served names may have changed. */
   readonly onSettled?: () => void
   readonly log: Logger
   readonly clock: Clock
 }
 
-/** One node among those that share a PostgreSQL: its lease, its names, and those of the others. */
+/** A node of a cluster: its lease, its names, and those of the others. */
 export class Cluster {
   readonly #options: ClusterOptions
   readonly #beats: PostgresConnection
@@ -124,14 +124,14 @@ export class Cluster {
     return this.#feed.lookNow()
   }
 
-  /** A node that is gone is none any more, and this one has seen it. Throws a DatabaseError. */
+  /** Removes a lost node, and waits until this node has seen it. Throws a DatabaseError. */
   async forget(nodeId: string): Promise<Forgetting> {
     const outcome = await forgetNode(this.#options.connection, nodeId)
     await this.look()
     return outcome
   }
 
-  /** Lets go of all names; call it when nothing is served any more. */
+  /** Releases all names. Call it when nothing is served any longer. */
   async stop(): Promise<void> {
     this.#stopping.abort('stopped')
     await this.#writer.stop()
@@ -162,7 +162,7 @@ export class Cluster {
     this.#feed.ring()
   }
 
-  /** Claims all names again, until each is this node's, or somebody else's. */
+  /** Claims all names again, until each belongs to this node or another. */
   async #reclaim(): Promise<void> {
     const { clock, log } = this.#options
     this.claims.doubt()

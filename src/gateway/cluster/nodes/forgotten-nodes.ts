@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto'
 import { StartError } from '../../../base/app-error.ts'
 import type { Statements } from '../postgres/postgres-session.ts'
 
-/** What came of it: it is forgotten, still there, or was not known. */
+/** Result: removed, still running, or unknown. */
 export type Forgetting = 'forgotten' | 'there' | 'unknown'
 
-/** Removes a node that is gone, and what it has left of claims. Throws a DatabaseError. */
+/** Removes a lost node and its claims. Throws a DatabaseError. */
 export async function forgetNode(statements: Statements, nodeId: string): Promise<Forgetting> {
   const [row] = await statements.query<{ found: string | null }>(
     'SELECT forget_node($1::text, $2::text) AS found',

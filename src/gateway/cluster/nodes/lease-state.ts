@@ -1,8 +1,7 @@
 /**
- * The right of a node to its names. `overdue`: it could not renew in time, so others may give it up;
- * `unsure`: it was stopped for so long, and has not looked since; `fenced`: they have given it up;
- * `unfit`: they have, and as it is, it cannot join them again; `replaced`: a newer process is this node
- * now; `forgotten`: somebody has said that it is gone for good.
+ * Right of a node to its names. `overdue`: the renewal is late, others may give it up. `unsure`: the process
+ * was stopped for long and has not checked yet. `fenced`: others gave it up. `unfit`: others gave it up, and
+ * it does not fit to rejoin. `replaced`: a newer process is this node. `forgotten`: the node was removed.
  */
 export type LeaseState =
   | 'none'
@@ -30,16 +29,16 @@ export type LeaseEvent =
 const NEXT: Record<LeaseState, Partial<Record<LeaseEvent, LeaseState>>> = {
   none: { joined: 'held', leave: 'left' },
   held: { renewed: 'held', expired: 'overdue', woke: 'unsure', fenced: 'fenced', leave: 'left' },
-  // Late, but nobody has minded: the names are still its own.
+  // Late, but not given up: the names still belong to it.
   overdue: { renewed: 'held', woke: 'unsure', fenced: 'fenced', leave: 'left' },
-  // Where nobody can be asked, it is as late as any other.
+  // Without an answer, it counts as late.
   unsure: { renewed: 'held', failed: 'overdue', fenced: 'fenced', leave: 'left' },
-  // Only with another epoch, and without the names of this one.
+  // Only with a new epoch, and without the names of this one.
   fenced: {
     ...{ joined: 'held', failed: 'overdue', unfit: 'unfit' },
     ...{ replaced: 'replaced', forgotten: 'forgotten', leave: 'left' },
   },
-  // As long as those are there whom it does not fit.
+  // While incompatible nodes are there.
   unfit: {
     ...{ joined: 'held', failed: 'overdue', woke: 'unsure' },
     ...{ replaced: 'replaced', forgotten: 'forgotten', leave: 'left' },

@@ -3,9 +3,9 @@ import * as z from 'zod'
 import { StartError } from '../../../base/app-error.ts'
 
 /**
- * The node that should claim a name that no device brings along: the same at all nodes that see the
- * same, and another only for the names of a node that comes or goes (highest random weight). It
- * promises nothing: whose the name is, its claim says.
+ * The node that should claim a name without a device (highest random weight). All nodes with the same view
+ * choose the same node, and a change of nodes moves only the names of the changed node. This is only a
+ * proposal: the claim decides.
  */
 export function homeFor(name: string, nodes: readonly NodeRow[]): string | undefined {
   let best: { readonly id: string; readonly weight: string } | undefined
@@ -17,7 +17,7 @@ export function homeFor(name: string, nodes: readonly NodeRow[]): string | undef
   return best?.id
 }
 
-/** What the nodes of a cluster say to each other. It rises when an older node could not follow. */
+/** Version of the protocol between nodes. It increases when an older node could not follow. */
 export const CLUSTER_PROTOCOL = 1
 /** The oldest that this version still understands, so that a site is upgraded node by node. */
 export const OLDEST_PROTOCOL = 1
@@ -27,17 +27,17 @@ export const NodeFactsSchema = z.object({
   version: z.string(),
   protocol: z.number().int(),
   oldestProtocol: z.number().int(),
-  /** Of the process: a copy of its data folder has another one. */
+  /** Id of the process: a copy of its data directory has another. */
   instance: z.string(),
-  /** Where other nodes reach it. */
+  /** Address for other nodes. */
   peer: z.object({ host: z.string(), port: z.number().int() }),
-  /** Where visitors and agents come in, 0 for what is not served: the same on all nodes. */
+  /** Public ports of visitors and agents, 0 if not served. Equal on all nodes. */
   ports: z.record(z.string(), z.number().int()),
   /** Milliseconds since the epoch, by its own clock. */
   startedAt: z.number(),
 })
 
-/** What a node tells others of itself. */
+/** Facts of a node for others. */
 export type NodeFacts = z.infer<typeof NodeFactsSchema>
 
 /** `serving` and `draining` as the node says; `lost` as others found; `left`: it has said goodbye. */
@@ -49,7 +49,7 @@ export const NodeRowSchema = z.object({
   epoch: z.number().int(),
   beat: z.number().int(),
   standing: z.enum(STANDINGS),
-  /** Of the standing and the epoch: milliseconds since 1970, by the clock of the database. */
+  /** Time of the last change of state or epoch: milliseconds since 1970, by the clock of the database. */
   since: z.number(),
   facts: NodeFactsSchema,
 })
@@ -60,7 +60,7 @@ export function isThere({ standing }: Pick<NodeRow, 'standing'>): boolean {
   return standing === 'serving' || standing === 'draining'
 }
 
-/** Throws a StartError when a node like that cannot work beside those that are there. */
+/** Throws a StartError if the node cannot work with the existing nodes. */
 export function requireFit(facts: NodeFacts, others: readonly NodeRow[]): void {
   for (const { facts: other } of others.filter(isThere)) {
     if (facts.protocol < other.oldestProtocol || other.protocol < facts.oldestProtocol) {

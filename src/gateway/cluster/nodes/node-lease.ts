@@ -21,11 +21,11 @@ export const LEASE_TIMINGS: LeaseTimings = { beatMs: 3_000, retryMs: 500, leaseM
 
 /** By how much the clocks of two machines may differ in speed. */
 const MARGIN = 0.05
-/** Of a wall clock that jumps by more, nobody knows whether the machine was asleep. */
+/** After a larger jump of the wall clock, the machine may have been asleep. */
 const MAX_JUMP_MS = 1_000
 /** A process that has not seen time go by for this part of a lease was stopped. */
 const STALL = 1 / 12
-/** A renewal that is older than this part of a lease was followed by one that failed. */
+/** A renewal older than this part of a lease was followed by a failed one. */
 const FRESH = 0.5
 /** How often it looks in that time. */
 const LOOKS = 4
@@ -38,28 +38,27 @@ export interface NodeLeaseOptions {
   readonly timings?: Partial<LeaseTimings>
   /** A new epoch has begun, after others gave the node up: nothing is claimed in it. */
   readonly onRejoined: () => void
-  /** A newer process runs as this node, and has its names; this one can only end. */
+  /** A newer process runs as this node and has its names: this process has to end. */
   readonly onReplaced: () => void
-  /** Somebody has said that this node is gone for good; this process can only end. */
+  /** This node was removed from the cluster: this process has to end. */
   readonly onForgotten: () => void
-  /** In a turn of its own, when what may be served here may be another. */
+  /** Called in a separate turn when the set of served names may have changed. */
   readonly onSettled: () => void
   readonly log: Logger
   readonly clock: Clock
 }
 
 /**
- * The lease of a node: while it is held, nobody takes a name from the node.
+ * The lease of a node. While it is held, no other node takes a name from this one.
  *
  * INVARIANTS
- * - Others give a node up only when its beat has not changed for `leaseMs` since they saw it. It was
- *   sent before they saw it, so its sender, which counts from the sending and stops 5 % earlier, has
- *   stopped before that.
- * - Both count on a monotonic clock of their own. Where the wall clock jumps beside it, the machine
- *   may have slept, and the lease counts as over until it is renewed.
- * - Each process of a node has an epoch of its own.
- * - A process that was stopped for longer than its lease is `unsure` at the first look at its state, and
- *   until a try to renew that began after that has ended.
+ * - Others give a node up only after its heartbeat was unchanged for `leaseMs` since they saw it. The node
+ *   counts from its sending and stops 5 % earlier, so it has stopped before.
+ * - Both count on their own monotonic clocks. If the wall clock jumps, the machine may have slept, and the
+ *   lease counts as ended until it is renewed.
+ * - Each process of a node has its own epoch.
+ * - A process that was stopped for longer than its lease is `unsure` at the first check, until a renewal that
+ *   began later has ended.
  */
 export class NodeLease {
   readonly #options: NodeLeaseOptions
@@ -91,7 +90,7 @@ export class NodeLease {
     return this.#options.nodeId
   }
 
-  /** As it is at this moment: a lease runs out without a word. */
+  /** The current state: a lease ends without an event. */
   get state(): LeaseState {
     const hasSlept = this.#hasSlept()
     if (hasSlept) this.#naps += 1
