@@ -1,34 +1,34 @@
-/** What a whole gateway may hold by default: a quarter of the memory that its systemd unit allows. */
+/** Default budget of a gateway: a quarter of the memory that its systemd unit allows. */
 export const DEFAULT_BUFFER_BYTES = 201_326_592
 /**
- * What a session of a device may hold of that, and an endpoint. By default it is enough for all the streams that
- * each can have, with a full window of the wire protocol each: to end readers would only make room for the next ones.
+ * Parts of the budget for a device session and for an endpoint. The default is enough for all streams of
+ * each, with a full window of the wire protocol: ending readers would only make room for the next ones.
  */
 const DEVICE_PART = 2 / 3
 const ENDPOINT_PART = 1 / 2
 /** How far an account goes down when it was over its limit: so that this is done now and then. */
 const SHED_TO = 7 / 8
-/** Who has held something for less long is spared as long as others will do. */
+/** A holder younger than this is spared while others can be ended. */
 const YOUNG_MS = 2_000
 
-/** Who holds bytes that are on their way: a client's connection. */
+/** A client's connection that holds bytes in transit. */
 export interface BufferHolder {
   readonly heldBytes: number
   /** Bytes that have gone on, of the same exchange. */
   readonly movedBytes: number
-  /** Lets go of what it holds, because the budget is used up. Nothing is called back meanwhile. */
+  /** Releases its bytes, because the budget is used up. Makes no calls back. */
   onOverBudget(): void
 }
 
 /**
- * Bytes that were received and have not gone on, because a client, or a device, does not take them: of
- * an endpoint, of a session of a device with all its endpoints, of the whole gateway. Counted as they are written;
- * above a limit the holders go for whom it pays least, by bytes moved for each byte held.
+ * Received bytes that a client or device has not accepted yet. An account exists for an endpoint, for a
+ * device session with all its endpoints, and for the whole gateway. Bytes are counted when they are written.
+ * Above a limit, the holders with the fewest bytes moved for each byte held are ended.
  */
 export class BufferAccount {
   readonly #limitBytes: number
   readonly #parent: BufferAccount | undefined
-  /** Those that hold something, of the whole tree. */
+  /** Holders with bytes, of the whole tree. */
   readonly #claims: Set<BufferClaim>
   #bytes = 0
 
@@ -81,7 +81,7 @@ export class BufferAccount {
     this.#parent?.enforce(now)
   }
 
-  /** True when what goes on this account goes on the other one, too. */
+  /** Whether bytes of this account also count on the other. */
   isPartOf(other: BufferAccount): boolean {
     return this === other || this.#parent?.isPartOf(other) === true
   }
@@ -107,7 +107,7 @@ export class BufferAccount {
   }
 }
 
-/** What one holder has on an account. */
+/** The bytes of one holder on an account. */
 export class BufferClaim {
   readonly #holder: BufferHolder
   #account: BufferAccount
@@ -138,12 +138,12 @@ export class BufferClaim {
     return this.#holder.movedBytes / this.#bytes
   }
 
-  /** Counts what the holder has now, and sees to it that it is not too much. */
+  /** Counts the holder's current bytes, and enforces the limits. */
   update(now: number): void {
     if (this.recount(now) > 0) this.#account.enforce(now)
   }
 
-  /** Counts what the holder has now; answers how much more that is. */
+  /** Counts the holder's current bytes. Returns the increase. */
   recount(now: number): number {
     const held = this.#isClosed ? 0 : this.#holder.heldBytes
     const change = held - this.#bytes
@@ -159,7 +159,7 @@ export class BufferClaim {
     return change
   }
 
-  /** What it holds belongs on another account from now on. */
+  /** Moves its bytes to another account. */
   moveTo(account: BufferAccount, now: number): void {
     const before = this.#account
     this.#account = account

@@ -2,7 +2,7 @@ import type { ProxyStream } from './proxy-stream.ts'
 import type { ClientHolding, Holding } from './shares.ts'
 import type { SlotUser, Waiting } from './waiting-line.ts'
 
-/** Streams that a client has given up and whose slots do not come back: ending more frees none. */
+/** Streams that a client has ended without a free slot: ending more frees none. */
 const MAX_STUCK = 4
 
 interface Candidate {
@@ -16,22 +16,22 @@ interface Candidate {
 export interface EvictionOptions {
   /** All endpoints of the device. */
   readonly users: Iterable<SlotUser>
-  /** Who is to have a stream. */
+  /** The waiting request that gets the stream. */
   readonly waiting: Waiting
   /** That endpoint has its share: only a stream of its own helps. */
   readonly isEndpointFull: boolean
-  /** Bytes a second; who moves as many is left alone. */
+  /** Bytes a second; an exchange of this rate is left alone. */
   readonly leastRate: number
   readonly most: number
 }
 
 /**
- * The exchanges to end so that somebody else gets a stream, in that order. Only those that move less
- * than the least rate: first clients that do not take what is there for them; then those that wait
- * for the device or for each other (a slow service, a long poll, a WebSocket). Who holds most goes
- * first, then the slowest. It goes when its client, or its endpoint, holds at least two more: then the
- * waiter is still the one who has less, and equals do not drive each other out in turns. For a waiter
- * that has nothing a slow client goes that has but one; a quiet one may have a good reason.
+ * Chooses exchanges to end for a waiting request, in order. Only exchanges below the minimum rate are chosen:
+ * first those of clients that do not read, then those that wait for the device or are idle (a slow service, a
+ * long poll, a WebSocket). The largest holder comes first, then the slowest. An exchange is ended only if its
+ * client or endpoint holds at least two more than the waiter: so equals do not displace each other in turns.
+ * For a waiter without a stream, a slow client loses even its only one, but a quiet client does not: it may
+ * have a good reason.
  */
 export function chooseEvictions(options: EvictionOptions): ProxyStream[] {
   const candidates = findCandidates(options)

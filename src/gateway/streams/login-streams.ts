@@ -1,6 +1,6 @@
 import type { LoginStep, ProxyStream, VisitorLogins } from './proxy-stream.ts'
 
-/** Of one visitor's connection at a time; the longest unused one goes first. */
+/** Streams of one visitor's connection; the least recently used is removed first. */
 const MAX_STREAMS = 8
 
 interface KeptStream {
@@ -10,9 +10,9 @@ interface KeptStream {
 }
 
 /**
- * The unused streams of one visitor's connection on which somebody has logged in, or has begun to.
- * NTLM and Negotiate log a TCP connection in and not a request: another visitor on such a stream would
- * be answered as the first. So they stay here until the visitor's connection closes.
+ * The unused streams of one visitor's connection that have a completed or started login. NTLM and Negotiate
+ * log in a TCP connection, not a request: another visitor on such a stream would act as the first. So the
+ * streams stay here until the visitor's connection closes.
  */
 export class LoginStreams implements VisitorLogins {
   #kept: KeptStream[] = []

@@ -5,7 +5,7 @@ import { HopReset } from './visitor-facts.ts'
 
 type Done = (error?: Error | null) => void
 
-/** Whose bytes they are, as the node says that the visitor came to. */
+/** The visitor of the bytes, as reported by the visitor's node. */
 export interface PeerSocketEnds {
   readonly clientIp: string
   readonly clientPort: number
@@ -14,9 +14,9 @@ export interface PeerSocketEnds {
 }
 
 /**
- * A visitor of another node, as a socket of this one: with the manners of TCP, so that what serves
- * visitors here serves it, too. Writes wait for the window of the stream, what is not read keeps its
- * credit, each direction ends by itself, and what is broken off ends with a reset that says why.
+ * A visitor of another node as a socket, with the behaviour of TCP, so that the same code serves it. Writes
+ * wait for the window of the stream, unread data keeps its credit, each direction ends separately, and an
+ * abort sends a reset with its reason.
  */
 export class PeerSocket extends Duplex implements StreamHandler {
   readonly remoteAddress: string
@@ -26,7 +26,7 @@ export class PeerSocket extends Duplex implements StreamHandler {
   bytesRead = 0
   bytesWritten = 0
   readonly #stream: Stream
-  /** Received bytes whose credit waits for the reader. */
+  /** Received bytes whose credit is returned when they are read. */
   #unreleased = 0
   /** The write that waits for room. */
   #blocked: Done | undefined
@@ -40,7 +40,7 @@ export class PeerSocket extends Duplex implements StreamHandler {
     this.localAddress = ends.serverIp
     this.localPort = ends.serverPort
     stream.handler = this
-    // Whoever uses it has heard already when it breaks; `close` follows.
+    // The user of the socket already knows of the error; `close` follows.
     this.on('error', () => {})
   }
 
@@ -57,7 +57,7 @@ export class PeerSocket extends Duplex implements StreamHandler {
     return this.destroy()
   }
 
-  /** Breaks it off, and tells the other node why: what it is to do about the visitor depends on that. */
+  /** Aborts the stream with a reason: the other node's handling of the visitor depends on it. */
   refuse(code: HopReset): void {
     this.#resetCode = code
     this.destroy()

@@ -11,13 +11,13 @@ import type { ClientHolding } from './shares.ts'
  */
 export type NoStreamReason = 'saturated' | 'silent' | 'busy' | 'unreachable' | 'session-over'
 
-/** What a request says of a login, as far as it matters for the choice of a stream. */
+/** Login state of a request, for the choice of a stream. */
 export interface LoginStep {
   /** It goes on with a login that the service has begun on the same connection. */
   readonly isContinued: boolean
 }
 
-/** What an answer says of a login. */
+/** Login state of a response. */
 export interface LoginAnswer {
   /** It carries a token: in a refusal the service waits for the client's next step. */
   readonly hasToken: boolean
@@ -30,27 +30,30 @@ export interface VisitorLogins {
   keep(stream: ProxyStream, isBegun: boolean): void
 }
 
-/** For whom a stream is. */
+/** Client of a stream. */
 export interface StreamClient {
   /** `ip:port`. */
   readonly address: string
-  /** Whose share it comes from: the IPv4 address, or the /64 of an IPv6 one. */
+  /** Network for its share: the IPv4 address, or the /64 of an IPv6 address. */
   readonly network: string
-  /** Of its connection, as services may be told; asked for when a stream opens. */
+  /** Facts of its connection for the service, read when a stream opens. */
   readonly facts: ConnectionEnds
   /** Streams that stay with its connection; without it, no stream does. */
   readonly logins?: VisitorLogins
 }
 
-/** How an exchange gets on, for the choice of the one that is ended when others wait. */
+/** Progress of an exchange, for the choice of one to end while others wait. */
 export interface Pace {
   /** Bytes a second, at most, that moved of late; undefined while it is too young to say. */
   readonly rate: number | undefined
-  /** Bytes of the response wait for the client: it is the client who is slow. */
+  /** Whether bytes of the response wait for the client, which is then the slow side. */
   readonly isHeldUp: boolean
 }
 
-/** Who asks for a stream. One of the two is called once: before the asking returns, or later. */
+/**
+ * Waits for a stream. One of the two methods is called once: before the request for a stream returns, or
+ * later.
+ */
 export interface StreamWaiter {
   onStream(stream: ProxyStream): void
   onNoStream(reason: NoStreamReason): void
@@ -62,9 +65,9 @@ export interface StreamWaiter {
   evict(): void
 }
 
-/** Where a stream comes from, and goes back to. */
+/** Owner of a stream, to which it returns. */
 export interface ProxyStreamOwner {
-  /** What it leads to. */
+  /** The service that it leads to. */
   readonly service: ServiceConnections | undefined
   /** It is free for another exchange. */
   takeBack(stream: ProxyStream): void
@@ -82,7 +85,7 @@ export interface ProxyStreamOwner {
   onSlotFree(stream: ProxyStream): void
 }
 
-/** What lives on a stream from one exchange to the next, and hears of it in both. */
+/** State that stays on a stream from one exchange to the next, and handles its events. */
 export interface StreamResident extends StreamHandler {
   /** The stream was given up: nothing comes or goes any more. */
   onRetired(): void
@@ -93,14 +96,14 @@ type ProxyStreamState = 'busy' | 'idle' | 'aside' | 'retired' | 'closed'
 /** A stream that leads to one connection of the device's service; its own handler while unused. */
 export class ProxyStream implements StreamHandler {
   readonly stream: Stream
-  /** Whose share it counts for until its slot is free; nobody's since it was idle. */
+  /** Client of its share, until its slot is free; undefined after it was idle. */
   client: ClientHolding | undefined
   /** The exchange that has it. */
   user: StreamWaiter | undefined
   /** Without one, it is quiet between two exchanges. */
   resident: StreamResident | undefined
   readonly owner: ProxyStreamOwner
-  /** Nobody's until an exchange takes it: the frame that opens it may end the session. */
+  /** No exchange until one takes it: the frame that opens it may end the session. */
   #state: ProxyStreamState = 'closed'
   #isReused = false
   #isSwitched = false
@@ -118,12 +121,12 @@ export class ProxyStream implements StreamHandler {
     return this.#isReused
   }
 
-  /** Of no use any more. */
+  /** Whether it is no longer usable. */
   get isGivenUp(): boolean {
     return this.#state === 'retired' || this.#state === 'closed'
   }
 
-  /** True for an upgraded connection, which nobody waits for. */
+  /** Whether it is an upgraded connection, which a drain does not wait for. */
   get isSwitched(): boolean {
     return this.#isSwitched
   }
@@ -199,7 +202,7 @@ export class ProxyStream implements StreamHandler {
     this.user = undefined
   }
 
-  /** Gives the stream up, also one that has closed; the service sees the end of its connection. */
+  /** Retires the stream, also after it closed. The service sees the end of its connection. */
   retire(): void {
     if (this.#state === 'retired' || this.#state === 'closed') return
     this.owner.drop(this)
@@ -218,7 +221,7 @@ export class ProxyStream implements StreamHandler {
     handler.onClose(new MuxadoError('stream-cancelled', 'the endpoint was closed'))
   }
 
-  /** Bytes that nobody asked for: whatever they are, the next answer must not begin with them. */
+  /** Unexpected bytes: the next response must not begin with them. */
   onData(): void {
     if (this.#state === 'idle' || this.#state === 'aside') this.owner.onStale()
     this.retire()

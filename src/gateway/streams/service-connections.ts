@@ -5,25 +5,25 @@ const RECOVER_MS = 10_000
 const MAX_RECOVER_MS = 600_000
 /** A service that has answered so lately is there, though it refuses a connection. */
 const RECENT_MS = 1_000
-/** A service that refuses while it has no connection of ours gets time to close its last ones. */
+/** A service that refuses without any connection of ours gets time to close its last ones. */
 const PAUSE_MS = 250
 
 /** How a service has refused a connection: `closed` after it took it, so that it may have read the request. */
 export type RefusalKind = 'unreached' | 'closed'
 
 export interface ServiceConnectionsOptions {
-  /** Stands for it among those of its device. */
+  /** Key of the service within its device. */
   readonly key: string
   readonly clock?: Clock
-  /** What its owner says that it takes at once; undefined: what it is seen to take. */
+  /** Configured limit of simultaneous connections; undefined: learned from refusals. */
   readonly max?: number | undefined
 }
 
-/** What is known of a service whose connections are all in use. */
+/** State of a service whose connections are all in use. */
 export interface ServicePressure {
   /** Connections to it. */
   readonly connections: number
-  /** Those of them that carry a stream without an end, such as a WebSocket. */
+  /** Connections with an endless stream, such as a WebSocket. */
   readonly streams: number
   /** Requests that wait for one. */
   readonly waiting: number
@@ -31,9 +31,9 @@ export interface ServicePressure {
 }
 
 /**
- * The connections to one service of a device, however many endpoints lead there. A service that refuses
- * a connection while it has others takes no more than those: requests above that wait. From time to time
- * one more is tried (additive increase), less often after each refusal.
+ * The connections to one service of a device, for all of its endpoints. A service that refuses a connection
+ * while it has others accepts only as many as those: further requests wait. Sometimes one more is tried
+ * (additive increase), less often after each refusal.
  */
 export class ServiceConnections {
   readonly key: string
@@ -50,7 +50,7 @@ export class ServiceConnections {
    * reason. Undefined when there is no doubt.
    */
   #doubted: { readonly limitBefore: number | undefined } | undefined
-  /** Until then a connection that it took and closed says nothing about how many it takes. */
+  /** Until this time, an accepted and closed connection is no sign of a limit. */
   #ignoresClosedUntil = 0
   /** One connection more is tried, and was not refused yet. */
   #isTrying = false
@@ -58,9 +58,9 @@ export class ServiceConnections {
   #changedAt = 0
   #pausedUntil = 0
   #workedAt = Number.NEGATIVE_INFINITY
-  /** Streams that were opened and whose slots are not free yet. */
+  /** Opened streams whose slots are not free yet. */
   #open = 0
-  /** Those of them that were not given up. */
+  /** Opened streams that are not retired. */
   #live = 0
 
   constructor({ key, clock = systemClock, max }: ServiceConnectionsOptions) {
@@ -113,7 +113,7 @@ export class ServiceConnections {
     const now = this.#clock.monotonic()
     if (kind === 'closed' && now < this.#ignoresClosedUntil) return false
     const live = this.#live - (wasGivenUp ? 0 : 1)
-    // A service may close a connection because of the request: only those in use speak for a limit.
+    // A service may close a connection because of the request: only used connections are a sign of a limit.
     const others = kind === 'closed' ? live - this.idle : live
     if (others === 0 && (kind === 'closed' || now - this.#workedAt > RECENT_MS)) {
       if (live === 0) this.#learnt = undefined
@@ -133,14 +133,14 @@ export class ServiceConnections {
     return true
   }
 
-  /** It has answered a request whose connection it had closed before: it was busy. */
+  /** It has answered a request after closing its connection before: it was busy. */
   confirmClosed(): void {
     this.#doubted = undefined
   }
 
   /**
-   * It closes the connection of a request each time: because of the request. It takes as many as before, and
-   * nobody can lower the limit again with such requests for a while.
+   * It closes the connection of a request each time, because of the request. Its limit is restored, and such
+   * requests cannot lower it again for a while.
    */
   denyClosed(): void {
     if (!this.#doubted) return

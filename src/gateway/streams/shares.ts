@@ -1,10 +1,10 @@
 /** How many streams an endpoint may hold for each that is left, and a client. */
 const ENDPOINT_FACTOR = 4
 const CLIENT_FACTOR = 2
-/** Who holds less may take of what is reserved. */
+/** A holder of fewer may use reserved streams. */
 const FEW = 2
 
-/** What an endpoint has of the streams of its device, or a client of all endpoints'. */
+/** Streams of an endpoint of the device, or of a client at all endpoints. */
 export class Holding {
   /** Streams that are not idle: with an exchange, or given up and their slots not free yet. */
   held = 0
@@ -22,34 +22,37 @@ export class ClientHolding extends Holding {
   }
 }
 
-/** What a device can give at the moment. */
+/** Streams that a device can provide now. */
 export interface Supply {
-  /** Free slots, and idle streams, whose slots can be had back. */
+  /** Free slots, and idle streams whose slots can be freed. */
   readonly available: number
   /** How many of them are kept for endpoints that hold few. */
   readonly reserved: number
 }
 
-/** Whether nobody else waits for a stream of the device: then there is nobody to share with. */
+/**
+ * Whether other clients or endpoints wait for a stream of the device: without them, there is no need to
+ * share.
+ */
 export interface Alone {
   /** No other client waits. */
   readonly client: boolean
-  /** Nobody waits for another endpoint. */
+  /** No other endpoint has waiting requests. */
   readonly endpoint: boolean
 }
 
 const NOT_ALONE: Alone = { client: false, endpoint: false }
 
 /**
- * Whether one more stream is within the share of an endpoint and of a client, by how many each holds.
- * While others wait, nobody may hold more than a multiple of the rest (dynamic thresholds, Choudhury and
- * Hahne 1998), so that something is always left for the next. Of 448 streams one client gets 288 beside
- * others, one endpoint with many clients 346, twenty such endpoints about 21 each. Alone, each gets all
- * but the reserved ones.
+ * Whether one more stream is within the shares of an endpoint and of a client, by the number that each holds.
+ * While others wait, each may hold only a multiple of the rest (dynamic thresholds, Choudhury and Hahne
+ * 1998), so that something is always left for the next. Of 448 streams, one client beside others gets 288,
+ * one endpoint with many clients 346, and twenty such endpoints about 21 each. Alone, each gets all but the
+ * reserved streams.
  *
- * The reserved streams are for endpoints that hold few: a client that has its share, or looks like it
- * behind the same router, still reaches another tunnel, and the agent its own domain. Half of them are
- * also for clients that hold few, so that a second client does not wait for the first.
+ * Reserved streams are for endpoints that hold few. So a client with its full share, or clients behind the
+ * same router, still reach another tunnel, and the agent its own domain. Half of them are also for clients
+ * that hold few, so that a second client does not wait for the first.
  */
 export function isWithinShare(
   { available, reserved }: Supply,
@@ -67,7 +70,7 @@ export function isWithinShare(
   return alone.endpoint && isUpperHalf && clientHeld < FEW
 }
 
-/** True when an endpoint has its share: only a stream of its own helps who waits for it. */
+/** Whether an endpoint has its share: its waiters need one of its own streams. */
 export function isEndpointFull({ available, reserved }: Supply, held: number): boolean {
   return available > reserved && held >= ENDPOINT_FACTOR * (available - reserved)
 }

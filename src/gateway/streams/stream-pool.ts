@@ -18,7 +18,7 @@ const PROXY_STREAM_TYPE = 3
 /** Ticks for which requests that go out once only get no kept stream, after one was stale. */
 const WARY_TICKS = 120
 
-/** What somebody asked for before the agent was ready. */
+/** A request for a stream before the agent was ready. */
 interface EarlyWaiter {
   readonly client: StreamClient
   readonly isFresh: boolean
@@ -27,13 +27,15 @@ interface EarlyWaiter {
 export interface StreamPoolOptions {
   /** One per agent session: `new StreamSlots({ session })`. */
   readonly slots: StreamSlots
-  /** What a proxy stream of this endpoint starts with, after its type. */
+  /** First bytes of a proxy stream of this endpoint, after its type. */
   readonly proxyHeader: (clientAddr: string) => Buffer
-  /** The service is told so whose connection it is, and each stream is for one exchange then. */
+  /**
+   * The service gets a PROXY header with the client of the connection. Each stream then serves one exchange.
+   */
   readonly proxyProtocol?: ProxyProtocol | undefined
   /**
-   * When the agent knows the endpoint: the SDK drops the streams of one that it has not heard of, so
-   * who asks sooner waits. Without it, the agent knows the endpoint already.
+   * Resolves when the agent knows the endpoint: the SDK drops streams of unknown endpoints, so earlier
+   * requests wait. Undefined: the agent knows it already.
    */
   readonly ready?: Promise<void>
   /** See `SlotUser`. */
@@ -41,25 +43,25 @@ export interface StreamPoolOptions {
 }
 
 /**
- * The proxy streams of one endpoint: its share of the slots of an agent session. Exchanges ask here;
- * the session's `StreamSlots` behind it serve all its endpoints and ask back through `SlotUser`.
+ * The proxy streams of one endpoint: its share of the slots of an agent session. Exchanges request streams
+ * here. The session's `StreamSlots` serve all endpoints, and call back through `SlotUser`.
  *
  * INVARIANTS
- * - Each asking is answered once, with a stream or a reason, unless it is cancelled; a cancelled or
- *   answered waiter is not called again.
- * - A stream is with one exchange, or idle, or given up. The exchange that got it calls `release()`
- *   or `retire()` on it; one that was given up counts until its slot is free.
- * - With a PROXY header a stream is of one exchange: the next may be of another visitor.
- * - Idle streams are taken newest first, by whoever may have a stream. Those that are set aside are
- *   for one visitor's connection alone, which has them in its `LoginStreams`.
- * - After `close()` nobody gets a stream, and what comes back is retired; `cut()` takes the streams
- *   of exchanges under way as well, each of which hears that its stream was closed.
+ * - Each request is answered once, with a stream or a reason, unless it is cancelled. A cancelled or answered
+ *   waiter is not called again.
+ * - A stream is with one exchange, idle, or retired. The exchange calls `release()` or `retire()` on it. A
+ *   retired stream counts until its slot is free.
+ * - With a PROXY header, a stream serves one exchange: the next may be of another visitor.
+ * - Idle streams are taken newest first, by any exchange. Streams set aside are for one visitor's connection,
+ *   in its `LoginStreams`.
+ * - After `close()`, no request gets a stream, and returned streams are retired. `cut()` also closes the
+ *   streams of running exchanges, and each exchange is informed.
  */
 export class StreamPool implements SlotUser, ProxyStreamOwner {
   readonly slots: StreamSlots
   readonly holding = new Holding()
   readonly service: ServiceConnections | undefined
-  /** For bytes of this endpoint that wait for somebody. */
+  /** Buffered bytes of this endpoint. */
   readonly buffers: BufferAccount
   readonly #proxyHeader: (clientAddr: string) => Buffer
   readonly #proxyProtocol: ProxyProtocol | undefined
@@ -69,7 +71,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   readonly #aside = new Set<ProxyStream>()
   /** With an exchange, until released or retired. */
   readonly #busy = new Set<ProxyStream>()
-  /** Who asked before the agent was ready; undefined once it is. */
+  /** Requests from before the agent was ready; undefined afterwards. */
   #early: Map<StreamWaiter, EarlyWaiter> | undefined
   #isClosed = false
   /** Tick until which the service is thought to close kept connections unasked. */
@@ -129,7 +131,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     this.slots.cancel(waiter)
   }
 
-  /** Retires idle streams and refuses who waits; exchanges under way go on. */
+  /** Retires idle streams and refuses waiting requests. Running exchanges continue. */
   close(): void {
     if (this.#isClosed) return
     this.#isClosed = true
@@ -138,7 +140,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     for (const stream of [...this.#idle, ...this.#aside]) stream.retire()
   }
 
-  /** Like `close()`, and ends the exchanges under way too: nobody allows them any more. */
+  /** Like `close()`, and also ends running exchanges, which are no longer allowed. */
   cut(): void {
     this.close()
     for (const stream of this.#busy) stream.cut()
@@ -166,7 +168,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     return stream
   }
 
-  /** The tick since which the oldest idle stream is unused; infinite when there is none. */
+  /** Tick at which the oldest idle stream became unused; infinite if there is none. */
   get oldestIdle(): number {
     return this.#idle[0]?.idleSince ?? Number.POSITIVE_INFINITY
   }
@@ -220,7 +222,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     return isBusy
   }
 
-  /** What came of a request whose connection the service has closed; see `ServiceConnections`. */
+  /** Reports the outcome of a request whose connection the service closed; see `ServiceConnections`. */
   noteClosed(isBusy: boolean): void {
     if (isBusy) this.service?.confirmClosed()
     else this.service?.denyClosed()
@@ -263,13 +265,14 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
       try {
         this.slots.request(this, client, waiter, isFresh)
       } catch {
-        // Nobody above could catch it, and the others wait for theirs. Whoever failed has deadlines.
+        // The error has no handler above, and others wait for their streams. The failed exchange has
+        // deadlines.
       }
     })
     this.#early = undefined
   }
 
-  /** One after the other, in the order in which they came: what one does may withdraw another. */
+  /** In order of arrival: handling a request may withdraw another. */
   #takeEarly(take: (waiter: StreamWaiter, asked: EarlyWaiter) => void): void {
     for (const [waiter, asked] of this.#early ?? []) {
       this.#early?.delete(waiter)

@@ -49,11 +49,11 @@ export interface StreamSlotsLimits {
   readonly queueLength: number
   /** Streams that are kept for endpoints that hold few; fewer in a session that has few. */
   readonly reserved: number
-  /** How long somebody has waited when an exchange of somebody else is ended. */
+  /** Time of waiting after which an exchange of another client is ended. */
   readonly evictAfterMs: number
   /** How many are ended in one tick at most. */
   readonly evictions: number
-  /** Bytes a second; an exchange that moves as many is never ended for others. 0: none is. */
+  /** Bytes a second; a faster exchange is never ended for others. 0: off. */
   readonly leastRate: number
 }
 
@@ -83,11 +83,11 @@ export interface StreamSlotsOptions {
   readonly link?: DeviceLink
   readonly clock?: Clock
   readonly limits?: Partial<StreamSlotsLimits>
-  /** For bytes of the whole gateway that wait for somebody. */
+  /** Buffered bytes of the whole gateway. */
   readonly buffers?: BufferAccount
 }
 
-/** Who waits for a service does not wait for the device. */
+/** A request that waits for a service does not wait for the device. */
 const isCounted = (user: SlotUser) => mayDial(user)
 const mayDial = ({ service }: SlotUser) => service?.isFull !== true
 
@@ -95,40 +95,40 @@ const mayDial = ({ service }: SlotUser) => service?.isFull !== true
 const TICK_MS = 500
 
 /**
- * The streams of one agent session, shared by the pools of its endpoints, or of a link to another node,
- * shared by those of its visitors; all but `close()` is theirs to call. The SDK's session dies silently
- * above its limit, so who finds no stream waits in a line.
+ * The streams of one agent session, shared by the pools of its endpoints; or of a link to another node,
+ * shared by those of its visitors. Pools call all methods except `close()`. The SDK's session dies silently
+ * above its limit, so requests without a stream wait in a line.
  *
  * INVARIANTS
- * - A stream counts for its endpoint and its client from when an exchange gets it until it is idle
- *   again, or its slot is free: one that was given up holds its slot until the device lets go.
- * - An exchange gets a stream within the shares of its endpoint and its client alone (`shares.ts`).
- * - Between two calls nobody in the line could have a stream: who may, but finds no slot, has an idle
- *   stream of somebody retired for it. `#serve` is called whenever a slot or a stream gets free.
- * - Exchanges of others are ended only while somebody waits, and has waited for a while.
+ * - A stream counts for its endpoint and its client from the moment an exchange gets it until it is idle
+ *   again, or its slot is free. A retired stream holds its slot until the device closes it.
+ * - An exchange gets a stream only within the shares of its endpoint and its client (`shares.ts`).
+ * - Between two calls, no waiting request could have a stream. If one may have a stream but finds no slot, an
+ *   idle stream is retired for it. `#serve` is called whenever a slot or stream becomes free.
+ * - Exchanges of others are ended only for requests that have waited for a while.
  */
 export class StreamSlots {
   readonly session: Session
   /** How many streams are kept for endpoints that hold few. */
   readonly reserved: number
-  /** For bytes of this device that wait for somebody. */
+  /** Buffered bytes of this device. */
   readonly buffers: BufferAccount
   readonly #link: DeviceLink | undefined
   readonly #clock: Clock
   readonly #limits: StreamSlotsLimits
-  /** Those that hold streams. */
+  /** Pools with streams. */
   readonly #users = new Set<SlotUser>()
-  /** By network; those that hold or wait for a stream. */
+  /** Clients with streams or waiting requests, by network. */
   readonly #clients = new Map<string, ClientHolding>()
   readonly #line: WaitingLine
-  /** Those that endpoints lead to. */
+  /** Services of the endpoints. */
   readonly #services = new Map<string, ServiceConnections>()
-  /** Who wants to know when less is under way. */
+  /** Called when fewer exchanges are running. */
   readonly #busyWatchers = new Set<() => void>()
   readonly #closing = new AbortController()
-  /** Idle streams of all users, the one that is unused for longest first. */
+  /** Idle streams of all pools, the longest unused first. */
   readonly #idle = new Set<ProxyStream>()
-  /** Idle streams that were retired for somebody in the line and whose slots are not free yet. */
+  /** Idle streams that were retired for a waiting request and whose slots are not free yet. */
   readonly #freeing = new Set<ProxyStream>()
   #isClosed = false
   #isTicking = false
@@ -158,7 +158,7 @@ export class StreamSlots {
     return this.#line.length
   }
 
-  /** The one for a service of this device; a key stands for it and for what its owner says of it. */
+  /** The service of this device with a key, which includes its configured limit. */
   serviceOf(key: string, max: number | undefined): ServiceConnections {
     const made = { key, clock: this.#clock, max }
     const service = this.#services.get(key) ?? new ServiceConnections(made)
@@ -171,12 +171,12 @@ export class StreamSlots {
     return this.#clients.size
   }
 
-  /** Counts up while a stream is idle or somebody waits. */
+  /** Increases while a stream is idle or a request waits. */
   get tick(): number {
     return this.#ticks
   }
 
-  /** Free slots, and idle streams, whose slots can be had back. */
+  /** Free slots, and idle streams whose slots can be freed. */
   get available(): number {
     return this.session.freeSlots + this.#idle.size
   }
@@ -185,7 +185,7 @@ export class StreamSlots {
     return this.#isClosed
   }
 
-  /** Streams with an exchange under way; upgraded connections are none. */
+  /** Streams with a running exchange, without upgraded connections. */
   get busy(): number {
     return this.#countBusy((stream) => !stream.isSwitched)
   }
@@ -243,7 +243,7 @@ export class StreamSlots {
     const waiting = this.#line.remove(waiter)
     if (!waiting) return
     this.#forget(waiting.clientHolding)
-    // Those that are left may have more when nobody else waits.
+    // The rest may have more when no others wait.
     this.#serve()
   }
 
@@ -252,7 +252,7 @@ export class StreamSlots {
     this.#idle.add(stream)
     if (user.service) user.service.idle += 1
     this.#countLess(user)
-    // Most clients ask again at once: what they hold is forgotten by the tick.
+    // Most clients ask again at once, so empty holdings are removed by the tick.
     if (client) this.#line.countClient(client, -1)
     this.#startTicking()
     this.#serve()
@@ -293,7 +293,7 @@ export class StreamSlots {
     this.#serve()
   }
 
-  /** Refuses who waits for a service that takes no connection. */
+  /** Refuses requests that wait for a service without a connection. */
   refuseWaiting(service: ServiceConnections): void {
     for (const { waiter, user } of [...this.#line.all()]) {
       if (user.service === service) this.#refuse(waiter, 'unreachable')
@@ -317,7 +317,7 @@ export class StreamSlots {
     return { connections: service.connections, streams, waiting, oldestWaitMs }
   }
 
-  /** Ends the idle streams and refuses who waits; call it when the session is over. */
+  /** Retires idle streams and refuses waiting requests. Call it when the session has ended. */
   close(): void {
     this.#isClosed = true
     this.#closing.abort()
@@ -347,7 +347,7 @@ export class StreamSlots {
     return !isFresh && user.oldestIdle !== Number.POSITIVE_INFINITY
   }
 
-  /** Gives a stream to who may have it, when there is one. */
+  /** Gives a stream to a request that may have it, if there is one. */
   #give({ waiter, user, client, clientHolding, isFresh }: Asking): void {
     const idle = isFresh ? undefined : user.takeIdle()
     const stream = idle ?? user.open(client)
@@ -373,7 +373,7 @@ export class StreamSlots {
     waiter.onStream(stream)
   }
 
-  /** Serves who may have a stream, as long as there are streams. */
+  /** Serves requests that may have a stream, while there are streams. */
   #serve(): void {
     if (this.#isServing || this.#line.length === 0) return
     this.#isServing = true
@@ -382,7 +382,7 @@ export class StreamSlots {
         const first = this.#line.next(this.#mayTake)
         if (!first) return
         if (!this.#hasStream(first) && this.#freeing.size === 0) this.#freeSlot(first.user)
-        // Some peers let go before this returns; otherwise what is left may do for somebody else.
+        // Some peers free the slot before this returns; otherwise another request may fit.
         const next = this.#hasStream(first) ? first : this.#line.next(this.#canTake)
         if (!next) return
         this.#line.remove(next.waiter)
@@ -394,8 +394,8 @@ export class StreamSlots {
   }
 
   /**
-   * Gives up the longest unused stream of all users, for the sake of somebody who waits; of those that
-   * lead to the same service where it is that which takes no more.
+   * Retires the longest unused stream of all pools for a waiting request. If its service accepts no more, a
+   * stream to the same service.
    */
   #freeSlot(user: SlotUser): void {
     const oldest = mayDial(user) ? firstOf(this.#idle) : this.#oldestIdleAt(user.service)
@@ -491,14 +491,14 @@ export class StreamSlots {
     this.#evict(now)
   }
 
-  /** Ends exchanges of others for whoever is next of those who have waited for a while. */
+  /** Ends exchanges of others for the next request that has waited long enough. */
   #evict(now: number): void {
     const { leastRate, evictAfterMs, evictions } = this.#limits
-    // Who waits for a service ends nobody's stream.
+    // A request that waits for a service ends no streams.
     const isDue = ({ since, user }: Waiting) => now - since >= evictAfterMs && mayDial(user)
     const waiting = this.#firstDue(isDue)
     if (!waiting || this.#mayTake(waiting)) return
-    // Those who wait would not be served, either.
+    // Waiting requests would not be served either.
     if (this.#link?.isSilent) return
     let most = 0
     for (const other of this.#line.all()) {
@@ -513,7 +513,7 @@ export class StreamSlots {
     for (const stream of chosen) stream.user?.evict()
   }
 
-  /** Past those who have just come: whoever comes and goes all the time would always be first. */
+  /** Skips new requests: a client that keeps coming back would always be first. */
   #firstDue(isDue: (waiting: Waiting) => boolean): Waiting | undefined {
     for (const waiting of this.#line.inOrder()) if (isDue(waiting)) return waiting
     return undefined

@@ -9,7 +9,7 @@ export const VISITOR_STREAM_TYPE = 2
  * protocol.
  */
 export const HopReset = {
-  /** It was broken off: what came is not all. */
+  /** The transfer was aborted: the received data is incomplete. */
   broken: 0x100,
   /** A policy has closed the connection. */
   policyClosed: 0x101,
@@ -18,7 +18,7 @@ export const HopReset = {
 } as const
 export type HopReset = (typeof HopReset)[keyof typeof HopReset]
 
-/** What stands before the facts, in bytes: their length, big-endian. */
+/** Length of the facts, big-endian, before the facts. */
 const LENGTH_BYTES = 2
 /** Two certificates of any length that is read, and the rest. Most fit into the frame that opens a stream. */
 const MAX_FACTS_BYTES = 36_864
@@ -28,7 +28,7 @@ export const MAX_HOPS = 5
 const ip = z.string().refine((text) => isIP(text) !== 0, 'must be an IP address')
 const port = z.number().int().min(0).max(65_535)
 const host = z.string().min(1).max(270)
-/** Of one certificate, in DER: one with signatures and keys of post-quantum kinds has 8 KB. */
+/** Longest certificate in DER: one with post-quantum signatures and keys has 8 KB. */
 export const MAX_CERTIFICATE_BYTES = 12_288
 const certificate = z.string().max((MAX_CERTIFICATE_BYTES / 3) * 4)
 
@@ -37,15 +37,18 @@ const TlsFactsSchema = z.strictObject({
   cipher: z.string().max(64),
   server_name: z.string().max(255),
   alpn: z.string().max(255),
-  /** Base64 of the DER, as in what follows. */
+  /** Base64 of the DER, as in the following fields. */
   server_certificate: certificate.optional(),
   client_certificate: certificate.optional(),
 })
 
-/** A policy has handed the request on, or asks: the account whose internal endpoints it finds. */
+/** A policy passed the request on, or sent it: the account whose internal endpoints it can find. */
 const InternalFactsSchema = z.strictObject({
   owner_id: z.string().max(64).nullable(),
-  /** Where it is handed on to, with its final fields; absent: a policy asks, by the name in `host`. */
+  /**
+   * URL of the internal endpoint with the final request fields. Undefined: a policy sends the request to the
+   * name in `host`.
+   */
   url: z
     .url({ protocol: /^https?$/ })
     .max(300)
@@ -76,7 +79,7 @@ const EntrySchema = z.discriminatedUnion('kind', [
   z.strictObject({
     kind: z.literal('handed'),
     url: z.url({ protocol: /^(?:tcp|tls)$/ }).max(300),
-    /** The account whose internal endpoints it finds. */
+    /** Account whose internal endpoints it can find. */
     owner_id: z.string().max(64).nullable(),
     hops: z.number().int().min(1).max(MAX_HOPS),
     /** TLS that has ended before it was handed on. */
@@ -86,7 +89,7 @@ const EntrySchema = z.discriminatedUnion('kind', [
 export type VisitorEntry = z.infer<typeof EntrySchema>
 export type HttpEntry = Extract<VisitorEntry, { readonly kind: 'http' }>
 
-/** What a home is told of a visitor's connection, once for each stream of it. */
+/** Facts about a visitor's connection for the serving node, once for each stream. */
 const VisitorFactsSchema = z.strictObject({
   version: z.literal(1),
   /** The same for all streams of one connection; of the node that it came to. */
@@ -115,10 +118,7 @@ export function encodeFacts(facts: VisitorFacts): Buffer {
 export class FactsReader {
   #bytes: Buffer = Buffer.alloc(0)
 
-  /**
-   * The facts once they are whole, with what stands behind them; undefined before. Throws for what
-   * are none.
-   */
+  /** The complete facts with the bytes after them; undefined if incomplete. Throws if they are invalid. */
   push(chunk: Buffer): { readonly facts: VisitorFacts; readonly rest: Buffer } | undefined {
     this.#bytes = this.#bytes.length === 0 ? chunk : Buffer.concat([this.#bytes, chunk])
     if (this.#bytes.length < LENGTH_BYTES) return undefined

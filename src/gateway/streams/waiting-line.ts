@@ -3,12 +3,11 @@ import type { ServiceConnections } from './service-connections.ts'
 import { type Alone, type ClientHolding, type Holding, mayWait } from './shares.ts'
 
 /**
- * Items in the order of a small whole number that each of them has, the least first; among equals in
- * the order in which they came to it. A bucket queue: to move an item costs the same however many
- * there are, because who moves one knows where it is.
+ * Items by a small whole number, lowest first; equal numbers in order of arrival. A bucket queue: moving an
+ * item takes constant time, because the caller knows its number.
  */
 export class LeastFirst<Item> {
-  /** By number; a hole where nobody has been. */
+  /** By number; empty numbers are holes. */
   readonly #buckets: Set<Item>[] = []
 
   add(item: Item, at: number): void {
@@ -36,10 +35,10 @@ export class LeastFirst<Item> {
   }
 }
 
-/** One of those that share the slots: the pool of an endpoint, or of a visitor on a link. */
+/** A user of the shared slots: the pool of an endpoint, or of a visitor on a link. */
 export interface SlotUser {
   readonly holding: Holding
-  /** Of the service behind it; undefined for what leads to none. */
+  /** Service behind it; undefined without one. */
   readonly service: ServiceConnections | undefined
   /** Its streams that are with an exchange. */
   readonly busy: Iterable<ProxyStream>
@@ -47,7 +46,7 @@ export interface SlotUser {
   open(client: StreamClient): ProxyStream | undefined
   /** The idle stream that was used last. */
   takeIdle(): ProxyStream | undefined
-  /** The tick since which its oldest idle stream is unused; infinite when there is none. */
+  /** Tick at which its oldest idle stream became unused; infinite if there is none. */
   readonly oldestIdle: number
 }
 
@@ -67,24 +66,24 @@ export interface Waiting extends Asking {
   readonly since: number
 }
 
-/** Those who wait for the same endpoint on behalf of the same client, in the order they came. */
+/** Requests for the same endpoint and client, in order of arrival. */
 interface ClientQueue {
   readonly clientHolding: ClientHolding
   readonly waiting: Set<Waiting>
 }
 
 /**
- * Who waits for a stream of a device. It serves who holds least, the endpoint first, then the client:
- * whoever holds many does not keep others waiting. Holdings are counted here alone, because they
- * decide about the order. What a step costs does not depend on how many exchanges wait.
+ * Requests that wait for a stream of a device. The holder of the fewest streams is served first, by endpoint
+ * and then by client: so a holder of many does not block others. Holdings are counted only here, because they
+ * decide the order. The cost of a step does not depend on the number of waiting exchanges.
  */
 export class WaitingLine {
   readonly #places: number
   readonly #all = new Map<StreamWaiter, Waiting>()
-  /** Those with exchanges in the line, by what they hold; so are the clients of each. */
+  /** Pools with waiting requests, by their holdings; the same for their clients. */
   readonly #users = new LeastFirst<SlotUser>()
   readonly #clientsOf = new Map<SlotUser, LeastFirst<ClientQueue>>()
-  /** Where each client with exchanges in the line has them. */
+  /** Queues of each client with waiting requests. */
   readonly #queuesOf = new WeakMap<ClientHolding, Map<SlotUser, ClientQueue>>()
   /** Clients with exchanges in the line. */
   #clients = 0
@@ -141,20 +140,20 @@ export class WaitingLine {
     return waiting
   }
 
-  /** Who is served next of those who may be; it may depend on what they hold and on `isFresh` alone. */
+  /** The next request that may be served. The condition may depend only on holdings and on `isFresh`. */
   next(mayHave: (waiting: Waiting) => boolean): Waiting | undefined {
     for (const user of this.#users) {
       for (const waiting of this.#waitingFor(user)) {
         if (mayHave(waiting)) return waiting
-        // Those behind hold as much or more: they may not either, unless it is the stream of this one
-        // alone that is missing.
+        // Later requests hold as much or more, so they may not have one either, unless only the stream of
+        // this one is missing.
         if (!waiting.isFresh) break
       }
     }
     return undefined
   }
 
-  /** Who waits beside a client and an endpoint, at endpoints of which `counts` is true. */
+  /** Whether others wait besides a client and an endpoint, at endpoints for which `counts` is true. */
   aloneness(client: ClientHolding, own: SlotUser, counts: (user: SlotUser) => boolean): Alone {
     const areOthers = this.#clients > (client.waiting > 0 ? 1 : 0)
     const alone = { client: true, endpoint: true }

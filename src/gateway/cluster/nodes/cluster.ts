@@ -37,7 +37,7 @@ export interface ClusterOptions {
   readonly onForgotten: () => void
   /** Nodes have come, gone, or are seen otherwise than before. */
   readonly onNodes?: (nodes: readonly NodeRow[]) => void
-  /** Names have another node, or none. */
+  /** Names moved to another node, or were released. */
   readonly onClaims?: (claims: readonly ClaimRow[]) => void
   /** The set of served names may have changed. */
   readonly onSettled?: () => void

@@ -102,8 +102,8 @@ export class NodeLease {
   }
 
   /**
-   * Whether PostgreSQL answers this node: its lease was renewed a moment ago, and has been held for the
-   * length of one. Others go by that: when PostgreSQL ends, or is back, for all, nobody says so.
+   * Whether PostgreSQL answers this node: its lease was renewed a moment ago, and was held for a whole lease
+   * time. Other nodes ask for it, because no event reports the end or return of PostgreSQL for all.
    */
   get isFirm(): boolean {
     const { leaseMs } = this.#timings
@@ -198,7 +198,7 @@ export class NodeLease {
       log.debug({ err }, 'the lease was not renewed')
       const isUnfit = err instanceof StartError
       if (isUnfit) this.#tellUnfit(err.message)
-      // What began before it was stopped says nothing of what has happened since.
+      // A check that began before the process was stopped is out of date.
       if (naps === this.#naps) this.#enter(isUnfit ? 'unfit' : 'failed')
       return false
     }
@@ -211,7 +211,7 @@ export class NodeLease {
     this.#options.log.error({ reason }, 'this gateway is no longer part of the cluster')
   }
 
-  /** False when others have given this node up. Throws when nobody knows. */
+  /** False if others gave this node up. Throws if that is unknown. */
   async #renew(): Promise<boolean> {
     const { connection, nodeId } = this.#options
     const sent = this.#now()
@@ -235,7 +235,7 @@ export class NodeLease {
     const rows = await connection.query('SELECT * FROM nodes WHERE id = $1', [nodeId])
     const [row] = NodeRowSchema.array().parse(rows)
     if (!row || !isThere(row) || row.facts.instance === facts.instance) return false
-    // In an older copy of the database it may be a process that this one came after.
+    // In an older copy of the database, it may be an earlier process.
     return row.epoch > this.#epoch
   }
 
@@ -291,7 +291,8 @@ export class NodeLease {
     const [row] = await connection
       .query<{ epoch: number }>(sql, [nodeId, this.#epoch])
       .catch(() => [])
-    // It has no names in this one, but may write to the end, unless a newer process is there by then.
+    // The process has no names in this epoch, but may write until the end, unless a newer process exists by
+    // then.
     if (row) this.#epoch = row.epoch
   }
 

@@ -10,14 +10,14 @@ interface Observed {
 }
 
 /**
- * The nodes of the cluster as this one sees them. For how long a node is silent counts only while this one
- * looks: after an outage of the database, or a pause of its own, all get the time to beat again.
+ * The nodes of the cluster as this node sees them. Silence counts only while this node polls: after an outage
+ * of the database, or an own pause, all nodes get time for a heartbeat.
  */
 export class NodeTable {
   readonly #nodes = new Map<string, Observed>()
   #lookedAt: number | undefined
 
-  /** Takes over what a look at the database has shown; `now` is monotonic, after the look. */
+  /** Takes the result of a poll; `now` is monotonic, after the poll. */
   observe(rows: readonly NodeRow[], now: number): void {
     const step = Math.min(MAX_STEP_MS, now - (this.#lookedAt ?? now))
     this.#lookedAt = now

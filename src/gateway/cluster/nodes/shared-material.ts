@@ -25,11 +25,11 @@ CREATE TABLE join_tokens (
   },
 ]
 
-/** Tokens that nobody can use any more are forgotten when another one is made. */
+/** Expired tokens are deleted when another is made. */
 const FORGET = 'DELETE FROM join_tokens WHERE expires_at < $1'
 const FORGET_AFTER_MS = 7 * 86_400_000
 
-/** What nodes know each other by, in the database that they share. Throws DatabaseErrors. */
+/** Identity material of the nodes in their shared database. Throws DatabaseErrors. */
 export class SharedMaterial implements ClusterMaterial {
   readonly #connection: PostgresConnection
 
@@ -79,7 +79,7 @@ export class SharedMaterial implements ClusterMaterial {
     return rows.length === 1
   }
 
-  /** Keeps a secret of the site unless there is one of that name; answers the one that is kept. */
+  /** Stores a secret of the site unless its name exists. Returns the stored one. */
   async keepSecret(name: string, content: string): Promise<string> {
     await this.#connection.query(
       'INSERT INTO site_secrets (name, content) VALUES ($1, $2) ON CONFLICT DO NOTHING',

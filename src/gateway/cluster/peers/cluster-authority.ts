@@ -15,7 +15,7 @@ const DAY_MS = 86_400_000
 const CA_LIFE_MS = 3_650 * DAY_MS
 const NODE_LIFE_MS = 365 * DAY_MS
 
-/** What the nodes of a cluster know each other by. The key is the cluster's most precious secret. */
+/** The certificate authority of a cluster. Its key is the cluster's most precious secret. */
 export interface AuthorityPem {
   readonly certPem: string
   readonly keyPem: string
@@ -76,8 +76,8 @@ export class ClusterAuthority {
   }
 
   /**
-   * A certificate for a node, PEM. `request` is a PKCS#10 request, PEM: of it only the key is taken,
-   * whose possession it proves. Throws a TypeError when it does not.
+   * Issues a certificate for a node, in PEM. From the PKCS#10 request (PEM), only the key is used, whose
+   * possession it proves. Throws a TypeError if the proof fails.
    */
   async issue(nodeId: string, request: string, now: number): Promise<string> {
     const publicKey = await keyOf(request)
@@ -103,7 +103,7 @@ export class ClusterAuthority {
   }
 }
 
-/** Asks for a certificate for a private key, PEM; who signs it says for whom it is. */
+/** Makes a certificate request for a private key in PEM. The signer sets the name. */
 export async function requestFor(keyPem: string): Promise<string> {
   const request = await x509.Pkcs10CertificateRequestGenerator.create({
     name: 'CN=device-agent node',

@@ -7,7 +7,7 @@ const PublicPortsSchema = z.strictObject({
 })
 export type PublicPorts = z.infer<typeof PublicPortsSchema>
 
-/** Versions of what two nodes say to each other that this one speaks, oldest and newest. */
+/** Oldest and newest version of the link protocol that this node supports. */
 export const SPOKEN = { oldest: 1, newest: 1 } as const
 
 const versions = z.strictObject({
@@ -15,11 +15,11 @@ const versions = z.strictObject({
   newest: z.number().int().min(1).max(65_535),
 })
 
-/** The first message on a link, from who has opened it. */
+/** First message of a link, from the node that opened it. */
 export const GreetingSchema = z.strictObject({ versions, ports: PublicPortsSchema })
 export type Greeting = z.infer<typeof GreetingSchema>
 
-/** Why a link to a node that is there does not come about, and what to do. */
+/** Reasons and remedies of refused links. */
 export const LINK_REFUSALS = {
   version: 'The versions of the two nodes are not compatible. Install the same release on both.',
   ports: 'The public ports of the two nodes differ. Set the same ports on all nodes.',

@@ -2,19 +2,19 @@ import { randomBytes } from 'node:crypto'
 import { createToken, hashToken, matchesHash, Secret } from '../../../base/secret.ts'
 import type { AuthorityPem } from './cluster-authority.ts'
 
-/** What all nodes of a cluster share so that they know each other; kept where all reach it. */
+/** Shared identity material of all nodes, stored where all reach it. */
 export interface ClusterMaterial {
-  /** Keeps what was made unless there is an authority; answers the one that is kept. */
+  /** Stores the new authority unless there is one. Returns the stored authority. */
   keepAuthority(make: () => Promise<AuthorityPem>): Promise<AuthorityPem>
   keepJoinToken(token: KeptJoinToken): Promise<void>
   findJoinToken(id: string): Promise<KeptJoinToken | undefined>
-  /** Marks a token as used, for good; false when it was before, also by somebody at the same time. */
+  /** Marks a token as used, permanently. False if it was used before, also at the same moment. */
   useJoinToken(id: string, nodeId: string): Promise<boolean>
 }
 
 const FORM = /^join_([0-9a-f]{16})_([0-9A-Za-z_-]{43})_([0-9a-f]{64})$/
 
-/** What is kept of a token: not what opens with it. */
+/** Stored form of a token, without its secret. */
 export interface KeptJoinToken {
   readonly id: string
   /** SHA-256 of its secret, hex. */
@@ -29,7 +29,7 @@ export interface KeptJoinToken {
 export interface JoinToken {
   readonly id: string
   readonly secret: string
-  /** Of the cluster's authority; see `fingerprintOf`. */
+  /** Fingerprint of the cluster's authority; see `fingerprintOf`. */
   readonly fingerprint: string
 }
 
@@ -51,7 +51,7 @@ export function parseJoinToken(text: string): JoinToken | undefined {
   return { id, secret, fingerprint }
 }
 
-/** Whether the secret is the one of the token that is kept; in constant time. */
+/** Compares the secret with the stored token in constant time. */
 export function opens({ secret }: Pick<JoinToken, 'secret'>, { hash }: KeptJoinToken): boolean {
   return matchesHash(secret, hash)
 }

@@ -3,7 +3,7 @@ import type { X509Certificate } from 'node:crypto'
 const SCHEME = 'device-agent:node:'
 const NODE_ID = /^[0-9A-Za-z_-]{1,64}$/
 
-/** The alternative name (a URI) by which a certificate says whose it is. */
+/** Alternative name (a URI) of a node's certificate. */
 export function nodeName(nodeId: string): string {
   if (!NODE_ID.test(nodeId)) throw new Error('a node id contains only letters, digits, - and _')
   return `${SCHEME}${nodeId}`

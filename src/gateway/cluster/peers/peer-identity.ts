@@ -6,22 +6,22 @@ import { StartError } from '../../../base/app-error.ts'
 import { writeFileDurably } from '../../../base/file.ts'
 import { nodeOf } from './node-name.ts'
 
-/** What nodes speak with each other (RFC 7301). */
+/** ALPN name of the protocol between nodes (RFC 7301). */
 export const PEER_PROTOCOL = 'device-agent-peer'
 
-/** Where an identity is kept, in the data folder. */
+/** File of an identity in the data directory. */
 export const IDENTITY_FILE = 'node.json'
 
-/** By what a node shows who it is, and knows the others. PEM. */
+/** Certificate and key of a node, and the authority of the others. PEM. */
 export interface PeerIdentity {
   readonly nodeId: string
   readonly certPem: string
   readonly keyPem: string
-  /** Of the cluster's authority: nothing else is trusted. */
+  /** The cluster's authority, the only trusted one. */
   readonly authorityPem: string
 }
 
-/** Keeps an identity in `node.json`, in one piece: a power cut leaves all of it or none. */
+/** Stores an identity in `node.json` atomically, also in case of a power cut. */
 export function keepIdentity(folder: string, identity: PeerIdentity): void {
   writeFileDurably(join(folder, IDENTITY_FILE), `${JSON.stringify(identity, undefined, 2)}\n`)
 }
@@ -45,7 +45,7 @@ export function readIdentity(folder: string): PeerIdentity | undefined {
   }
 }
 
-/** What both sides of a link present and demand: TLS 1.3, and certificates of the cluster alone. */
+/** TLS options of both sides of a link: TLS 1.3, and only certificates of the cluster. */
 export function tlsOptions({ certPem, keyPem, authorityPem }: PeerIdentity) {
   return {
     cert: certPem,

@@ -26,11 +26,11 @@ import {
   LINK_SLOTS,
 } from './peer-protocol.ts'
 
-/** How a link to another node stands, as seen from the one that opens it. */
+/** State of a link to another node, on the side that opens it. */
 type PeerLinkState =
   /** TLS is being agreed on. */
   | { readonly name: 'connecting' }
-  /** It is known who is there; versions are being compared. */
+  /** The node is authenticated; versions are being compared. */
   | { readonly name: 'greeting'; readonly session: Session }
   | {
       readonly name: 'up'
@@ -65,9 +65,9 @@ export function nextPeerLinkState(state: PeerLinkState, next: PeerLinkState): Pe
 }
 
 const CONNECT_MS = 3_000
-/** Neighbours are few and near: nobody is flooded by a try a second. */
+/** Neighbours are few and near: one attempt a second is no flood. */
 const PAUSES = { baseMs: 100, capMs: 1_000, jitter: 0.5 } as const
-/** Who is there and is not wanted is asked less often. */
+/** A refused link is tried less often. */
 const REFUSED_PAUSE_MS = 10_000
 
 export interface PeerLinkOptions {
@@ -75,7 +75,7 @@ export interface PeerLinkOptions {
   readonly address: ListenAddress
   readonly identity: () => PeerIdentity
   readonly ports: PublicPorts
-  /** For bytes of the whole gateway that wait for somebody. */
+  /** Buffered bytes of the whole gateway. */
   readonly buffers: BufferAccount
   /** It is up, or is so no longer. */
   onChange(link: PeerLink): void
@@ -84,13 +84,13 @@ export interface PeerLinkOptions {
 }
 
 /**
- * The way to another node, for the visitors who come in here: one muxado session over mTLS, opened
- * again when it ends. The other node has one of its own to here.
+ * The link to another node for visitors of this node: one muxado session over mTLS, opened again when it
+ * ends. The other node has its own link in the other direction.
  *
  * INVARIANTS
  * - It is in one state of `PeerLinkState`, and only `#become` changes that.
- * - A session is `up` with the node whose id it was made for alone, whatever its address says.
- * - One that does not answer for 3 s is given up, with all its streams: who waits hears so.
+ * - A session is `up` only with the node of its id, whatever its address says.
+ * - A session without an answer for 3 s is closed with all its streams, and their users are informed.
  */
 export class PeerLink {
   readonly nodeId: string
@@ -117,22 +117,22 @@ export class PeerLink {
     return this.#state
   }
 
-  /** What streams are opened on; undefined while the node cannot be reached. */
+  /** Session for new streams; undefined while the node is unreachable. */
   get session(): Session | undefined {
     return this.#state.name === 'up' ? this.#state.session : undefined
   }
 
-  /** Whether the node answers, as far as is known: one whose link was lost may be gone. */
+  /** Whether the node is reachable, as far as is known. After a lost link, it may be gone. */
   get isReached(): boolean {
     return this.session !== undefined || !this.#wasUp
   }
 
-  /** What visitors share of it; undefined while the node cannot be reached. */
+  /** Stream slots shared by visitors; undefined while the node is unreachable. */
   get slots(): StreamSlots | undefined {
     return this.#state.name === 'up' ? this.#state.slots : undefined
   }
 
-  /** Of the last heartbeat; undefined while the node cannot be reached. */
+  /** Round trip of the last heartbeat; undefined while the node is unreachable. */
   get latencyMs(): number | undefined {
     return this.session && this.#latencyMs
   }
@@ -142,7 +142,7 @@ export class PeerLink {
     this.#ended ??= this.#run()
   }
 
-  /** Ends the link and what is under way on it. */
+  /** Ends the link with all running requests. */
   async close(): Promise<void> {
     const state = this.#state
     this.#closing.abort()
@@ -198,7 +198,7 @@ export class PeerLink {
           this.#latencyMs = ms
           this.#backoff.reset()
         },
-        // Not a goodbye alone: who is paused would not read it.
+        // A GOAWAY alone is not enough: a paused node would not read it.
         onMissed: () => {
           void session.goAway(ErrorCode.none, 'no heartbeat')
           socket.destroy()
@@ -258,7 +258,7 @@ export class PeerLink {
     const { name } = this.#state
     if (name === 'closed') return
     const address = formatListenAddress(this.address)
-    // Who is gone is tried for days.
+    // A lost node is tried for days.
     const level = reason === this.#told ? 'debug' : 'warn'
     this.#told = reason
     this.#log[level]({ address, reason, was: name }, 'link to node is down')

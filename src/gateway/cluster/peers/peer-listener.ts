@@ -18,7 +18,7 @@ import { PeerSession } from './peer-session.ts'
 const HANDSHAKE_MS = 5_000
 /** Connections that have not shown that they are of a node, or are. */
 const CONNECTIONS = 256
-/** Links of one node at once: one that serves, and one that it does not know to be gone. */
+/** Links of a node at once: the serving link, and one whose loss the node has not noticed. */
 const LINKS_OF_NODE = 3
 
 export interface PeerListenerOptions {
@@ -26,19 +26,19 @@ export interface PeerListenerOptions {
   readonly identity: PeerIdentity
   readonly ports: PublicPorts
   /**
-   * Whether a node that has a certificate of the cluster is one of it still: it may be forgotten.
-   * Undefined while nobody can say so; then it is asked to try again.
+   * Whether a node with a certificate of the cluster still belongs to it: it may have been removed. Undefined
+   * while that is unknown; the node then tries again.
    */
   readonly isKnown: (nodeId: string) => Promise<boolean | undefined>
   /** A visitor's stream from another node; its handler is to be set before returning. */
   readonly onVisitor: (stream: Stream, origin: PeerSession) => void
-  /** Answers what another node asks; without it, nothing may be asked. */
+  /** Answers calls of another node; undefined: no calls. */
   readonly onQuestion?: (message: unknown) => Promise<object>
   readonly log: Logger
   readonly clock: Clock
 }
 
-/** Where other nodes connect: TLS lets nobody in without a certificate of the cluster. */
+/** Accepts links of other nodes. TLS requires a certificate of the cluster. */
 export class PeerListener {
   readonly #options: PeerListenerOptions
   readonly #shares = new ConnectionShares<PeerConnection>({ capacity: CONNECTIONS })
@@ -70,7 +70,7 @@ export class PeerListener {
     server.on('connection', (socket: Socket) => this.#admit(socket))
     server.on('secureConnection', (socket) => this.#accept(socket))
     server.on('tlsClientError', (error, socket) => {
-      // Where it is a node whose certificate has run out, the link from here to it says so.
+      // If the certificate of a node has expired, the link in the other direction reports it.
       const reason = socket.authorizationError ?? error.message
       log.debug({ reason, remote: socket.remoteAddress }, 'tls handshake failed')
       socket.destroy()
@@ -95,7 +95,7 @@ export class PeerListener {
     this.#server?.setSecureContext(tlsOptions(identity))
   }
 
-  /** Ends the links of those that are none of the cluster any more; who is not welcome hears why. */
+  /** Ends the links of removed nodes. Refused nodes get the reason. */
   keep(isKnown: (nodeId: string) => boolean): void {
     for (const session of this.#sessions) {
       const { nodeId } = session
@@ -111,7 +111,7 @@ export class PeerListener {
     if (server) this.#closed = new Promise((resolve) => server.close(() => resolve()))
   }
 
-  /** Ends all links to here: who is under way on one is broken off. */
+  /** Ends all incoming links, with their running requests. */
   async stop(): Promise<void> {
     this.close()
     await Promise.all([...this.#sessions].map((session) => session.end()))
@@ -134,10 +134,10 @@ export class PeerListener {
 
   #accept(socket: TLSSocket): void {
     const { log } = this.#options
-    // What went wrong with a connection shows in its end.
+    // The end of the connection reports the error.
     socket.on('error', () => {})
     const nodeId = peerOf(socket)
-    // TLS lets those through who name no protocol at all.
+    // TLS also accepts clients that name no protocol.
     if (nodeId === undefined || socket.alpnProtocol !== PEER_PROTOCOL) {
       log.warn({ remote: socket.remoteAddress }, 'the client is not a node of the cluster')
       socket.destroy()
@@ -157,7 +157,9 @@ export class PeerListener {
     void session.closed.then(() => this.#sessions.delete(session))
   }
 
-  /** The newest may be the only one that the node has still: those that never greeted go first. */
+  /**
+   * The newest link may be the only one that the node still has. Links without a greeting are closed first.
+   */
   #makeRoom(nodeId: string): void {
     const own = [...this.#sessions].filter((session) => session.nodeId === nodeId)
     if (own.length < LINKS_OF_NODE) return

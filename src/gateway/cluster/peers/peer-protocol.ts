@@ -7,21 +7,21 @@ export const GREETING_STREAM_TYPE = 1
 /** One question and its answer, both JSON; see `Questions`. */
 export const QUESTION_STREAM_TYPE = 3
 
-/** What the first message on a link, or the answer to it, may take. */
+/** Limits of the first message on a link, and of its answer. */
 export const GREETING_LIMITS = { maxBytes: 4_096, deadlineMs: 5_000 } as const
 
-/** What a question may take, from its first byte to its last; and its answer, from the question on. */
+/** Limits of a call from its first to its last byte, and of its answer from the call on. */
 export const QUESTION_LIMITS = { maxBytes: 65_536, deadlineMs: 2_000 } as const
 export const ANSWER_LIMITS = { maxBytes: 8_388_608, deadlineMs: 2_000 } as const
-/** Answers on one link that nobody has read: who asks once more than that hears nothing. */
+/** Limit of unread answers on one link. Further calls get no answer. */
 export const MOST_UNREAD_BYTES = 33_554_432
 /** On one link: for each name that moves there is one, and up to a thousand move at once. */
 export const QUESTIONS_AT_ONCE = 1_024
 
 /**
- * A link carries the visitors of a whole node, and the other side is no SDK with a table of 512: what
- * bounds it is memory, about 12 KB at the home for a visitor who waits, and a window of 256 KB while
- * one is slow. What waits for slow ones comes from the budget of the link (`BufferAccount`).
+ * A link carries the visitors of a whole node. Its limit is memory, not the SDK's table of 512: about 12 KB
+ * at the serving node for a waiting visitor, and a window of 256 KB for a slow one. Data for slow visitors
+ * uses the budget of the link (`BufferAccount`).
  */
 export const LINK_LIMITS: Partial<SessionLimits> = {
   openStreams: 8_192,
@@ -31,8 +31,8 @@ export const LINK_LIMITS: Partial<SessionLimits> = {
 }
 
 /**
- * How the visitors of a node share its link, as those of a device share that. An idle stream is there
- * for who asks again soon; to open another one costs little. The wait for a device comes on top.
+ * Sharing of a link among visitors, as for the link of a device. An idle stream serves a client that soon
+ * asks again; opening another costs little. The wait for a device comes in addition.
  */
 export const LINK_SLOTS: Partial<StreamSlotsLimits> = {
   idleMs: 10_000,

@@ -33,7 +33,7 @@ export interface PeerSessionOptions {
   /** Whether a node that has a certificate of the cluster is one of it still; see `PeerListener`. */
   readonly isKnown: (nodeId: string) => Promise<boolean | undefined>
   readonly onVisitor: (stream: Stream, origin: PeerSession) => void
-  /** Answers what another node asks; without it, nothing may be asked. */
+  /** Answers calls of another node; undefined: no calls. */
   readonly onQuestion?: ((message: unknown) => Promise<object>) | undefined
   readonly log: Logger
   readonly clock: Clock
@@ -48,7 +48,7 @@ export class PeerSession {
   #isWelcome = false
   /** Questions that are not whole, or have no answer yet. */
   #asked = 0
-  /** Of answers that the other node has not read yet. */
+  /** Bytes of answers that the other node has not read yet. */
   #unreadBytes = 0
   #heardAt: number
 
@@ -82,7 +82,7 @@ export class PeerSession {
     return this.#session.goAway(ErrorCode.none, 'the node is leaving')
   }
 
-  /** Ends it, and what is under way on it; false when it was never welcome, or is ending so already. */
+  /** Ends the session with its running requests. False if it was never accepted, or is already ending. */
   cutOff(): boolean {
     if (!this.#isWelcome) return false
     this.#isWelcome = false
@@ -144,7 +144,7 @@ export class PeerSession {
     }
   }
 
-  /** Who has asked waits no longer than that: what it has not read by then is let go. */
+  /** The caller waits no longer than this. Unread data is then dropped. */
   async #send(stream: Stream, said: object): Promise<void> {
     const over = new AbortController()
     const bytes = answer(stream, said, () => over.abort('over'))
@@ -154,7 +154,7 @@ export class PeerSession {
     stream.reset(ErrorCode.streamCancelled)
   }
 
-  /** Places are counted by link: a node that asks too much takes none from the others. */
+  /** Limits count by link, so a node with too many calls takes no place from others. */
   async #hear(stream: Stream, onQuestion: (message: unknown) => Promise<object>): Promise<object> {
     if (this.#asked >= QUESTIONS_AT_ONCE) throw new Error('too many questions at once')
     this.#asked += 1
@@ -166,7 +166,7 @@ export class PeerSession {
     }
   }
 
-  /** Whoever is cut off without a word leaves what it had open: it is let go when no beat comes. */
+  /** A node that disappears leaves open streams. They are closed when heartbeats are missing. */
   async #watch(): Promise<void> {
     const { clock } = this.#options
     const over = new AbortController()

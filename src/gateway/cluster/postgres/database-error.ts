@@ -1,9 +1,9 @@
 /** A row for each way in which the database lets a gateway down. */
 interface DatabaseProblem {
   readonly title: string
-  /** What a person does about it. */
+  /** Remedy for people. */
   readonly remedy: string
-  /** It may go away by itself; otherwise somebody has to act. */
+  /** Whether it may end by itself; otherwise a person has to act. */
   readonly isTransient: boolean
 }
 
@@ -106,12 +106,12 @@ export const DATABASE_ERRORS = {
 export type DatabaseErrorCode = keyof typeof DATABASE_ERRORS
 
 export interface DatabaseErrorOptions {
-  /** What was asked for has not happened; otherwise it may have. */
+  /** Whether the operation certainly did not happen. */
   readonly isUndone?: boolean
   readonly cause?: unknown
 }
 
-/** Why the database did not do what it was asked for; its text holds no secret and no path. */
+/** The reason why a database operation failed. Its text contains no secret and no path. */
 export class DatabaseError extends Error {
   override readonly name = 'DatabaseError'
   readonly code: DatabaseErrorCode
@@ -130,7 +130,7 @@ export class DatabaseError extends Error {
     return DATABASE_ERRORS[this.code].isTransient
   }
 
-  /** The same, of what was certainly not done: a transaction that was never committed. */
+  /** The same for an operation that certainly did not happen: a transaction without a commit. */
   undone(): DatabaseError {
     return this.isUndone ? this : new DatabaseError(this.code, this.#detail, { cause: this.cause })
   }
@@ -154,21 +154,21 @@ const BY_STATE: Readonly<Record<string, DatabaseErrorCode>> = {
   22021: 'database-value',
   40: 'database-conflict',
   53: 'database-full',
-  // A connection pooler that does not take our settings for the session says it with this one.
+  // A connection pooler that rejects our session settings uses this code.
   '08P01': 'database-pooler',
   '08': 'database-unreachable',
 }
 
-/** What ends a session, or its connection: a commit before it may have been done. */
+/** Codes that end a session or connection: an earlier commit may have succeeded. */
 const UNKNOWN_OUTCOME = /^(?:08|57P|40003)/
-/** How OpenSSL and Node name what is wrong with a certificate. */
+/** Certificate error codes of OpenSSL and Node. */
 const TLS_CODE = /^(?:ERR_TLS|ERR_SSL|CERT_|UNABLE_TO|SELF_SIGNED|DEPTH_ZERO|HOSTNAME_MISMATCH)/
 const NETWORK_CODE = /^E[A-Z]+$/
 const SQLSTATE = /^[0-9A-Z]{5}$/
 
 /**
- * What an error of the client library or the system means. `isSent` says that a statement was on its
- * way: without an answer nobody knows whether it was done.
+ * Converts an error of the client library or the system. `isSent`: a statement was sent, so without an answer
+ * its outcome is unknown.
  */
 export function toDatabaseError(error: unknown, isSent: boolean): DatabaseError {
   if (error instanceof DatabaseError) return error
@@ -192,7 +192,7 @@ function ofState(state: string): DatabaseErrorCode {
   return BY_STATE[state] ?? BY_STATE[state.slice(0, 2)] ?? 'database-error'
 }
 
-/** What the server says has a severity; `EPIPE` and its like have five letters, too. */
+/** Errors of the server have a severity; codes such as `EPIPE` also have five letters. */
 function isFromServer(error: unknown): boolean {
   return typeof (error as { severity?: unknown }).severity === 'string'
 }

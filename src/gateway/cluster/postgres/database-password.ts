@@ -4,13 +4,13 @@ import { DatabaseError } from './database-error.ts'
 
 const MAX_BYTES = 4_096
 
-/** Where the password stands: in the URL, or in a file, which is read for each connection. */
+/** Source of the password: the URL, or a file that is read for each connection. */
 export interface PasswordSource {
   readonly password: Secret | undefined
   readonly passwordPath: string | undefined
 }
 
-/** The password that holds now. Throws a DatabaseError when there is none. */
+/** The current password. Throws a DatabaseError if there is none. */
 export function readPassword({ password, passwordPath }: PasswordSource): Secret {
   if (passwordPath !== undefined) return fromFile(passwordPath)
   if (password) return password

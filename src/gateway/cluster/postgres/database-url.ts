@@ -4,7 +4,7 @@ import { isLoopback } from '../../../base/listen-address.ts'
 import { nearest } from '../../../base/nearest.ts'
 import { Secret } from '../../../base/secret.ts'
 
-/** Where a PostgreSQL is, and as whom it is used. */
+/** Address and user of a PostgreSQL server. */
 export interface DatabaseAddress {
   /** A name, an address without brackets, or the absolute path of a folder with a Unix socket. */
   readonly host: string
@@ -12,7 +12,7 @@ export interface DatabaseAddress {
   readonly database: string
   readonly user: string
   readonly password: Secret | undefined
-  /** Certificates are checked against `caPath`, or what Node trusts, and have to name the host. */
+  /** Certificates are checked against `caPath`, or Node's trusted CAs, and have to name the host. */
   readonly tls: 'off' | 'verify-full'
   /** Absolute path of a PEM file. */
   readonly caPath: string | undefined
@@ -21,9 +21,9 @@ export interface DatabaseAddress {
 const DEFAULT_PORT = 5_432
 const PARAMETERS = ['host', 'sslmode', 'sslrootcert']
 const FORM = 'must be postgres://user@host/database'
-/** Modes of libpq that encrypt without knowing for whom. */
+/** Modes of libpq that encrypt without authenticating the server. */
 const BLIND_MODES = ['allow', 'prefer', 'require', 'verify-ca', 'no-verify']
-/** Of a URL with a user, and the host only as a parameter: the standard knows no such URL. */
+/** A URL with a user and with the host only as a parameter, which the URL standard does not allow. */
 const HOSTLESS = /^(postgres:\/\/[^/?#]*@)(?=\/)/
 const NOWHERE = 'nowhere.invalid'
 
@@ -35,7 +35,7 @@ export const DatabaseUrlSchema = z.string().transform((text, context): DatabaseA
   return z.NEVER
 })
 
-/** The address, or what is wrong with the text, as the end of a sentence. */
+/** The address, or the problem of the text as the end of a sentence. */
 function parseDatabaseUrl(text: string): DatabaseAddress | string {
   if (text.startsWith('postgresql://')) return `${FORM}: the scheme is postgres://`
   if (!text.startsWith('postgres://')) return FORM
@@ -61,7 +61,7 @@ function parseDatabaseUrl(text: string): DatabaseAddress | string {
   )
 }
 
-/** Each parameter once, or what is wrong with one. */
+/** The parameters, or the problem of a repeated one. */
 function parametersOf(url: URL): ReadonlyMap<string, string> | string {
   const parameters = new Map<string, string>()
   for (const [name, value] of url.searchParams) {
@@ -103,7 +103,7 @@ function problemOf({ host, user, database, parameters }: Parts): string | undefi
   return undefined
 }
 
-/** What does not leave this machine needs no TLS. */
+/** Traffic within this machine needs no TLS. */
 function tlsOf(host: string, parameters: ReadonlyMap<string, string>) {
   const isLocal = isAbsolute(host) || isLoopback(host)
   const mode = parameters.get('sslmode') ?? (isLocal ? 'disable' : 'verify-full')

@@ -30,13 +30,13 @@ function nextConnectionState(state: ConnectionState, event: ConnectionEvent): Co
   return NEXT[state][event] ?? state
 }
 
-/** A restart of the server takes about a second: whoever asks meanwhile waits. */
+/** A restart of the server takes about a second. Queries wait for this time. */
 const WAIT_MS = 2_000
 /** More than that wait only when something is wrong. */
 const MAX_WAITING = 1_000
-/** Of what goes away by itself: soon, because names and writes wait for it. */
+/** Delays for transient problems: short, because names and writes wait. */
 const SOON = { baseMs: 100, capMs: 2_000, jitter: 0.5 }
-/** Of what somebody has to change first. */
+/** Delays for problems that a person has to fix. */
 const LATER = { baseMs: 2_000, capMs: 30_000, jitter: 0.5 }
 /** A session that lasted that long was a good one. */
 const STABLE_MS = 5_000
@@ -56,10 +56,10 @@ interface Work {
 }
 
 /**
- * A session of PostgreSQL that comes back when it is lost.
- * - at most one session, and one try to open one, at a time
- * - work has the session to itself, in the order in which it came; none is done twice
- * - what is refused while it waits was not begun: `isUndone` is true
+ * A PostgreSQL session that is reopened when it is lost.
+ * - at most one session, and one attempt to open one, at a time
+ * - work has the session to itself, in the order of its calls; nothing is done twice
+ * - work that is refused while it waits was not started: `isUndone` is true
  */
 export class PostgresConnection {
   readonly #options: ConnectionOptions
@@ -93,7 +93,7 @@ export class PostgresConnection {
     this.#keeping ??= this.#keep()
   }
 
-  /** Ends the session; what waits is refused. */
+  /** Ends the session, and refuses waiting work. */
   async stop(): Promise<void> {
     this.#enter('close')
     this.#stopping.abort('stopped')
@@ -142,7 +142,7 @@ export class PostgresConnection {
     })
   }
 
-  /** What somebody hears who waited in vain. */
+  /** Error of work that waited too long. */
   #refusal(): DatabaseError {
     if (this.#state === 'ready')
       return new DatabaseError('database-slow', 'too many queries are waiting')
@@ -188,7 +188,7 @@ export class PostgresConnection {
     try {
       session = await PostgresSession.open(this.#options, this.#stopping.signal)
       await prepare?.(session)
-      // Closed meanwhile, with nobody there to close this one.
+      // Stopped meanwhile, so this session has no owner.
       if (this.#stopping.signal.aborted) return new DatabaseError('database-unreachable', 'stopped')
       this.#session = session
       this.#enter('opened')

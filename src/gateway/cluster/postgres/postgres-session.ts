@@ -9,14 +9,13 @@ import type { DatabaseAddress } from './database-url.ts'
 /** The oldest that has all that is used here, and that its makers still look after. */
 const OLDEST_VERSION = 140_000
 const CONNECT_MS = 5_000
-/** Above the server's own limit: whoever hears nothing for that long has lost the server. */
+/** More than the server's own limit: without an answer for this time, the server is lost. */
 const ANSWER_MS = 4_000
 const KEEP_ALIVE_MS = 5_000
 const INT8 = 20
 /**
- * From here on names mean what our own schema says, and none that comes before or after it by the
- * settings of the server: the one that has our tables, or will. All types are exact, because the names of
- * this statement itself may be anybody's.
+ * Sets the search path to the schema with our tables, or for them, so that server settings cannot add names
+ * before or after it. All types are exact, because the names in this statement itself may be shadowed.
  */
 const BEGIN_SESSION = `
 SELECT pg_catalog.current_setting('server_version_num'::text)::int AS version,
@@ -54,24 +53,24 @@ export interface PostgresServer extends PasswordSource {
 
 export interface SessionOptions {
   readonly server: PostgresServer
-  /** What the session is for, as `pg_stat_activity` shows it. */
+  /** Purpose of the session, shown in `pg_stat_activity`. */
   readonly name: string
   readonly limits?: Partial<SessionLimits>
-  /** Called with what the session listens to. */
+  /** Called for notifications of channels that the session listens to. */
   readonly onNotice?: (channel: string, payload: string) => void
 }
 
 export type Row = Readonly<Record<string, unknown>>
 
-/** What statements run on. Values go by `$1`; int8 comes back as a number. Throws DatabaseErrors. */
+/** Runs statements. Parameters are `$1` and so on; int8 is returned as a number. Throws DatabaseErrors. */
 export interface Statements {
   query<R extends Row = Row>(sql: string, values?: readonly unknown[]): Promise<R[]>
 }
 
 /**
- * One session of PostgreSQL, from its opening to its end; never opened again.
- * - one statement at a time: callers wait for each other elsewhere
- * - a statement without an answer ends the session, because nobody knows what it still does
+ * One session of PostgreSQL, from its opening to its end; never reopened.
+ * - one statement at a time: callers take turns elsewhere
+ * - a statement without an answer ends the session, because its effect is unknown
  */
 export class PostgresSession implements Statements {
   readonly #client: Client
@@ -126,7 +125,7 @@ export class PostgresSession implements Statements {
     try {
       result = await work(this)
     } catch (error) {
-      // Where it cannot be said any more, the end of the session says it.
+      // If the rollback cannot be sent, the end of the session causes it.
       await this.query('ROLLBACK').catch(() => this.close())
       throw error instanceof DatabaseError ? error.undone() : error
     }
@@ -137,10 +136,10 @@ export class PostgresSession implements Statements {
     return result
   }
 
-  /** Ends the session at once; what is under way fails. May be called twice. */
+  /** Ends the session at once. Running statements fail. May be called twice. */
   close(): void {
     this.#end(closedHere())
-    // The library's own end() waits for a peer that may be silent, and forgets who waits for a connect().
+    // The library's own end() waits for a silent peer, and does not settle a pending connect().
     this.#client.connection.stream.destroy(new Error('the connection was closed here'))
   }
 
@@ -237,7 +236,7 @@ function typeParser(types: CustomTypesConfig): CustomTypesConfig['getTypeParser'
   return (oid, format) => (oid === INT8 ? safeInteger : types.getTypeParser(oid, format))
 }
 
-/** Our numbers count from 0; one that a double cannot hold is a mistake that must not pass. */
+/** A number that a double cannot hold is a bug that must not pass. */
 function safeInteger(text: string): number {
   const value = Number(text)
   if (!Number.isSafeInteger(value)) throw new RangeError(`${text} is too large`)

@@ -2,23 +2,23 @@ import { DatabaseError } from './database-error.ts'
 import { PostgresSession, type SessionOptions, type Statements } from './postgres-session.ts'
 import { refuseStrangers } from './strangers.ts'
 
-/** One step of the tables. What a release has carried never changes; its SQL may have many statements. */
+/** A step of the schema. Released steps never change. The SQL may have many statements. */
 export interface SchemaStep {
   /** Owner and number, such as `nodes-1`. */
   readonly id: string
   readonly sql: string
 }
 
-/** `dagw`: all nodes take this one lock, for the length of a transaction. */
+/** `dagw`: lock of all nodes for the length of a transaction. */
 const LOCK = 0x64_61_67_77
 /** Others may be at it, with tables of any size. */
 const STEP_MS = 60_000
 const TABLE = 'CREATE TABLE IF NOT EXISTS schema_steps (id text PRIMARY KEY)'
 
 /**
- * Applies the steps that the database lacks, all of them or none, however many nodes start at once;
- * gives the ids of those that were applied. Throws a DatabaseError, `database-newer` when it carries a step
- * that is not known here, and `database-open` when other roles could make it call theirs.
+ * Applies the missing steps, all or none, also when several nodes start at once. Returns the ids of the
+ * applied steps. Throws a DatabaseError: `database-newer` for an unknown step, and `database-open` when other
+ * roles could shadow our functions.
  */
 export async function migrateSchema(
   options: Omit<SessionOptions, 'limits'>,

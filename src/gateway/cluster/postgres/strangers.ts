@@ -2,25 +2,25 @@ import type { Logger } from '../../../base/logger.ts'
 import { DatabaseError } from './database-error.ts'
 import type { Statements } from './postgres-session.ts'
 
-/** What other roles of the server may do to the database, or have done already. */
+/** Rights and objects of other roles in the database. */
 export interface Strangers {
   /** The schema where our tables are, or will be. */
   readonly schema: string
   /** There are no tables of ours yet. */
   readonly is_new: boolean
-  /** Everybody may create in it what we then call. */
+  /** Whether all roles may create objects in it that we would call. */
   readonly can_create: boolean
   /** Everybody may connect, and listen and notify like we do. */
   readonly can_connect: boolean
-  /** What is there of others, and would be called in place of ours or PostgreSQL's. */
+  /** Objects of other roles that would be called in place of ours or PostgreSQL's. */
   readonly shadows: readonly string[]
 }
 
 const NAMED = 10
 
 /**
- * A function or an operator whose types fit better wins over ours and over those of PostgreSQL, and runs
- * with our rights. That is why everything here is qualified, or has exact types.
+ * A function or operator with better fitting types is preferred to ours and to those of PostgreSQL, and runs
+ * with our rights. So everything here is qualified, or has exact types.
  */
 const LOOK = `
 WITH place AS (
@@ -57,15 +57,15 @@ SELECT schema,
   ARRAY(SELECT name FROM others LIMIT ${NAMED}) AS shadows
 FROM place`
 
-/** Undefined where there is no schema to look at: what comes next says so. Throws a DatabaseError. */
+/** Undefined if there is no schema; the next step reports that. Throws a DatabaseError. */
 export async function findStrangers(statements: Statements): Promise<Strangers | undefined> {
   const [row] = await statements.query<{ [column: string]: unknown } & Strangers>(LOOK)
   return row
 }
 
 /**
- * Throws `database-open` where what others have made would be called in place of ours, and where everybody
- * may make it in a database that is to become one of ours. One that is in use already goes on.
+ * Throws `database-open` if objects of other roles shadow ours, or if all roles may create some in a new
+ * database. A database in use continues.
  */
 export async function refuseStrangers(statements: Statements): Promise<void> {
   const found = await findStrangers(statements)
@@ -82,7 +82,7 @@ export async function refuseStrangers(statements: Statements): Promise<void> {
   }
 }
 
-/** Says once what somebody has to close. Throws a DatabaseError. */
+/** Warns once of rights that should be revoked. Throws a DatabaseError. */
 export async function warnOfStrangers(statements: Statements, log: Logger): Promise<void> {
   const found = await findStrangers(statements)
   if (found?.can_create) {

@@ -17,7 +17,7 @@ const TRY_MS = 2_000
 const PAUSE_MS = 50
 /** Others that were faster so many times in a row are kept waiting for once. */
 const MOST_CONFLICTS = 3
-/** Changes that ride in one message, and those that wait for the next. */
+/** Changes in one message, and changes that wait. */
 const MOST_TOGETHER = 200
 const MOST_WAITING = 10_000
 const GIVEN_UP = 'The other gateways marked this gateway as lost'
@@ -33,7 +33,7 @@ export interface ChangeQueueOptions {
   readonly clock: Clock
 }
 
-/** What a change has answered, and what is to be told when it is kept. */
+/** Result of a change, and the reports after it is stored. */
 interface Done {
   readonly result: unknown
   readonly told: () => void
@@ -50,9 +50,9 @@ type Batch = readonly Waiting[]
 interface Tried {
   readonly proposal: Proposal
   readonly attempt: Attempt<Done>
-  /** The entry that it is; from then on it is made, whatever happens here. */
+  /** Number of its entry. From then on, the change is made, whatever happens here. */
   takenAt: number | undefined
-  /** It was sent, and nobody has answered. */
+  /** It was sent, and no answer came. */
   isUnknown: boolean
 }
 
