@@ -76,5 +76,5 @@ export const GROUPS: readonly Group[] = [
   texts('management API', ['src/gateway/management/']),
   texts('console', ['src/gateway/management/console-assets/']),
   texts('policies', ['src/policy/']),
-  { name: 'comments', kind: 'comments', paths: ['src/'], isEnforced: false },
+  { name: 'comments', kind: 'comments', paths: ['src/'], isEnforced: true },
 ]

@@ -55,7 +55,7 @@ export interface IngressTls {
 
 export interface IngressOptions {
   readonly registry: EndpointRegistry
-  /** Where there are other nodes: who serves what, and the links to them. */
+  /** Routes and links of other nodes, if there are any. */
   readonly routes?: Routes | undefined
   /** For visitors from there. */
   readonly ownRoutes?: OwnRoutes | undefined
@@ -63,7 +63,7 @@ export interface IngressOptions {
   readonly http: ListenAddress
   readonly https: ListenAddress
   readonly tls: IngressTls
-  /** Where TCP endpoints are listened for; without it there are none. */
+  /** Host and addresses for TCP endpoints; undefined: no TCP endpoints. */
   readonly tcp?: { readonly listenHost: string; readonly addresses: TcpAddresses } | undefined
   /** With which the depth of asks is sealed; all gateways of a site have the same. */
   readonly askKey?: Buffer | undefined
@@ -72,7 +72,7 @@ export interface IngressOptions {
   readonly limits?: Partial<IngressLimits>
   /** For bytes of the whole gateway that wait for somebody. */
   readonly buffers?: BufferAccount
-  /** What is known of the addresses of visitors. */
+  /** Tables of visitors' addresses. */
   readonly addresses?: AddressTables | undefined
   /** Those in front, which may name the client; undefined where none is trusted. */
   readonly proxies?: TrustedProxies | undefined

@@ -4,7 +4,7 @@ import { joined } from '../syntax/body-tracker.ts'
 import { formatHead, mayTrail } from '../syntax/message-fields.ts'
 import type { BodySink } from './request-body.ts'
 
-/** Where a transformed body goes. `write` answers false when it wants no more until `resume()`. */
+/** Output of a transformed body. `write` returns false when it wants no more until `resume()`. */
 export interface PipeOutput {
   /** Before the first byte: how many there are, where the whole body is known. */
   begin?(length: number | undefined): void
@@ -26,7 +26,7 @@ export class BodyPipe implements BodySink {
   /** The whole body has come: what is written from now on is the rest of it. */
   #isEnding = false
   #hasBegun: boolean
-  /** What came out of a whole body, until its length is known. */
+  /** Output of a whole body, until its length is known. */
   #parts: Buffer[] = []
   #partBytes = 0
 

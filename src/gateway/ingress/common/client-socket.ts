@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
 
-/** What holds its writes back until a tick is over. */
+/** Holds its writes back until the end of a tick. */
 export interface Corked {
   uncork(): void
 }
@@ -35,7 +35,7 @@ export class WriteCoalescer {
   }
 }
 
-/** What a client's connection needs of its TCP or TLS socket. It has to allow half-open connections. */
+/** The part of a TCP or TLS socket that a client's connection uses. It has to allow half-open connections. */
 export interface ClientSocket extends Duplex {
   readonly remoteAddress?: string | undefined
   readonly remotePort?: number | undefined

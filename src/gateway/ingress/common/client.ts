@@ -17,11 +17,11 @@ export interface OutgoingResponse {
   readonly status: number
   readonly reason: string | undefined
   readonly fields: readonly string[]
-  /** Of the body that comes. */
+  /** Framing of the received body. */
   readonly framing: BodyFraming
   /** See `ResponseHead`. */
   readonly contentLength?: number | undefined
-  /** What is to be done to the body on the way. */
+  /** Changes of the body on its way. */
   readonly transforms: readonly BodyTransform[]
 }
 
@@ -35,7 +35,7 @@ export interface ResponseOwner {
 
 /** Writes the response to one request, in the form that its client speaks. */
 export interface ResponseWriter {
-  /** Of the final response; 0 until it is known. */
+  /** Status of the final response; 0 until it is known. */
   readonly status: number
   /** Something of the final response has gone to the client, or is about to. */
   readonly hasBegun: boolean
@@ -100,7 +100,7 @@ export interface Client extends RequestSource {
   readonly takenBytes: number
   /** Whose account the bytes are on that wait for this client, or for the device. */
   charge(account: BufferAccount): void
-  /** What the exchange holds has changed. */
+  /** The bytes held by the exchange have changed. */
   countHeld(): void
   /** Makes what writes the response to a request of this client. */
   writerFor(

@@ -6,11 +6,11 @@ interface EdgeError {
   readonly sentence: string
   /** When it may be better, in seconds. */
   readonly retryAfterS?: number
-  /** What else a client has to know. */
+  /** Further fields for the client. */
   readonly fields?: readonly string[]
 }
 
-/** What the gateway answers when there is no answer of a device to pass on. */
+/** Responses of the gateway itself, without a response of a device. */
 export const EDGE_ERRORS = {
   ERR_GATEWAY_BAD_REQUEST: { status: 400, sentence: 'The request is not valid HTTP.' },
   ERR_NGROK_3206: {
@@ -90,12 +90,12 @@ export const EDGE_ERRORS = {
   },
 } as const satisfies Record<string, EdgeError>
 
-/** What is counted when a response is broken off because its client does not take it. */
+/** Counted when a response is aborted because its client does not read it. */
 export const TOO_SLOW = 'ERR_GATEWAY_TOO_SLOW'
 
 export type EdgeErrorCode = keyof typeof EDGE_ERRORS
 
-/** What is answered to bytes that are no request. */
+/** Responses to invalid requests. */
 export const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
   malformed: 'ERR_GATEWAY_BAD_REQUEST',
   'too-large': 'ERR_GATEWAY_HEAD_TOO_LARGE',

@@ -19,7 +19,7 @@ export class ExchangeTraffic {
     this.#unclaimed = 0
   }
 
-  /** What served it has lost it: it counts there no more, but where it goes on. */
+  /** Moves the exchange to another endpoint after its device was lost. It no longer counts at the first. */
   move(traffic: EndpointTraffic): void {
     this.leave()
     this.enter(traffic)

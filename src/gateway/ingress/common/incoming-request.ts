@@ -13,7 +13,7 @@ export interface DeviceRequest {
   readonly fields: readonly string[]
   /** The body, when it is known as a whole. */
   readonly content: Buffer | undefined
-  /** What follows as it comes; undefined when there is `content`, or no body at all. */
+  /** The rest of the body as it arrives; undefined with `content`, or without a body. */
   readonly body: RequestBody | undefined
 }
 
@@ -35,7 +35,7 @@ const HEAD_BYTES = 2_048
 const BODY_PIECE_BYTES = 65_536
 const NO_CONTENT = Buffer.alloc(0)
 
-/** Who sends a request. */
+/** Sender of a request. */
 export interface RequestSource extends BodySource {
   /** Tells it to send the body (RFC 9110 10.1.1). */
   sayContinue(): void
@@ -73,7 +73,7 @@ export class IncomingRequest {
     return (this.body?.heldBytes ?? 0) + this.#collectedBytes
   }
 
-  /** What it may keep in memory while it waits: a body stops after a piece that nobody asked for. */
+  /** Bytes that it may hold while it waits: a body stops after one unrequested piece. */
   get memoryBytes(): number {
     const { body } = this
     const texts = this.head.fields.reduce((sum, { length }) => sum + length, HEAD_BYTES)
@@ -115,7 +115,7 @@ export class IncomingRequest {
     return true
   }
 
-  /** What the client would like to read (RFC 9110 12.5.1). */
+  /** Media types that the client accepts (RFC 9110 12.5.1). */
   get accept(): string {
     const { fields } = this.head
     const at = fields.findIndex((name, index) => index % 2 === 0 && name.toLowerCase() === 'accept')

@@ -10,7 +10,7 @@ import type { PieceShares } from '../syntax/piece-shares.ts'
 import type { AskSeal } from './ask-seal.ts'
 import type { WriteCoalescer } from './client-socket.ts'
 
-/** What one client may take of the gateway, and for how long. */
+/** Limits of a client in size and time. */
 export interface IngressLimits {
   /** Start line and fields of a request; above it 431. */
   readonly headBytes: number
@@ -66,7 +66,7 @@ export const INGRESS_LIMITS: IngressLimits = {
   floodMs: 100,
 }
 
-/** What the connections of an ingress share. */
+/** State that all connections of an ingress share. */
 export interface IngressContext {
   readonly registry: EndpointRegistry
   /** The registry itself, where there is one node alone. */
@@ -82,13 +82,13 @@ export interface IngressContext {
   readonly buffers: BufferAccount
   readonly coalescer: WriteCoalescer
   readonly askSeal: AskSeal
-  /** What is known of the addresses of visitors. */
+  /** Tables of visitors' addresses. */
   readonly addresses?: AddressTables | undefined
   /** Those in front, which may name the client; undefined where none is trusted. */
   readonly proxies?: TrustedProxies | undefined
   /** Requests of HTTP/2 that are under way, of all connections. */
   readonly http2Streams: { open: number }
-  /** Of visitors who send their content in tiny pieces. */
+  /** Shares of visitors that send their content in tiny pieces. */
   readonly pieceShares: PieceShares
   /** Monotonic time of the last sweep: near enough for deadlines, and free. */
   readonly now: number

@@ -32,8 +32,7 @@ export interface PeerEntry {
 export type RefusalReason = 'policy' | 'not-mine'
 
 /**
- * Where a connection comes in: by one of the two listeners of an ingress, from a policy, or from another
- * node, whose listener it was.
+ * Entry of a connection: one of the two listeners of an ingress, a policy, or the listener of another node.
  */
 export interface IngressListener {
   readonly scheme: 'http' | 'https'
@@ -42,11 +41,11 @@ export interface IngressListener {
   /** A policy asks an internal endpoint; undefined for visitors, who find none of these. */
   readonly internal?: InternalAsk | undefined
   readonly peer?: PeerEntry
-  /** Who comes has come to another node first, which has passed the bytes on: nobody is led in a circle. */
+  /** The visitor came through another node, so it is not passed on again: no circles. */
   readonly staysHere?: boolean
 }
 
-/** What is known of a name also while its device is away. */
+/** Facts of a name that are known while its device is disconnected. */
 type Addressed = Pick<NameState, 'protocol' | 'url'>
 
 /** Whether requests for the endpoint belong here, or have to go to the other listener. */

@@ -13,9 +13,9 @@ const STATUSES: Readonly<Record<number, number>> = {
   504: 14,
 }
 const UNKNOWN = 2
-/** Of the text of an answer: the fields of a response have to stay small. */
+/** Characters of the message: fields of a response have to stay small. */
 const MESSAGE_CHARS = 256
-/** What says more than the status does. */
+/** Fields with more information than the status. */
 const KEPT: ReadonlySet<string> = new Set(['ngrok-error-code', 'retry-after'])
 
 /** True for a call of gRPC, which reads its errors from fields; gRPC-Web reads them otherwise. */
@@ -78,7 +78,7 @@ export function encodeReply(reply: LocalReply, framing: ReplyFraming, now: numbe
   return hasBody && !framing.isHead ? Buffer.concat([head, body]) : head
 }
 
-/** What a client has to be told about its connection (RFC 9112 9.3); usually nothing. */
+/** Connection fields of a response (RFC 9112 9.3); usually none. */
 export function connectionFields(keepAlive: boolean, version: HttpVersion): readonly string[] {
   if (!keepAlive) return CLOSE
   return version === '1.0' ? KEEP_ALIVE : NOTHING

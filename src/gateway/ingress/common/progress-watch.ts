@@ -35,7 +35,7 @@ export class RateMeter {
   }
 }
 
-/** What an exchange shows of itself when the clock is looked at. */
+/** Progress of an exchange at a check of the clock. */
 export interface Progress {
   /** Bytes that went anywhere so far. */
   readonly movedBytes: number

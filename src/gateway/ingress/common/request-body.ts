@@ -2,14 +2,14 @@ import type { Clock } from '../../../base/clock.ts'
 import { BodyTracker, joined } from '../syntax/body-tracker.ts'
 import type { BodyFraming } from '../syntax/http-syntax.ts'
 
-/** Where a request body comes from: it can be told to wait. */
+/** Source of a request body, which can be paused. */
 export interface BodySource {
   /** Reads no more until `resume()`. */
   pause(): void
   resume(): void
 }
 
-/** Where a body goes. False: no more, please, until there is room again. */
+/** Target of a body. False: no more until there is room. */
 export interface BodySink {
   write(chunk: Buffer): boolean
   /** The last byte was written. */
@@ -28,15 +28,15 @@ export class RequestBody {
   #sink: BodySink | undefined
   /** Takes the framing away, for a sink that wants content alone. */
   #decoder: BodyTracker | undefined
-  /** What came before there was a sink, as framed. */
+  /** Data from before there was a sink, with its framing. */
   #held: Buffer[] = []
   #preview: BodyPreview | undefined
   #heldBytes = 0
-  /** What has flowed since `remember`, as framed; undefined where it was too much, or not asked for. */
+  /** Data since `remember`, with its framing; undefined if it was too much, or not requested. */
   #remembered: Buffer[] | undefined
   #rememberedBytes = 0
   #maxRemembered = 0
-  /** What the sink took when it wanted no more: it waits there. */
+  /** Bytes in a sink that wants no more. */
   #stuckBytes = 0
   #isBlocked = false
   #bytes = 0
@@ -79,7 +79,7 @@ export class RequestBody {
     return this.#remembered !== undefined
   }
 
-  /** What came behind it, name and value in turn; known when it is done. */
+  /** Trailers, name and value in turn; known at the end. */
   get trailers(): readonly string[] {
     return this.#tracker.trailers
   }
@@ -163,7 +163,7 @@ export class RequestBody {
     if (sink) {
       if (this.#remembered) this.#rememberMore(this.#remembered, chunk)
       const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
-      // What the write sets off may have put another sink in its place.
+      // The write may have replaced the sink.
       if (!sink.write(part) && this.#sink === sink) {
         this.#stuckBytes = part.length
         this.#block()
@@ -196,7 +196,7 @@ export class RequestBody {
   }
 }
 
-/** What a body may need beside its content to be looked at: chunk lines, extensions, trailers. */
+/** Limit of framing in a previewed body: chunk lines, extensions, trailers. */
 const MAX_FRAMING_BYTES = 65_536
 
 /** Collects the content of a body that is looked at before it goes on. */

@@ -49,7 +49,7 @@ export function handBack(
   return false
 }
 
-/** What the fields of a request, name and value in turn, say of a login of its connection. */
+/** Login state of a request by its fields, name and value in turn. */
 export function loginOfRequest(fields: readonly string[]): LoginStep | undefined {
   for (const value of valuesOf(fields, 'authorization', 'proxy-authorization')) {
     if (CREDENTIALS.test(value)) return { isContinued: CONTINUED.test(value) }
@@ -57,7 +57,7 @@ export function loginOfRequest(fields: readonly string[]): LoginStep | undefined
   return undefined
 }
 
-/** What the fields of a response say of a login of its connection. */
+/** Login state of a response by its fields. */
 export function loginOfResponse(fields: readonly string[]): LoginAnswer | undefined {
   let answer: LoginAnswer | undefined
   for (const value of valuesOf(fields, 'www-authenticate', 'proxy-authenticate')) {

@@ -40,8 +40,8 @@ const TOLD: readonly (readonly [RegExp, DialFailure])[] = [
 ]
 
 /**
- * What the body of such a response says; undefined when it is not the SDK's. A response of the SDK to
- * HEAD has none to tell by, and one of a service looks the same.
+ * Meaning of such a response's body; undefined if it is not from the SDK. A response to HEAD has no body, so
+ * it cannot be told from that of a service.
  */
 export function dialFailureIn(body: Buffer, method: string): DialFailure | undefined {
   const text = body.toString('latin1')
@@ -72,7 +72,7 @@ export type ForwardFailure =
   | 'invalid'
   | 'stale'
 
-/** What the visitor gets to see of it. */
+/** Code for the visitor. */
 export const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
   saturated: 'ERR_GATEWAY_SATURATED',
   silent: 'ERR_GATEWAY_AWAY',
@@ -87,7 +87,7 @@ export const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
   stale: 'ERR_GATEWAY_STALE_CONNECTION',
 }
 
-/** Where streams come from; see `StreamPool`. */
+/** Source of streams; see `StreamPool`. */
 export interface StreamSource {
   acquire(client: StreamClient, waiter: StreamWaiter): void
   /** For a request that goes out once only: a kept one where the service closes none unasked. */
@@ -100,12 +100,12 @@ export interface StreamSource {
 }
 
 /**
- * What another node says in place of a response. `closed`: a policy has closed the connection.
- * `elsewhere`: the endpoint is not there, and nothing has become of the request.
+ * Answer of another node in place of a response. `closed`: a policy closed the connection. `elsewhere`: the
+ * endpoint is not there, and the request was not used.
  */
 export type PeerVerdict = 'closed' | 'elsewhere'
 
-/** Who wants the response. After `onSwitch`, `onComplete` and `onFailure` nothing more comes. */
+/** Receiver of the response. After `onSwitch`, `onComplete` or `onFailure`, no more calls follow. */
 export interface ForwardOwner {
   /** A response with a 1xx status; the final one follows. */
   onInterim(head: ResponseHead): void
@@ -113,7 +113,7 @@ export interface ForwardOwner {
   onResponse(head: ResponseHead, isMore: boolean): void
   /** A part of the body, as framed. False: it waits here, and `onRoom()` is called when it went on. */
   onBody(chunk: Buffer): boolean
-  /** What waits here has changed. */
+  /** The held bytes have changed. */
   onHeld(): void
   onComplete(): void
   /** A 101: from `rest` on, the stream speaks another protocol and belongs to the owner. */
@@ -143,7 +143,7 @@ export interface ForwardOptions {
 /** One request on its way to the device, and the response to it. */
 export interface Forward {
   readonly request: DeviceRequest
-  /** What answers is a gateway: what it says of errors is no device's word. */
+  /** The other side is a gateway: its errors are not those of a device. */
   readonly isToPeer: boolean
   /** True when the owner hears nothing any more: the response is whole, failed or not wanted. */
   readonly isOver: boolean
@@ -155,7 +155,7 @@ export interface Forward {
   readonly heldBytes: number
   /** Asks for a stream. */
   start(): void
-  /** What the owner let wait has gone on: the device may send as much again. */
+  /** The owner's waiting data has gone on: the device may send as much again. */
   onRoom(): void
   /** The owner has lost interest. */
   abort(): void

@@ -20,7 +20,7 @@ export class FrameWatch {
   readonly #head = Buffer.alloc(HEADER_BYTES + GOAWAY_BYTES)
   #headBytes = 0
   #headLength = HEADER_BYTES
-  /** Of what belongs to no head. */
+  /** Rest of a frame that is not part of a head. */
   #payloadLeft: number
   #endedStream = 0
   /** The stream that ends with the message whose frames are under way; 0 for none. */

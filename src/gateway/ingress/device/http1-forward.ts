@@ -32,7 +32,7 @@ const REQUEST_TIMEOUT = 408
  */
 export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodySink {
   readonly isToPeer: boolean = false
-  /** What comes goes on at once; what the owner lets wait is with it. */
+  /** Data is passed on at once. The owner holds waiting data. */
   readonly heldBytes = 0
   readonly #options: ForwardOptions
   readonly #owner: ForwardOwner
@@ -45,7 +45,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   #body: BodyTracker | undefined
   /** The head waits for the first chunk that has come with it: it may be no HTTP. */
   #isHeadHeld = false
-  /** What has come of a body that may be the SDK's own. */
+  /** Start of a body that may come from the SDK itself. */
   #heldBack: Buffer | undefined
   #interims = 0
   #isRequestDone = false

@@ -62,7 +62,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
   #wasSent = false
   #hasTriedAgain = false
   readonly #refusals = new Refusals()
-  /** What had come on the connection before. */
+  /** Bytes received on the connection before. */
   #receivedBefore = 0
   #foreign: ForeignAnswer | undefined
   #head: ResponseHead | undefined
@@ -214,7 +214,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     stream.on('end', () => this.#guard(() => this.#onEnd(stream)))
     stream.on('drain', () => this.onUpstreamRoom())
     stream.on('wantTrailers', () => this.#guard(() => this.#sendTrailers(stream)))
-    // What went wrong with a stream shows in its code; `close` follows.
+    // The code of a stream reports its error; `close` follows.
     stream.on('error', () => {})
     whenClosed(stream, () => this.#guard(() => this.#onClose(stream)))
   }
@@ -235,7 +235,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     const head = this.#readHead(raw, isWhole)
     this.#head = head
     this.#proxy?.markHeard()
-    // What came with the head leaves with it.
+    // Data that came with the head is sent with it.
     const first = isWhole ? null : (stream.read() as Buffer | null)
     this.#owner.onResponse(head, isWhole || first !== null)
     if (this.#isOver) return
@@ -350,7 +350,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     this.#owner.onFailure(failure)
   }
 
-  /** What comes by an event of Node has nobody above it. */
+  /** An event of Node has no caller that catches errors. */
   #guard(step: () => void): void {
     this.#options.client.guard(() => {
       try {

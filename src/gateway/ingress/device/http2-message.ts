@@ -23,12 +23,12 @@ import {
   resemblesDialFailure,
 } from './forward.ts'
 
-/** Who answers in HTTP/1.1 has not understood the method, and sends a body to HEAD, too. */
+/** A server that answers in HTTP/1.1 did not understand the method, and sends a body also to HEAD. */
 const METHOD = 'GET'
 
 /**
- * What comes where HTTP/2 was due: the SDK says in HTTP/1.1 that it finds no service, a service that
- * speaks no HTTP/2 says whatever it likes.
+ * An answer in place of HTTP/2. The SDK reports in HTTP/1.1 that it reaches no service; a service without
+ * HTTP/2 may send anything.
  */
 export class ForeignAnswer {
   readonly #scanner: HeadScanner
@@ -39,7 +39,7 @@ export class ForeignAnswer {
     this.#scanner = scanner
   }
 
-  /** What it is; undefined while that cannot be told. */
+  /** The kind of answer; undefined until it is known. */
   read(chunk: Buffer): DialFailure | 'invalid' | undefined {
     try {
       return this.#read(chunk)

@@ -34,7 +34,7 @@ const HOLD_MS = 1
 /** How long a service may take to hear that a request was given up. */
 const CANCEL_MS = 1_000
 
-/** Who has the connection. */
+/** User of the connection. */
 export interface UpstreamUser {
   /** The connection is of no use any more, and the response is not whole. */
   onUpstreamEnd(failure: ForwardFailure): void
@@ -66,7 +66,7 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
   readonly #sent = new FrameWatch('client')
   #user: UpstreamUser | undefined
   #stream: ClientHttp2Stream | undefined
-  /** What came before it was clear whether it is HTTP/2. */
+  /** Data from before it is known to be HTTP/2. */
   #first: Buffer | undefined = Buffer.alloc(0)
   /** The service sends no more, but what it has sent is whole. */
   #isEnded = false
@@ -214,7 +214,7 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
     if (!this.#isRetired) this.#end('broken')
   }
 
-  /** What the device does that leads nowhere. */
+  /** Checks for useless frames of the device. */
   checkFlood(): void {
     const flood = this.#floods.look(this.receivedBytes, this.#context.clock.monotonic())
     if (!flood) return
@@ -238,7 +238,7 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
       this.#floods.onSettings()
       this.checkFlood()
     })
-    // What goes wrong is told by what closes.
+    // The close event reports the error.
     session.on('error', () => {})
     session.on('close', () => this.#end('broken'))
     this.#duplex.on('error', () => {})

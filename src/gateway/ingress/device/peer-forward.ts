@@ -18,11 +18,11 @@ import { Http1Forward } from './http1-forward.ts'
 const VERSION_FIELD = 'peer-http'
 const VERSIONS: ReadonlySet<string> = new Set<HttpVersion>(['1.0', '1.1', '2.0'])
 
-/** What the home says when a request with a body is its own: the body follows then, and not before. */
+/** Status by which the serving node accepts a request with a body. The body is sent only after it. */
 const ACCEPTED = 199
 export const ACCEPTED_HEAD: Buffer = Buffer.from(`HTTP/1.1 ${ACCEPTED} Accepted\r\n\r\n`)
 
-/** What heads between nodes may have beside those of visitors. */
+/** Additional bytes and fields of a head between nodes. */
 const PEER_HEAD_BYTES = 256
 const PEER_HEAD_FIELDS = 8
 
@@ -92,7 +92,7 @@ export class PeerForward extends Http1Forward {
     this.#options = options
   }
 
-  /** What was not accepted has reached no device. */
+  /** A request that was not accepted has reached no device. */
   override get wasSent(): boolean {
     return this.request.body ? this.#isAccepted : super.wasSent
   }

@@ -6,7 +6,7 @@ const END_TURNS = 4
 
 type Done = (error?: Error | null) => void
 
-/** What becomes of the bytes, and who is to know that there is room for more. */
+/** Receives the bytes, and calls when there is room. */
 export interface StreamDuplexOwner {
   /** Something is written to the device. */
   onSend(chunk: Buffer): void
@@ -25,7 +25,7 @@ export class StreamDuplex extends Duplex {
   #unreleased = 0
   #receivedBytes = 0
   #isBlocked = false
-  /** What is held back, to leave with what follows it. */
+  /** Bytes that are held back, to be sent with the next ones. */
   #pending: Buffer[] = []
   #holding: NodeJS.Timeout | undefined
 

@@ -25,7 +25,7 @@ export class CertificateTooLargeError extends Error {
   }
 }
 
-/** What a home has to know of the way by which requests come in. Throws CertificateTooLargeError. */
+/** Facts for the serving node about the entry of a request. Throws CertificateTooLargeError. */
 function entryFacts({ scheme, internal }: IngressListener, { tls }: Connection): HttpEntry {
   return {
     kind: 'http',
@@ -93,7 +93,7 @@ class HopStream extends ProxyStream {
 
 let connections = 0
 
-/** Who is on their way to other nodes. */
+/** A visitor of endpoints at other nodes. */
 export interface HopVisitor {
   readonly facts: Connection
 }

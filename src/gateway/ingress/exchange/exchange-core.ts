@@ -18,7 +18,7 @@ import type { RequestHead } from '../syntax/request-head.ts'
 import { type ExchangeState, nextExchangeState } from './exchange-state.ts'
 import { NameSearch, type Searcher } from './name-search.ts'
 
-/** What a visitor got by whose fault; the gateway's own limits say nothing about the service. */
+/** Cause of each error response. Limits of the gateway say nothing about the service. */
 const OUTCOMES: Partial<Record<EdgeErrorCode, VisitorOutcome>> = {
   ERR_NGROK_3004: 'garbage',
   ERR_NGROK_3005: 'late',
@@ -96,7 +96,7 @@ export function silenceOf(
   return own ?? (isGrpc(head) ? idleMs : answerMs)
 }
 
-/** What a policy hears of a device that the gateway did not wait for: no fault of the device. */
+/** Status for policies when the gateway did not wait for the device: no fault of the device. */
 const NOT_AWAITED = 499
 
 const SEARCHING: ExchangeState = { name: 'searching', policy: undefined }
@@ -124,7 +124,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
   readonly search: NameSearch
   readonly #startedAt: number
   #endpoint: Endpoint | undefined
-  /** What ended it without an answer of the device. */
+  /** Error that ended it without a response of the device. */
   #failure: EdgeErrorCode | undefined
   readonly #wait = new DeviceWait()
   #isStream = false
@@ -166,7 +166,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
     this.client.guard(step)
   }
 
-  /** What was taken for an answer of the service was none. */
+  /** The counted response was not from the service. */
   countUnreachable(): void {
     const code = 'ERR_NGROK_8012'
     this.#wait.broke(code)
@@ -227,7 +227,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
     if (outcome.kind === 'respond') {
       const { status, headers, body, errorCode } = outcome.reply
       this.traffic.refuse(errorCode)
-      // Who asks again here would be misdirected again (RFC 9110 15.5.20).
+      // On the same connection, another request would be misdirected, too (RFC 9110 15.5.20).
       if (status === 421) this.client.leave()
       this.reply({ status, fields: headers, body }, true)
     } else {
@@ -345,7 +345,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
     this.writer.abandon()
   }
 
-  /** What an upgrade moved afterwards is given, and was counted already. */
+  /** Ends the exchange. Bytes of an upgrade are parameters; others are already counted. */
   conclude(upgradeIn = 0, upgradeOut = 0): void {
     this.become(OVER)
     const { log, clock } = this.context

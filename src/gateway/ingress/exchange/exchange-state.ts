@@ -6,7 +6,7 @@ import type { GrowingBuffer } from '../syntax/growing-buffer.ts'
 import type { PolicyRun } from './policy-run.ts'
 import type { Switched } from './upgrade.ts'
 
-/** Where one request of a client stands, with what there is only then. */
+/** State of a client's request, with the data of that state. */
 export type ExchangeState =
   /**
    * Its endpoint is searched, for the first time or after its device was lost: below a policy, if
@@ -30,7 +30,7 @@ export type ExchangeState =
       readonly name: 'judging-response'
       readonly forward: Forward
       readonly policy: PolicyRun
-      /** What came of the body, as framed. */
+      /** Received part of the body, with its framing. */
       readonly held: GrowingBuffer
     }
   /** A policy decides about the answer that it has made itself. */

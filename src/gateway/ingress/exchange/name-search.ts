@@ -14,7 +14,7 @@ const MAX_LOSSES = 4
 
 /** How to look for a name, and how to go on with what is found. */
 export interface NameQuery {
-  /** Who has the name now. */
+  /** The current holder of the name. */
   find(): Route | undefined
   /** Absent: everything found is admitted. False: the visitor was answered, and the search is over. */
   admits?(found: Route): boolean
@@ -28,13 +28,13 @@ export interface NameQuery {
 export interface Searcher {
   /** Whose share of the waiting places it takes; see `HeldRequest`. */
   readonly network: string
-  /** What it keeps in memory while it waits. */
+  /** Bytes in memory while it waits. */
   readonly waitingBytes: number
   /** See `Client`. */
   guard(step: () => void): void
 }
 
-/** What a lost device had got of a request. */
+/** Parts of a request that a lost device had received. */
 interface LostRequest {
   /** The device may have seen it. */
   readonly wasSent: boolean
@@ -44,7 +44,7 @@ interface LostRequest {
   readonly isSilent: boolean
 }
 
-/** Where a search stands. */
+/** State of a search. */
 type SearchState =
   /** It has not begun, or its owner goes on with what was found. */
   | { readonly name: 'idle' }

@@ -19,11 +19,11 @@ interface ConnectOptions {
   readonly endTls?: EndTls | undefined
   /** How many endpoints have handed it on. */
   readonly hops?: number
-  /** What the policies of all of them may cost together. */
+  /** Budget of all policies together. */
   readonly account?: Account
 }
 
-/** What `on_tcp_connect` of an endpoint decides about a connection, before there is any request. */
+/** Decision of `on_tcp_connect` about a connection, before any request. */
 export function connectVerdict(
   endpoint: Endpoint,
   connection: Connection,
@@ -58,11 +58,11 @@ export interface PolicyRunOptions {
   readonly bodyReceivedAt: () => number | undefined
   readonly readBody: (maxBytes: number) => Promise<Buffer | undefined>
   readonly askDepth: () => number
-  /** Of the request whose policy asks; there is a new one for a visitor's own. */
+  /** Budget of the request whose policy asks. A visitor's own request gets a new budget. */
   readonly account: Account | undefined
   /** The policy of the endpoint that handed the request on; it sees the response later. */
   readonly outer: PolicyRun | undefined
-  /** What other nodes have handed on. */
+  /** Data from other nodes that passed the request on. */
   readonly handed?: Pick<HandedOn, 'hops' | 'withholdsLogin'> | undefined
 }
 
@@ -162,19 +162,19 @@ export class PolicyRun {
     return this.withholdsLogin ? withoutLoginCookies(this.fields) : this.fields
   }
 
-  /** What the client gets beside the fields of the response, name and value in turn. */
+  /** Additional response fields, name and value in turn. */
   get addedFields(): readonly string[] {
     const own = this.#exchange.addedFields
     return this.outer ? [...this.outer.addedFields, ...own] : own
   }
 
-  /** What is to be done to the body of the request. */
+  /** Changes of the request body. */
   get requestTransforms(): readonly BodyTransform[] {
     const own = this.#exchange.requestTransforms
     return this.outer ? [...this.outer.requestTransforms, ...own] : own
   }
 
-  /** What is to be done to the body of the response. */
+  /** Changes of the response body. */
   get responseTransforms(): readonly BodyTransform[] {
     const own = this.#exchange.responseTransforms
     return this.outer ? [...own, ...this.outer.responseTransforms] : own

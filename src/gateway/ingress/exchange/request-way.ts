@@ -24,7 +24,7 @@ import { acceptWebSocket } from './websocket-conversion.ts'
 
 /** How a request goes to another node. */
 interface Passage {
-  /** What has judged it here. */
+  /** Policy that judged the request here. */
   readonly policy: PolicyRun | undefined
   readonly streams: (link: StreamSlots) => StreamPool
   readonly request: () => DeviceRequest
@@ -200,7 +200,7 @@ export class RequestWay implements NameQuery, FailureOwner {
     return true
   }
 
-  /** Whoever comes by another node is served here, or sent back: nobody is led in a circle. */
+  /** A request from another node is served here or returned, so there are no circles. */
   get #routes(): Routes {
     const { peer, staysHere } = this.#core.client.listener
     return peer || staysHere ? this.#core.context.ownRoutes : this.#core.context.routes
@@ -466,7 +466,7 @@ function hasRules({ policy }: Endpoint): boolean {
   return policy.hasConnectRules || policy.hasRequestRules || policy.hasResponseRules
 }
 
-/** What the SDK speaks to the service. */
+/** Protocol between the SDK and the service. */
 function schemeOf({ forwardsTo }: AgentEndpoint): 'http' | 'https' {
   return forwardsTo.startsWith('https://') ? 'https' : 'http'
 }

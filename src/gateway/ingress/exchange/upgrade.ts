@@ -15,7 +15,7 @@ export interface UpgradeOptions {
   onOver(bytesIn: number, bytesOut: number): void
 }
 
-/** What an exchange tells of its client once that speaks another protocol. */
+/** Facts of an exchange after its switch to another protocol. */
 export interface Switched {
   /** Bytes that wait for the device. */
   readonly heldBytes: number
@@ -43,7 +43,7 @@ export class Upgrade implements StreamHandler, Switched {
   #bytesIn = 0
   #bytesOut = 0
   #unreleased = 0
-  /** What the device got when it wanted no more: it waits here. */
+  /** Bytes in a device stream that wants no more. */
   #stuckBytes = 0
 
   constructor(options: UpgradeOptions) {

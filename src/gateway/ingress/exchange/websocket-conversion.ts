@@ -41,7 +41,7 @@ export function acceptWebSocket(head: RequestHead): ResponseHead | null {
   return parseResponseHead({ line, fields: [...own, ...agreed] }, method)
 }
 
-/** Of the only field of that name, or the first of several. */
+/** Value of the only field of that name, or of the first. */
 function fieldValue(fields: readonly string[], wanted: string): string | undefined {
   const at = fields.findIndex((name, index) => index % 2 === 0 && name.toLowerCase() === wanted)
   return at === -1 ? undefined : fields[at + 1]
@@ -54,8 +54,8 @@ export interface WebSocketConversionOptions extends UpgradeOptions {
 
 const UNREACHABLE = 'the upstream cannot be reached'
 /**
- * What the SDK says where it reaches no service: it waits for a request then, and answers that, or what
- * is none.
+ * Answer of the SDK when it reaches no service: it then waits for a request, and answers that, or invalid
+ * data.
  */
 const SDK_REFUSAL =
   /^HTTP\/1\.1 (502 .*\r\n\r\nfailed to dial backend: |400 .*\r\ncontent-length: 0\r\ndate: [^\r]*\r\n\r\n$)/s
@@ -152,7 +152,7 @@ export class WebSocketConversion implements Switched {
   #follow({ kind, code, reason }: WebSocketEnd): void {
     this.#isClientEnded = true
     this.#close(code, reason)
-    // What is broken has no end for the service either.
+    // An aborted connection has no regular end for the service.
     if (kind === 'closed') this.#inner.onClientEnd()
     else this.#inner.onClientClose()
   }

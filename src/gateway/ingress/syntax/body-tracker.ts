@@ -22,7 +22,7 @@ export class BodyTracker {
     return this.#chunked?.chunks ?? 0
   }
 
-  /** What came behind a chunked body, name and value in turn. */
+  /** Trailers of a chunked body, name and value in turn. */
   get trailers(): readonly string[] {
     return this.#chunked?.trailers ?? []
   }

@@ -10,7 +10,7 @@ const MAX_CHUNK_BYTES = 2 ** 31 - 1
 const MAX_CHUNK_LINE_BYTES = 1_024
 const TRAILER_LIMITS: HeadLimits = { maxBytes: 16_384, maxFields: 64 }
 
-/** What the next byte belongs to. */
+/** Meaning of the next byte. */
 const AT_SIZE = 0
 const IN_SIZE = 1
 const AT_EXTENSION = 2
@@ -209,7 +209,7 @@ class StrictForm {
   #chunk: Buffer = NOTHING
   /** From here on nothing of the chunk has been passed on. */
   #from = 0
-  /** Where the line that is held back begins; -1: in a chunk before, or there is none. */
+  /** Start of the held line; -1: in an earlier chunk, or none. */
   #heldFrom = -1
   #isHolding = false
 
@@ -220,13 +220,13 @@ class StrictForm {
     this.#heldFrom = -1
   }
 
-  /** What stands from `at` on waits until it is known whether it is in strict form. */
+  /** Holds back the data from `at` until it is known to be in strict form. */
   holdBack(at: number): void {
     this.#heldFrom = at
     this.#isHolding = true
   }
 
-  /** What was held back goes on as it came; false when a part of it is in a chunk before. */
+  /** Passes the held data on unchanged. False if a part of it is in an earlier chunk. */
   keep(): boolean {
     if (this.#heldFrom === -1) return false
     this.#isHolding = false

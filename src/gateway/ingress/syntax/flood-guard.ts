@@ -1,4 +1,4 @@
-/** What a client may do on one connection that is work for the gateway and nothing for anybody. */
+/** Limits of useless work that a client causes on one connection. */
 export interface FloodLimits {
   /** Broken streams more than whole ones; of the excess so many are forgiven each second. */
   readonly brokenStreams: number
@@ -6,12 +6,12 @@ export interface FloodLimits {
   /** Bytes beside heads and bodies, and so many more each second. */
   readonly idleBytes: number
   readonly idleBytesPerSecond: number
-  /** What each stream may take for its head, on average. */
+  /** Average head bytes of each stream. */
   readonly bytesPerStream: number
   /** Bytes of frames for each byte of content, and for each piece of it: it is acknowledged. */
   readonly bytesPerContentByte: number
   readonly bytesPerPiece: number
-  /** What a PING counts beyond one for each piece of content, and a SETTINGS: both want an answer. */
+  /** Cost of a PING beyond one for each piece of content, and of a SETTINGS: both need an answer. */
   readonly pingBytes: number
   readonly settingsBytes: number
   /** Tiny pieces of content that cost nothing, and so many more each second: see `PieceShares`. */
@@ -107,7 +107,9 @@ export class FloodGuard {
     this.#costs += this.#limits.settingsBytes
   }
 
-  /** What it is that the connection has to be closed for; `receivedBytes` are all that came on it. */
+  /**
+   * The flood for which the connection has to be closed, if any. `receivedBytes`: all bytes received on it.
+   */
   look(receivedBytes: number, now: number): Flood | undefined {
     const { idleBytes, idleBytesPerSecond, bytesPerStream } = this.#limits
     const { bytesPerContentByte, bytesPerPiece } = this.#limits

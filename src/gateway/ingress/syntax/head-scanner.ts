@@ -16,7 +16,7 @@ export interface ScannedHead {
   readonly fields: string[]
 }
 
-/** What the next byte belongs to. */
+/** Meaning of the next byte. */
 const AT_START = 0
 const AFTER_LEADING_CR = 1
 const IN_LINE = 2
@@ -220,7 +220,7 @@ export class HeadScanner {
     return next
   }
 
-  /** What follows the byte that ends a line; undefined when it does not. */
+  /** State after the byte that ends a line; undefined if it does not. */
   #lineEnd(byte: number | undefined, afterCr: number): number | undefined {
     if (byte === CR) return afterCr
     return byte === LF && this.#isLenient ? AT_FIELD : undefined
@@ -237,7 +237,7 @@ function isBlank(byte: number | undefined): boolean {
   return byte === SPACE || byte === TAB
 }
 
-/** What a refused byte is called in the answer; the byte itself stays out of it. */
+/** Name of a refused byte for the response, which never contains the byte itself. */
 function name(byte: number | undefined): string {
   switch (byte) {
     case 0:

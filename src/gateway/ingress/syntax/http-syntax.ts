@@ -11,7 +11,7 @@ const NO_FIELDS = new Set([
   'transfer-encoding',
 ])
 
-/** What the `Connection` fields of one message say (RFC 9110 7.6.1). */
+/** Options of the `Connection` fields of a message (RFC 9110 7.6.1). */
 export interface ConnectionOptions {
   readonly close: boolean
   readonly keepAlive: boolean

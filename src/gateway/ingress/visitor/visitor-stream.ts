@@ -115,7 +115,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
       stream.resume()
     }
     stream.on('drain', () => this.guard(() => this.#onDrain()))
-    // What went wrong with a stream shows in its code; `close` follows.
+    // The code of a stream reports its error; `close` follows.
     stream.on('error', () => {})
     stream.once('close', () => this.#connection.countEnd(this.isBroken, this.visitor))
     whenClosed(stream, () => this.guard(() => this.#onClose()))
