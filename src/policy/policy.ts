@@ -45,7 +45,7 @@ export class CompiledPolicy {
   readonly hasConnectRules: boolean
   readonly hasRequestRules: boolean
   readonly hasResponseRules: boolean
-  /** Visitors of some paths sign in. The cookies of the sign-in are removed from all other requests. */
+  /** Whether a rule lets visitors sign in. The cookies of the sign-in then never reach a device. */
   readonly hasLogin: boolean
   /** Whether no request reaches an upstream. */
   readonly alwaysEnds: boolean

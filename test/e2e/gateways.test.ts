@@ -55,13 +55,18 @@ describe.skipIf(!hasPostgres)('gateways in a process each', () => {
     }
     const [one] = nodes
     if (!one) throw new Error('there are no gateways')
-    const visit = (number: number, host: string) =>
-      publicRequest({
+    /** Statuses of visits since it was cleared. */
+    const seen = new Set<number>()
+    const visit = async (number: number, host: string) => {
+      const answer = await publicRequest({
         ingress: `http://127.0.0.${number}:${http}`,
         address: `127.0.0.${number}`,
         path: '/healthz',
         host,
       })
+      seen.add(answer.status)
+      return answer
+    }
     const startAgent = (name: string, first: number, second: number) =>
       startRun(folder, {
         AGENT_DATA_DIR: join(folder, name),
@@ -81,17 +86,19 @@ describe.skipIf(!hasPostgres)('gateways in a process each', () => {
         }
       }
     }
-    return { one, nodes, startAgent, areServed }
+    return { one, nodes, startAgent, areServed, seen }
   }
 
   it('serve all devices at all of them, when one is killed and while PostgreSQL is away', async () => {
-    const { one, nodes, startAgent, areServed } = await start(temporaryFolder(), 3)
+    const { one, nodes, startAgent, areServed, seen } = await start(temporaryFolder(), 3)
     const names = ['press', 'oven']
     await Promise.all([startAgent('press', 0, 1), startAgent('oven', 1, 2)])
     await eventually(() => areServed([1, 2, 3], names))
     const killedAt = performance.now()
     await one.program.end('SIGKILL')
+    seen.clear()
     await eventually(() => areServed([2, 3], names))
+    expect(seen).not.toContain(404)
     process.stderr.write(`served again after ${Math.round(performance.now() - killedAt)} ms\n`)
     await postgres.stop()
     const until = performance.now() + 5_000

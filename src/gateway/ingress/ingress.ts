@@ -70,7 +70,7 @@ export interface IngressOptions {
   readonly log: Logger
   readonly clock: Clock
   readonly limits?: Partial<IngressLimits>
-  /** For bytes of the whole gateway that wait for somebody. */
+  /** Buffered bytes of the whole gateway. */
   readonly buffers?: BufferAccount
   /** Tables of visitors' addresses. */
   readonly addresses?: AddressTables | undefined
@@ -292,7 +292,7 @@ export class Ingress {
   }
 }
 
-/** The gateway itself, which asks for keys: nobody's request has led there. */
+/** Origin of the gateway's own key requests: no visitor caused them. */
 function ownAsker(clock: Clock): Asker {
   const [clientIp, serverIp] = ['127.0.0.1', '127.0.0.1']
   const ports = { clientPort: 0, serverPort: 0 }

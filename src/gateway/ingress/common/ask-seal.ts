@@ -3,16 +3,15 @@ import type { Clock } from '../../../base/clock.ts'
 import { knownField } from '../syntax/message-fields.ts'
 
 /**
- * Longer than any request of a policy may take, and than the clocks of two gateways are apart. Who keeps
- * a seal can only make requests of its own fail.
+ * Longer than any request of a policy, and than the clock difference of two gateways. A client that keeps a
+ * seal can only make its own requests fail.
  */
 const VALID_MS = 86_400_000
 const FORM = /^(\d{1,3})\.(\d{1,15})\.([\w-]{43})$/
 
 /**
- * How deep policies ask each other, as a header that nobody else can write: requests of policies may
- * come back over a public address, through proxies, and to another gateway of the site, which has the
- * same key.
+ * Nesting depth of policy requests, as a header that only gateways can write. Such requests may return over a
+ * public address, through proxies, and to another gateway of the site, which has the same key.
  */
 export class AskSeal {
   readonly #key: Buffer

@@ -18,12 +18,12 @@ export interface PipeOutput {
 /** Bytes of a changed body that are kept until its length is known: a small one may unpack to many. */
 const MAX_WHOLE = 4_194_304
 
-/** A body on its way through what a policy wants done to it. There is at least one transform. */
+/** A body on its way through the changes of a policy. There is at least one. */
 export class BodyPipe implements BodySink {
   readonly #first: Transform
   readonly #last: Transform
   readonly #output: PipeOutput
-  /** The whole body has come: what is written from now on is the rest of it. */
+  /** The whole body has been read: further output is its end. */
   #isEnding = false
   #hasBegun: boolean
   /** Output of a whole body, until its length is known. */

@@ -24,7 +24,7 @@ export class WriteCoalescer {
     return this.#tick
   }
 
-  /** Somebody holds writes back, until the end of the tick. */
+  /** Holds writes back until the end of the tick. */
   corked(by: Corked): void {
     this.#corked.push(by)
   }
@@ -44,7 +44,7 @@ export interface ClientSocket extends Duplex {
   readonly bytesRead: number
   readonly bytesWritten: number
   setNoDelay(isWanted: boolean): unknown
-  /** Drops what was written and not sent; the client sees a reset. TCP alone. */
+  /** Drops unsent data; the client gets a reset. Only for TCP. */
   resetAndDestroy(): unknown
 }
 

@@ -57,9 +57,9 @@ export interface ResponseWriter {
   finish(): void
   /** Sends an answer of the gateway itself, instead of any other. */
   reply(reply: LocalReply, keepAlive: boolean, now: number): void
-  /** The client's socket has taken what it was given. */
+  /** The client's socket has room again. */
   onClientRoom(): void
-  /** Nobody wants the response any more. */
+  /** The response is no longer needed. */
   abandon(): void
 }
 
@@ -81,7 +81,7 @@ export interface Client extends RequestSource {
   readonly network: string
   /** See `StreamClient`. */
   readonly logins: LoginStreams
-  /** The connection closes after this exchange, whatever the client wants. */
+  /** The connection closes after this exchange, also if the client wants to keep it. */
   readonly isStopping: boolean
   /** Takes no request after those that are under way: the client has to connect anew. */
   leave(): void
@@ -102,23 +102,23 @@ export interface Client extends RequestSource {
   charge(account: BufferAccount): void
   /** The bytes held by the exchange have changed. */
   countHeld(): void
-  /** Makes what writes the response to a request of this client. */
+  /** Makes the writer of the response to a request of this client. */
   writerFor(
     request: IncomingRequest,
     traffic: ExchangeTraffic,
     owner: ResponseOwner,
   ): ResponseWriter
-  /** Takes all bytes; false: wait for `onClientRoom()`. Only what was switched writes here. */
+  /** Accepts all bytes; false: wait for `onClientRoom()`. Only used after a switch of protocol. */
   write(chunk: Buffer): boolean
-  /** Half-closes towards the client, after what was written. */
+  /** Half-closes towards the client, after earlier writes. */
   end(): void
   /** Breaks the connection off, so that the client sees that something is missing. */
   abort(): void
   /** The same for a reason that another node has to know, where one stands between. */
   refuse(reason: RefusalReason): void
-  /** All that comes belongs to the exchange from now on, also what came behind its request. */
+  /** All further data belongs to the exchange, including data received after its request. */
   switched(): void
-  /** Runs what others than the connection have called; a mistake of ours costs it, not all of them. */
+  /** Runs code that was not called by the connection. A bug there ends only this connection. */
   guard(step: () => void): void
   /** The exchange is over; without `keepAlive` the connection is too. */
   exchangeDone(keepAlive: boolean): void

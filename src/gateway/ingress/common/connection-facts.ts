@@ -13,7 +13,7 @@ import type { ClientSocket } from './client-socket.ts'
 import 'reflect-metadata'
 import * as x509 from '@peculiar/x509'
 
-/** Names as Go's crypto/x509 writes them, which is what policies compare with. */
+/** Names of Go's crypto/x509, which policies compare with. */
 const SIGNATURE_ALGORITHMS: Readonly<Record<string, string>> = {
   '1.2.840.113549.1.1.4': 'MD5-RSA',
   '1.2.840.113549.1.1.5': 'SHA1-RSA',
@@ -35,7 +35,7 @@ interface Decoded {
   readonly extensions: readonly CertificateExtension[]
 }
 
-/** A certificate of a client's connection: what Node does not tell of it is decoded once, if ever. */
+/** A certificate of a client's connection. Parts that Node does not provide are decoded once, on demand. */
 export class ConnectionCertificate implements SessionCertificate {
   readonly x509: X509Certificate
   #decoded: Decoded | undefined
@@ -103,7 +103,9 @@ export class ConnectionFacts implements Connection {
   #tls: TlsSession | undefined
   #socket: ClientSocket
 
-  /** `tls`: that has ended before; `serverName`: what the client has said of TLS that goes on. */
+  /**
+   * `tls`: facts of TLS that ended earlier. `serverName`: the client's server name in TLS that is passed on.
+   */
   constructor(
     socket: ClientSocket,
     startedAt: number,

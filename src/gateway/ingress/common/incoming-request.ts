@@ -30,7 +30,7 @@ export function sizeOf({ method, target, fields, content }: DeviceRequest): numb
   return line + texts + '\r\n'.length + (content?.length ?? 0)
 }
 
-/** An exchange without its fields, and what a socket reads at once. */
+/** Memory of an exchange without its fields, and of one read of a socket. */
 const HEAD_BYTES = 2_048
 const BODY_PIECE_BYTES = 65_536
 const NO_CONTENT = Buffer.alloc(0)
@@ -87,8 +87,8 @@ export class IncomingRequest {
   }
 
   /**
-   * True while the client waits for a 100, as it has the right to: after another answer its body
-   * may come or not, nobody can tell (RFC 9110 10.1.1).
+   * Whether the client waits for a 100, as it may. After another response, it is unknown whether the body
+   * follows (RFC 9110 10.1.1).
    */
   get isUnasked(): boolean {
     const { body } = this
@@ -96,7 +96,7 @@ export class IncomingRequest {
     return this.head.expectsContinue && !this.#isContinued
   }
 
-  /** Whether what may still come of the body is at most so much, and sure to come. */
+  /** Whether the rest of the body is at most this long, and certain to arrive. */
   isShort(maxBytes: number): boolean {
     return this.isDone || (!this.isUnasked && this.head.framing <= maxBytes)
   }
@@ -136,7 +136,7 @@ export class IncomingRequest {
     return { method, target, fields: kept, content: undefined, body: this.body }
   }
 
-  /** The same with the whole content, whatever the fields said of its length. */
+  /** The same with the complete content, whatever length the fields stated. */
   toDeviceWhole(target: string, fields: readonly string[], content: Buffer): DeviceRequest {
     const { method } = this.head
     const kept = withoutFields(fields, 'content-length', 'transfer-encoding', 'expect')
@@ -177,7 +177,7 @@ export class IncomingRequest {
     return pipe
   }
 
-  /** The gateway itself needs the body, so it is the one to ask for it (RFC 9110 10.1.1). */
+  /** The gateway itself needs the body, so it requests it (RFC 9110 10.1.1). */
   #invite(): void {
     if (this.head.expectsContinue && this.markContinued()) this.#client.sayContinue()
   }

@@ -71,14 +71,14 @@ export interface IngressContext {
   readonly registry: EndpointRegistry
   /** The registry itself, where there is one node alone. */
   readonly routes: Routes
-  /** For whoever is to be served here, or not at all: those who come by another node. */
+  /** Routes for requests from other nodes, which are served here or not at all. */
   readonly ownRoutes: OwnRoutes
   /** The ways to other nodes. */
   readonly peers?: VisitorLinks | undefined
   readonly log: Logger
   readonly clock: Clock
   readonly limits: IngressLimits
-  /** For bytes of the whole gateway that wait for somebody. */
+  /** Buffered bytes of the whole gateway. */
   readonly buffers: BufferAccount
   readonly coalescer: WriteCoalescer
   readonly askSeal: AskSeal

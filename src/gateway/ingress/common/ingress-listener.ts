@@ -2,7 +2,7 @@ import type { Asker } from '../../../policy/outbound/outbound-allow.ts'
 import type { NameState } from '../../endpoints/host-table.ts'
 import type { LocalReply } from './local-reply.ts'
 
-/** For whom a policy asks, and the account whose internal endpoints it finds. */
+/** Origin of a policy's request, and the account whose internal endpoints it can find. */
 export interface InternalAsk {
   readonly asker: Asker
   readonly ownerId: string | null
@@ -38,7 +38,7 @@ export interface IngressListener {
   readonly scheme: 'http' | 'https'
   /** A plain listener that others than this machine can reach redirects visitors of `https` endpoints. */
   readonly redirectsToHttps: boolean
-  /** A policy asks an internal endpoint; undefined for visitors, who find none of these. */
+  /** A policy's request to an internal endpoint; undefined for visitors, which cannot find these. */
   readonly internal?: InternalAsk | undefined
   readonly peer?: PeerEntry
   /** The visitor came through another node, so it is not passed on again: no circles. */
@@ -61,7 +61,7 @@ export function admit(
   return listener.redirectsToHttps ? 'redirect' : 'serve'
 }
 
-/** 308 keeps the method; the port is the one that the endpoint's URL has. */
+/** 308 keeps the method. The port is that of the endpoint's URL. */
 export function redirectToHttps(endpoint: Addressed, hostname: string, target: string): LocalReply {
   const port = /:[0-9]+$/.exec(endpoint.url)?.[0] ?? ''
   const path = target === '*' ? '/' : target

@@ -25,7 +25,7 @@ export function isGrpc({ fields }: { readonly fields: readonly string[] }): bool
   return /^application\/grpc(?:$|[+; ])/i.test(fields[at + 1] ?? '')
 }
 
-/** The fields of a `Trailers-Only` response that says what an answer of the gateway says. */
+/** Fields of a `Trailers-Only` response with the content of the gateway's response. */
 export function grpcFields({ status, fields, body }: LocalReply): string[] {
   const message = body.slice(0, MESSAGE_CHARS).trim()
   const told = [

@@ -15,8 +15,8 @@ export class RateMeter {
   }
 
   /**
-   * `movedBytes` so far; of `heldBytes` nobody knows how many have moved, because a system says so
-   * only when all of a write is gone. So it takes longer to tell who takes little at a time.
+   * `movedBytes` so far. Of `heldBytes`, the moved part is unknown, because the system reports only complete
+   * writes. So a slow reader is detected later.
    */
   look(movedBytes: number, heldBytes: number, now: number): void {
     if (this.#since === undefined) {
@@ -41,7 +41,7 @@ export interface Progress {
   readonly movedBytes: number
   /** Bytes of the request body so far; undefined while the client is not waited for. */
   readonly awaitedBodyBytes: number | undefined
-  /** How long it may stand still now, where that is not what the limits say. */
+  /** Allowed silence now, if it differs from the limits. */
   readonly silenceMs?: number
 }
 
@@ -50,7 +50,7 @@ export type Stall = 'slow-body' | 'silence'
 /** Notices an exchange that does not move. Looked at now and then, so a transfer pays nothing. */
 export class ProgressWatch {
   readonly #limits: IngressLimits
-  /** No number at first, so that whatever is seen first counts as a move. */
+  /** NaN, so that the first value counts as progress. */
   #movedBytes = Number.NaN
   #movedAt = 0
   #windowBytes: number | undefined

@@ -16,7 +16,7 @@ export interface BodySink {
   end(): void
 }
 
-/** For a body that nobody wants. */
+/** Sink of an unwanted body. */
 const DISCARD: BodySink = { write: () => true, end() {} }
 
 /** A request's body on its way from the client; it waits until there is a place for it to go. */
@@ -100,7 +100,7 @@ export class RequestBody {
     return end
   }
 
-  /** Sends what has come and what will come to `sink`: as framed, or the content alone. */
+  /** Sends earlier and later data to `sink`: with its framing, or the content alone. */
   flowTo(sink: BodySink, form: 'framed' | 'content' = 'framed'): void {
     this.#preview?.abandon()
     this.#sink = sink
@@ -114,7 +114,7 @@ export class RequestBody {
     if (this.isDone) sink.end()
   }
 
-  /** Keeps what flows from now on, up to so many bytes, for `rewind`. Call it before `flowTo`. */
+  /** Keeps further data for `rewind`, up to this many bytes. Call it before `flowTo`. */
   remember(maxBytes: number): void {
     this.#remembered = []
     this.#maxRemembered = maxBytes

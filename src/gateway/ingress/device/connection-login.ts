@@ -12,7 +12,7 @@ import { isIdempotent, type StreamSource } from './forward.ts'
 /** Schemes that log a connection in and not a request (RFC 4559 6, MS-NTHT 2.2). */
 const SCHEMES = 'ntlm|negotiate|nego2|kerberos'
 const CREDENTIALS = new RegExp(`^[ \\t]*(?:${SCHEMES})(?:[ \\t]|$)`, 'i')
-/** NTLMSSP of type 3, or a NegTokenResp: the answer to what the service has sent. */
+/** NTLMSSP of type 3, or a NegTokenResp: the answer to the service's challenge. */
 const CONTINUED = /^[ \t]*[a-z0-9]+[ \t]+(?:TlRMTVNTUAAD|o)/i
 const CHALLENGE = new RegExp(`(?:^|[ \\t,])(?:${SCHEMES})(?:[ \\t,]|$)`, 'i')
 /** The scheme with a token. */

@@ -12,9 +12,8 @@ const MAX_BODY_BYTES = 1_024
 const FIELD_NAMES = ['connection', 'content-length', 'date']
 
 /**
- * True when a response has the shape of the one that the SDK makes when it cannot connect to the
- * device's service. Only the first response on a stream can be that, and its body has to be looked
- * at: a service may answer 502 by itself.
+ * Whether a response has the form of the SDK's response for a failed connection to the service. Only the
+ * first response on a stream can be that, and its body has to be checked: a service may also answer 502.
  */
 export function resemblesDialFailure({ status, fields, framing }: ResponseHead): boolean {
   return (
@@ -49,18 +48,23 @@ export function dialFailureIn(body: Buffer, method: string): DialFailure | undef
   return TOLD.find(([pattern]) => pattern.test(text))?.[1] ?? 'unreachable'
 }
 
-/** Whether the body may become one, with what follows. */
+/** Whether the body may become one with further data. */
 export function mayBeDialFailure(body: Buffer): boolean {
   return BODY_START.startsWith(body.toString('latin1', 0, BODY_START.length))
 }
 
 /**
- * Why there is no whole response. `saturated`: the device has no stream for it in time. `silent`: it
- * does not answer at all. `busy`: its service takes no more connections in time. `link-full`:
- * the link to the node where it is at home has none. `lost`: the session has ended. `unreachable`: the
- * SDK could not connect to the service. `untrusted`: it got to see a certificate there that it does not
- * trust. `invalid`: what came is not HTTP. `broken`: it ended too early. `stale`: the
- * service closed a kept connection while the request was on its way, and it may not go out twice.
+ * Reason for an incomplete response.
+ * - `saturated`: the device has no free stream in time.
+ * - `silent`: the device does not answer.
+ * - `busy`: its service accepts no more connections in time.
+ * - `link-full`: the link to its serving node has no free stream.
+ * - `lost`: the session ended.
+ * - `unreachable`: the SDK could not connect to the service.
+ * - `untrusted`: the SDK does not trust the certificate of the service.
+ * - `invalid`: the data is not HTTP.
+ * - `broken`: it ended too early.
+ * - `stale`: the service closed a kept connection during the request, which may not be repeated.
  */
 export type ForwardFailure =
   | 'saturated'
@@ -136,7 +140,7 @@ export interface ForwardOptions {
   /** Not in the middle of a head. */
   readonly scanner: HeadScanner
   readonly owner: ForwardOwner
-  /** On a stream that nobody had before, or gets behind it. */
+  /** Whether no other exchange uses the stream, before or after this one. */
   readonly isAlone: boolean
 }
 
@@ -161,13 +165,13 @@ export interface Forward {
   abort(): void
 }
 
-/** 1xx responses to one request: nobody holds them back while a client does not read. */
+/** Limit of 1xx responses to a request: they are not held back while a client does not read. */
 export const MAX_INTERIMS = 32
 
 /** Bytes of a body that are kept for a repetition, until the service has begun to answer. */
 export const MAX_REPEATED_BYTES = 65_536
 
-/** Methods that may be repeated (RFC 9110 9.2.2): PUT, DELETE and safe ones, also those of WebDAV. */
+/** Idempotent methods (RFC 9110 9.2.2): PUT, DELETE and safe methods, also those of WebDAV. */
 const IDEMPOTENT: ReadonlySet<string> = new Set([
   'GET',
   'HEAD',

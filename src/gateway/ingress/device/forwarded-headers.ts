@@ -3,10 +3,10 @@ import type { RequestHead } from '../syntax/request-head.ts'
 import type { ResponseHead } from '../syntax/response-head.ts'
 
 /**
- * The fields that go to the device: without those of this hop (RFC 9110 7.6.1), with who asked.
- * The client's address goes behind an `x-forwarded-for` that was there; all else that a client says
- * about itself is replaced. How deep policies ask each other is nobody's business there. A length is
- * a plain number: `010` is 8 for some.
+ * Fields for the device: without those of this hop (RFC 9110 7.6.1), and with the facts of the client. The
+ * client's address is appended to an existing `x-forwarded-for`; other statements of the client about itself
+ * are replaced. The nesting depth of policy requests is removed. A length is a plain number: some read `010`
+ * as 8.
  */
 export function requestFields(
   head: RequestHead,
@@ -53,7 +53,9 @@ export function requestFields(
   return passed
 }
 
-/** One element of `Forwarded` (RFC 7239 4 and 6): what has a colon is quoted, and IPv6 in brackets. */
+/**
+ * An element of `Forwarded` (RFC 7239 4 and 6): values with a colon are quoted, IPv6 addresses in brackets.
+ */
 function forwardedElement(clientIp: string, host: string, scheme: string): string {
   const node = clientIp.includes(':') ? `"[${clientIp}]"` : clientIp
   return `for=${node};host=${host.includes(':') ? `"${host}"` : host};proto=${scheme}`

@@ -1,5 +1,5 @@
 const HEADER_BYTES = 9
-/** Last stream and error, before what is meant for people (RFC 9113 6.8). */
+/** Last stream and error code, before the debug data (RFC 9113 6.8). */
 const GOAWAY_BYTES = 8
 const PREFACE_BYTES = 24
 
@@ -45,7 +45,7 @@ export class FrameWatch {
     return this.#goawayCode
   }
 
-  /** Whether what came first is what has to (RFC 9113 3.4); undefined until then. */
+  /** Whether the connection began with valid HTTP/2 (RFC 9113 3.4); undefined before the first frame. */
   get isHttp2(): boolean | undefined {
     return this.#firstType === undefined ? undefined : this.#firstType === SETTINGS
   }

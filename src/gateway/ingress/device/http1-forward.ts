@@ -26,9 +26,9 @@ const NOTHING = Buffer.alloc(0)
 const REQUEST_TIMEOUT = 408
 
 /**
- * A request to a service that speaks HTTP/1.1. When the service has just closed the connection of a
- * pooled stream, or ends it with a 408 because it has waited too long, a request that can be repeated
- * goes out once more on a new one (RFC 9112 9.3.1, RFC 9110 15.5.9).
+ * A request to a service with HTTP/1.1. If the service has just closed the kept connection, or ends it with a
+ * 408 after a long wait, a repeatable request is sent once more on a new connection (RFC 9112 9.3.1, RFC 9110
+ * 15.5.9).
  */
 export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodySink {
   readonly isToPeer: boolean = false
@@ -91,7 +91,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
       this.#switch(accepted, NOTHING)
       return
     }
-    // A new stream may be refused by the service. What goes to another node is not repeated here.
+    // The service may refuse a new stream. Requests to another node are not repeated here.
     if (!this.isToPeer && (!stream.isReused || isIdempotent(request)))
       request.body?.remember(MAX_REPEATED_BYTES)
     this.#unsentHead = encodeHttp1(request)
@@ -196,15 +196,15 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     else this.#fail(this.isToPeer ? 'broken' : 'stale')
   }
 
-  /** Asked about a reused stream. The one that follows is new: it is tried once more at most. */
+  /** Called for a reused stream. The next stream is new, so there is at most one repetition. */
   #mayRepeat(): boolean {
     const { request } = this.#options
     return isIdempotent(request) && (!request.body || request.body.canRewind)
   }
 
   /**
-   * The service has refused the connection. When it is busy the request waits for another one: where it
-   * has not reached the service, or may be repeated.
+   * The service refused the connection. If it is busy, the request waits for another one, provided it did not
+   * reach the service or may be repeated.
    */
   #waitsAgain(kind: RefusalKind): boolean {
     const { pool, client, request, isAlone } = this.#options
@@ -295,7 +295,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     this.#head = head
     this.#body = new BodyTracker(head.framing, 'response')
     const isDone = this.#body.isDone
-    // Our agent says to HEAD, too, why it did not reach a service: it does not know what was asked.
+    // Our agent adds the reason also to a response to HEAD, because it does not know the method.
     const isSaid = this.#options.request.method === 'HEAD'
     if (this.#mayBeDialFailure(head)) this.#heldBack = isSaid ? chunk.subarray(end) : NOTHING
     else if (head.framing === CHUNKED && end < chunk.length) this.#isHeadHeld = true
@@ -341,8 +341,8 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     }
     this.#passHeldBack()
     if (this.#isOver) return
-    // The next exchange starts with a whole window; what the client has not taken yet is with its
-    // socket, which is not asked for another request until then.
+    // The next exchange starts with a full window. Unread data is in the client's socket, which requests
+    // nothing more until it is sent.
     this.onRoom()
     this.#isOver = true
     const isKept = isClean && this.#isRequestDone && !this.#options.isAlone

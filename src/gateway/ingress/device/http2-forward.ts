@@ -37,7 +37,7 @@ const TRAILER_LIMITS = { headBytes: 16_384, headFields: 64 }
 /** The last is name and value in turn, which the types of Node leave out. */
 type HeadEvent = [pseudo: IncomingHttpHeaders, flags: number, raw?: readonly string[]]
 
-/** Runs what events of Node set off; a mistake of ours costs the client's connection alone. */
+/** Runs code for events of Node. A bug there ends only the client's connection. */
 export interface Guard {
   guard(step: () => void): void
 }
@@ -70,7 +70,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
   #interims = 0
   #isRequestDone = false
   #isOver = false
-  /** Content so far, and what of it waits. */
+  /** Content so far, and its waiting part. */
   #received = 0
   #owed = 0
 
@@ -111,7 +111,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     this.#proxy = proxy
     this.#receivedBefore = upstream.receivedBytes
     this.#wasSent = true
-    // A call of gRPC ends with its last message: what waited for trailers would end it later.
+    // A gRPC call ends with its last message: waiting for trailers would end it later.
     const waitForTrailers = body !== undefined && !isGrpc(request)
     const options = { endStream: !content && !body, waitForTrailers }
     try {
@@ -267,7 +267,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
   }
 
   #onEnd(stream: ClientHttp2Stream): void {
-    // Node says so of a stream that was reset without an error, too: what has come is not all.
+    // Node also reports the end of a stream that was reset without an error: then the content is incomplete.
     const isWhole = this.#upstream?.isWhole && stream.rstCode === NGHTTP2_NO_ERROR
     if (this.#isOver || stream !== this.#stream || !this.#head || !isWhole) return
     if (this.#head.framing === CHUNKED) {

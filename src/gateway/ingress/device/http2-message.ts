@@ -88,10 +88,9 @@ export function requestHeaders(
 }
 
 /**
- * Understands the head of a response as one of HTTP/1.1, which goes on to visitors of either
- * version: a body of which nobody knows the length, or that trailers follow, comes in chunks. `raw`
- * alternates name and value; `isWhole`: the stream ends with it;
- * `wantsTrailers`: whoever asks knows what to do with them. Throws HttpSyntaxError.
+ * Reads the head of a response like one of HTTP/1.1, for visitors of either version. A body of unknown
+ * length, or with trailers, is sent in chunks. `raw` alternates name and value. `isWhole`: the stream ends
+ * with it. `wantsTrailers`: the client supports trailers. Throws HttpSyntaxError.
  */
 export function readResponseHead(
   raw: readonly string[],

@@ -16,9 +16,9 @@ import { StreamDuplex, type StreamDuplexOwner } from './stream-duplex.ts'
 const { NGHTTP2_CANCEL } = constants
 
 /**
- * What the device may send of a response that waits for its visitor: twice what a stream of the wire
- * protocol carries in a round trip, so that the service does not wait for HTTP/2 as well. Fixed,
- * because services on devices may not expect another window on a connection that is in use.
+ * Receive window of a response that waits for its visitor: twice the window of a stream of the wire protocol,
+ * so that the service does not wait for HTTP/2 as well. Fixed, because services may not expect a change on a
+ * connection in use.
  */
 const WINDOW_BYTES = 524_288
 /**
@@ -29,7 +29,7 @@ const WINDOW_BYTES = 524_288
 const CONNECTION_WINDOW_BYTES = 64 * WINDOW_BYTES
 /** Heads that are a little too large are read, and refused by name. */
 const REFUSED_HEAD_FIELDS = 64
-/** How long the begin of a request waits for what follows at once. */
+/** Time in which the first bytes of a request wait for more. */
 const HOLD_MS = 1
 /** How long a service may take to hear that a request was given up. */
 const CANCEL_MS = 1_000
@@ -42,19 +42,19 @@ export interface UpstreamUser {
   onForeign(chunk: Buffer): void
   /** The device takes more again. */
   onUpstreamRoom(): void
-  /** Something has come: what waits may have grown. */
+  /** Data arrived: the held bytes may have grown. */
   onReceived(): void
 }
 
 /**
- * HTTP/2 with a device's service (RFC 9113 3.3, prior knowledge): on one proxy stream, for one
- * exchange at a time, and kept for the next one as a connection of HTTP/1.1 is. So an exchange has
- * a stream, a share and a window of its own, and what a service breaks costs that exchange alone.
+ * HTTP/2 with a device's service (RFC 9113 3.3, prior knowledge), on one proxy stream, for one exchange at a
+ * time. It is kept for the next exchange, like a connection of HTTP/1.1. So each exchange has its own stream,
+ * share and window, and a broken service affects only that exchange.
  *
  * INVARIANTS
- * - It lives as long as its proxy stream is not retired; the user hears of its end once, and only
- *   until it was released or cancelled.
- * - What the device makes the gateway do is counted, also between two exchanges.
+ * - It lives until its proxy stream is retired. The user is informed of its end once, unless it was released
+ *   or cancelled before.
+ * - Work that the device causes is counted, also between two exchanges.
  */
 export class Http2Upstream implements StreamResident, StreamDuplexOwner {
   readonly #proxy: ProxyStream
@@ -68,12 +68,12 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
   #stream: ClientHttp2Stream | undefined
   /** Data from before it is known to be HTTP/2. */
   #first: Buffer | undefined = Buffer.alloc(0)
-  /** The service sends no more, but what it has sent is whole. */
+  /** The service sends no more, and its data is complete. */
   #isEnded = false
   #isRetired = false
   #cancelling: NodeJS.Timeout | undefined
 
-  /** The one on a stream; on a stream that was not used before, a new one. */
+  /** The connection of a stream; a new one if the stream was not used before. */
   static on(proxy: ProxyStream, context: IngressContext): Http2Upstream {
     const { resident } = proxy
     return resident instanceof Http2Upstream ? resident : new Http2Upstream(proxy, context)
@@ -107,7 +107,7 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
     return this.#duplex.receivedBytes
   }
 
-  /** False: whoever has more to send waits for `onUpstreamRoom`. */
+  /** False: wait for `onUpstreamRoom` before sending more. */
   get hasRoom(): boolean {
     return !this.#duplex.isBlocked
   }
@@ -132,7 +132,7 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
     return stream
   }
 
-  /** A piece of content, of a request or a response: what the connection is there for. */
+  /** Counts a piece of content of a request or response. */
   onContent(bytes: number): void {
     this.#floods.onContent(bytes)
   }
@@ -145,12 +145,12 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
     else if (isForAll(this.#proxy)) this.#proxy.release()
   }
 
-  /** Nobody wants the rest: the service hears so (RFC 9113 8.7), then the connection goes. */
+  /** Cancels the exchange. The service is informed (RFC 9113 8.7), then the connection closes. */
   cancel(): void {
     const stream = this.#stream
     this.#letGo()
     if (this.#isRetired) return
-    // Nobody is to be ended in its place.
+    // No exchange is to be ended in its place.
     this.#proxy.user = undefined
     if (!stream || this.#session.destroyed) {
       this.#proxy.retire()
@@ -180,7 +180,7 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
   }
 
   onEnd(): void {
-    // The SDK closes without a byte when it finds nobody at `forwards_to`.
+    // The SDK closes without a byte when nothing listens at `forwards_to`.
     const isMute = this.#first?.length === 0 && this.receivedBytes === 0
     this.#onTransportEnd(isMute ? 'unreachable' : 'broken')
   }

@@ -12,8 +12,8 @@ import type { ForwardOptions } from './forward.ts'
 import { Http1Forward } from './http1-forward.ts'
 
 /**
- * The first field of each request between nodes: which HTTP its visitor speaks. By its place nobody
- * can take one that a visitor has sent for it.
+ * First field of each request between nodes: the HTTP version of its visitor. By its position, a field of a
+ * visitor cannot be mistaken for it.
  */
 const VERSION_FIELD = 'peer-http'
 const VERSIONS: ReadonlySet<string> = new Set<HttpVersion>(['1.0', '1.1', '2.0'])
@@ -37,8 +37,8 @@ export function headLimits(
 }
 
 /**
- * The fields of a visitor's request for its home, as they came but for those of this hop
- * (RFC 9110 7.6.1): what a visitor says of itself is judged there.
+ * Fields of a visitor's request for the serving node, unchanged except for those of this hop (RFC 9110
+ * 7.6.1). The serving node judges statements of the visitor.
  */
 export function peerFields(head: RequestHead): string[] {
   const { fields } = head
@@ -79,8 +79,8 @@ export function fromPeer(head: RequestHead): RequestHead {
 }
 
 /**
- * A request on its way to the node where its endpoint is at home. The body goes when that node has said
- * that it is: until then it can go to another one.
+ * A request to its serving node. The body is sent after that node has accepted it: until then, the request
+ * can go to another node.
  */
 export class PeerForward extends Http1Forward {
   override readonly isToPeer = true

@@ -1,7 +1,7 @@
 import { Duplex } from 'node:stream'
 import type { Stream } from '../../../muxado/stream.ts'
 
-/** As many turns of the loop as the library needs to write the end of what it has. */
+/** Turns of the event loop in which the library writes the end of its data. */
 const END_TURNS = 4
 
 type Done = (error?: Error | null) => void
@@ -15,8 +15,8 @@ export interface StreamDuplexOwner {
 }
 
 /**
- * A proxy stream as a Node stream, for a library that wants one. What is written never waits here:
- * who has more to send asks `isBlocked` first, so that answers to the device are not held up by it.
+ * A proxy stream as a Node stream. Writes never wait here: check `isBlocked` before sending more, so that
+ * answers to the device are not delayed.
  */
 export class StreamDuplex extends Duplex {
   readonly #stream: Stream
@@ -35,7 +35,7 @@ export class StreamDuplex extends Duplex {
     this.#owner = owner
   }
 
-  /** The device takes no more for now; whoever owns the stream hears `onDrain`. */
+  /** The device accepts no more for now; `onDrain` follows. */
   get isBlocked(): boolean {
     return this.#isBlocked
   }
@@ -57,8 +57,8 @@ export class StreamDuplex extends Duplex {
   }
 
   /**
-   * Keeps what is written for so long, or until `letGo()`. The SDK leaves Nagle's algorithm on: the
-   * second of two small writes would wait for the service's delayed acknowledgement, 40 ms.
+   * Holds writes back for this time, or until `letGo()`. The SDK leaves Nagle's algorithm on: the second of
+   * two small writes would wait for the service's delayed acknowledgement, 40 ms.
    */
   hold(ms: number): void {
     if (this.#holding) return
@@ -66,12 +66,12 @@ export class StreamDuplex extends Duplex {
     this.#holding = holding
   }
 
-  /** Writes what was kept, and what is written in this turn. */
+  /** Sends held data, with the writes of this turn. */
   letGoSoon(): void {
     setImmediate(() => this.letGo())
   }
 
-  /** Writes what was kept. */
+  /** Sends held data. */
   letGo(): void {
     clearTimeout(this.#holding)
     this.#holding = undefined

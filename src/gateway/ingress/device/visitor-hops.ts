@@ -82,7 +82,7 @@ export class HopStreams extends StreamPool {
   }
 }
 
-/** The other end is no SDK: it is told at once that nobody wants the rest. */
+/** The other end is no SDK: it is informed at once that the rest is not needed. */
 class HopStream extends ProxyStream {
   override retire(): void {
     const { stream } = this

@@ -56,7 +56,7 @@ class DeviceWait {
     this.#wait = this.#outcomes?.begin(now)
   }
 
-  /** `failure` is what ended it without an answer of the device. */
+  /** `failure`: the reason of an end without a response of the device. */
   end(next: ExchangeState, failure: EdgeErrorCode | undefined, now: number): void {
     if (!this.#wait) return
     this.#outcomes?.end(this.#wait, outcomeOf(next, failure), now)
@@ -65,8 +65,8 @@ class DeviceWait {
   }
 
   /**
-   * The device broke off an answer that had begun, or there was nobody to give it. One that stood still
-   * is not held against it: it may have been the visitor who took nothing.
+   * The device aborted a started response, or was lost. Silence does not count against it: the visitor may
+   * not have read.
    */
   broke(failure: EdgeErrorCode): void {
     const outcome = OUTCOMES[failure]
@@ -89,7 +89,7 @@ export function silenceOf(
 ): number {
   if (state.name === 'responding' && isStream) return idleMs
   if (state.name !== 'forwarding') return silenceMs
-  // Another node keeps time itself, and a link to one that does not is given up.
+  // Another node has its own timeouts, and a dead link is detected.
   if (state.to.type === 'remote') return Math.max(PEER_ANSWER_MS, answerMs, idleMs)
   const own = endpoint?.type === 'agent' ? endpoint.answerMs : undefined
   // The head of a stream of gRPC may come with its first message; the caller's deadline is its own.
@@ -103,17 +103,17 @@ const SEARCHING: ExchangeState = { name: 'searching', policy: undefined }
 const OVER: ExchangeState = { name: 'over' }
 
 /**
- * What the parts of one exchange share: its state, what it sends to the client, and how it ends.
+ * Shared parts of an exchange: its state, its output to the client, and its end.
  *
  * INVARIANTS
- * - It is in one state of `exchange-state.ts`, and only `become` changes that. What does not
- *   belong to the state it comes in, a verdict above all, is late and does nothing.
- * - The client gets at most one final response. It begins on the way to `responding`, or whole on
- *   the way to `draining` and `over`; no state behind those can begin one.
- * - A response ends cleanly only when the device's has: what breaks after its begin is told by
- *   `client.abort()`, before that by an answer of the gateway.
- * - On the way to `over` what the state held is let go: a forward has ended, its stream is back or
- *   given up. `client.exchangeDone()` or `client.abort()` follows once, unless the client is gone.
+ * - It is in one state of `exchange-state.ts`, and only `become` changes that. Events that do not belong to
+ *   the state, such as a late verdict, are ignored.
+ * - The client gets at most one final response. It starts on the way to `responding`, or complete on the way
+ *   to `draining` and `over`. Later states cannot start one.
+ * - A response ends cleanly only if the device's does. A later error calls `client.abort()`, an earlier one
+ *   gives a response of the gateway.
+ * - On the way to `over`, the resources of the state are released: a forward has ended, and its stream is
+ *   returned or retired. `client.exchangeDone()` or `client.abort()` follows once, unless the client is gone.
  */
 export class ExchangeCore implements ResponseOwner, Searcher {
   readonly context: IngressContext
@@ -188,7 +188,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
     this.fail('ERR_NGROK_2254', true)
   }
 
-  /** The one place where the state changes. */
+  /** The only place that changes the state. */
   become(next: ExchangeState): void {
     const before = this.#state
     this.#state = nextExchangeState(before, next)
@@ -242,10 +242,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
     this.client.refuse(reason)
   }
 
-  /**
-   * Counts the request at an endpoint: beside those that have handed it on, or instead of the one
-   * that was lost under it.
-   */
+  /** Counts the request at an endpoint: in addition to those that passed it on, or in place of a lost one. */
   enterEndpoint(endpoint: Endpoint, isHandedOn: boolean): void {
     this.#endpoint = endpoint
     if (isHandedOn) this.traffic.enter(endpoint.traffic)
@@ -302,7 +299,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
     this.#answered()
   }
 
-  /** With what a policy has for the client whoever answers, such as a cookie. */
+  /** Adds the policy's fields for the client, such as a cookie, to any response. */
   withAdded(fields: readonly string[]): readonly string[] {
     const state = this.#state
     const added = 'policy' in state ? state.policy?.addedFields : undefined
@@ -315,7 +312,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
     if (!body || body.isDone || !this.writer.keepAlive) {
       this.#finish()
     } else {
-      // A rest of the request that nobody wants any more is dropped, if it is not too long.
+      // The rest of an unneeded request is dropped, unless it is too long.
       const bodyLimit = body.bytes + this.context.limits.discardedBytes
       this.become({ name: 'draining', bodyLimit })
       body.discard()
@@ -335,7 +332,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
     this.client.exchangeDone(this.writer.keepAlive && this.request.isDone)
   }
 
-  /** Lets go of what the state holds: nobody waits for the device any more. */
+  /** Releases the resources of the state: the device is no longer needed. */
   giveUp(): void {
     const state = this.#state
     if (state.name === 'preparing') state.pipe.destroy()

@@ -15,7 +15,7 @@ export type ExchangeState =
   | { readonly name: 'searching'; readonly policy: PolicyRun | undefined }
   /** A policy decides about the request. */
   | { readonly name: 'judging-request'; readonly policy: PolicyRun }
-  /** Its body is read as a whole, through what the policy wants done to it. */
+  /** Its body is read completely, with the changes of the policy. */
   | { readonly name: 'preparing'; readonly policy: PolicyRun; readonly pipe: BodyPipe }
   /** It is with the device, or another node, or waits for a stream there; no final response has come. */
   | {
@@ -35,7 +35,7 @@ export type ExchangeState =
     }
   /** A policy decides about the answer that it has made itself. */
   | { readonly name: 'judging-reply'; readonly policy: PolicyRun }
-  /** The response goes to the client; one that a policy has made comes from no device. */
+  /** The response goes to the client. Without a forward, a policy made it. */
   | { readonly name: 'responding'; readonly forward: Forward | undefined }
   /** The client has its response. The rest of its body is dropped, up to so many bytes of it. */
   | { readonly name: 'draining'; readonly bodyLimit: number }

@@ -10,9 +10,9 @@ import { RequestWay } from './request-way.ts'
 import type { StreamUser } from './response-way.ts'
 
 /**
- * One request of a client, from its head to the end of the response: what its connection and its
- * stream tell of the client. `ExchangeCore` has its state, `RequestWay` takes it to a device, and
- * `ResponseWay` brings the answer back.
+ * One request of a client, from its head to the end of the response. It receives the events of the client's
+ * connection and stream. `ExchangeCore` has its state, `RequestWay` sends it to a device, and `ResponseWay`
+ * returns the response.
  */
 export class Exchange implements StreamUser {
   readonly #core: ExchangeCore
@@ -70,7 +70,7 @@ export class Exchange implements StreamUser {
     return this.isSwitched || (this.#core.isStream && this.#core.state.name === 'responding')
   }
 
-  /** Gives the device's stream up for somebody else's sake. */
+  /** Releases the device's stream for another exchange. */
   evict(): void {
     const isCut = this.isSwitched || this.#core.writer.hasBegun
     if (!isCut) {
@@ -88,7 +88,7 @@ export class Exchange implements StreamUser {
     this.#core.traffic.refuse(TOO_SLOW)
   }
 
-  /** Takes what belongs to the exchange; answers the offset behind it. */
+  /** Reads the part of the exchange; returns the offset behind it. */
   take(chunk: Buffer, from: number): number {
     const state = this.#core.state
     if (state.name === 'switched') {
@@ -109,7 +109,7 @@ export class Exchange implements StreamUser {
     }
   }
 
-  /** The client's socket has taken what it was given. */
+  /** The client's socket has room again. */
   onClientRoom(): void {
     const state = this.#core.state
     if (state.name === 'responding') this.#core.writer.onClientRoom()

@@ -12,7 +12,7 @@ const MAX_REPEATS = 2
 /** How often a search may begin again because a device, or the link to its home, was lost. */
 const MAX_LOSSES = 4
 
-/** How to look for a name, and how to go on with what is found. */
+/** A search for a name, and its continuation. */
 export interface NameQuery {
   /** The current holder of the name. */
   find(): Route | undefined
@@ -20,7 +20,10 @@ export interface NameQuery {
   admits?(found: Route): boolean
   /** An endpoint here, or its home at another node: `NameSearch.reach` has the way to that. */
   onFound(found: Endpoint | RemoteHome): void
-  /** `nobody`: the name is not there. `away`: its device is, and there is no time or place to wait. */
+  /**
+   * `nobody`: the name does not exist. `away`: its device is disconnected, and there is no time or place to
+   * wait.
+   */
   onNone(reason: 'nobody' | 'away'): void
 }
 
@@ -46,7 +49,7 @@ interface LostRequest {
 
 /** State of a search. */
 type SearchState =
-  /** It has not begun, or its owner goes on with what was found. */
+  /** Not started, or continued by its owner. */
   | { readonly name: 'idle' }
   /** The device is away, or its home cannot be reached: until it is back, or the time is up. */
   | { readonly name: 'waiting'; readonly away: AwayName }
@@ -125,9 +128,9 @@ export class NameSearch implements HeldRequest {
   }
 
   /**
-   * The device was lost, or the link to its home. Looks again in the next turn, by another query if
-   * there is one; false when the search is over: too many were lost, or nobody can tell that the
-   * request goes out once. Without a request nothing was sent.
+   * The device, or the link to its node, was lost. Searches again in the next turn, with another query if
+   * given. False when the search is over: too many losses, or the request might be sent twice. Without a
+   * request, nothing was sent.
    */
   lost(request?: LostRequest, query?: NameQuery): boolean {
     if (!this.#mayGoOutAgain(request)) return false
@@ -175,8 +178,8 @@ export class NameSearch implements HeldRequest {
   }
 
   /**
-   * Whether nobody can tell that a request goes out twice: the device has not got it, or it is safe
-   * to repeat (RFC 9110 9.2.1) and the client has heard nothing. Bounded, for devices that it ends.
+   * Whether the request can be retried safely: the device did not get it, or it is safe (RFC 9110 9.2.1) and
+   * the client got nothing. Bounded, because the request itself may crash devices.
    */
   #mayGoOutAgain(request: LostRequest | undefined): boolean {
     if (this.#losses >= MAX_LOSSES) return false

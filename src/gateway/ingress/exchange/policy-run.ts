@@ -152,7 +152,7 @@ export class PolicyRun {
     return this.#request.target
   }
 
-  /** Fields of the request, as the policy left them for another one. */
+  /** Request fields after the policy's changes. */
   get fields(): readonly string[] {
     return this.#request.headers.fields
   }
@@ -206,7 +206,7 @@ export class PolicyRun {
       : this.#afterConnect(outcome)
   }
 
-  /** Runs the response phase on an answer of the device, or on one that the policy made. */
+  /** Runs the response phase on a response of the device or of the policy. */
   judgeResponse(status: number, fields: readonly string[]): MaybePromise<Outcome> {
     const response = { status, headers: new HeaderList([...fields]) }
     this.#exchange.response = response
@@ -224,7 +224,7 @@ export class PolicyRun {
     this.outer?.upstreamEnded(status)
   }
 
-  /** The device was lost, and another endpoint serves the request in the place of this one. */
+  /** The device was lost, and another endpoint serves the request. */
   leave(): void {
     this.#exchange.upstreamEnded(undefined)
   }
@@ -236,7 +236,7 @@ export class PolicyRun {
     )
   }
 
-  /** Tells the owner of the endpoint when its policy has spent what there is for one request. */
+  /** Reports to the endpoint's owner that the policy exhausted its budget. */
   #counted(run: () => MaybePromise<Outcome>): MaybePromise<Outcome> {
     const { account } = this.#exchange
     if (account.isOverspent) return run()

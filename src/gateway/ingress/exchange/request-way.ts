@@ -46,7 +46,7 @@ export class RequestWay implements NameQuery, FailureOwner {
     this.#core.search.start(this)
   }
 
-  /** Visitors find public endpoints, and policies that ask internal ones. */
+  /** Visitors find public endpoints; policies find internal ones. */
   find(): Route | undefined {
     const routes = this.#routes
     const { network } = this.#core.client
@@ -108,8 +108,8 @@ export class RequestWay implements NameQuery, FailureOwner {
   }
 
   /**
-   * After `endpoint` was lost: goes to what has its name now, past a policy that has judged. Another
-   * member of its pool has a policy of its own.
+   * After the loss of `endpoint`: searches the new holder of its name. The policy has already judged, except
+   * that another member of a pool has its own policy.
    */
   #successorOf(endpoint: AgentEndpoint, lost: Forward, policy: PolicyRun | undefined): NameQuery {
     return {
@@ -182,7 +182,7 @@ export class RequestWay implements NameQuery, FailureOwner {
     }
   }
 
-  /** Sends the request to another member of a pool, as it came to the one that was lost. */
+  /** Sends the original request to another member of a pool. */
   #enterInstead(endpoint: Endpoint, lost: Forward, policy: PolicyRun): void {
     if (!this.#leave(lost, policy)) return
     const { outer } = policy
@@ -190,7 +190,7 @@ export class RequestWay implements NameQuery, FailureOwner {
     else this.#enter(endpoint, outer.target, [...outer.fields], outer, true)
   }
 
-  /** Leaves what was lost, to be served elsewhere; false where its body was read and changed. */
+  /** Leaves the lost endpoint. False if the body was read and changed. */
   #leave(lost: Forward, policy: PolicyRun | undefined): boolean {
     if (lost.request.body !== this.#core.request.body) {
       this.#core.failOnDevice('ERR_NGROK_3210')
@@ -259,7 +259,7 @@ export class RequestWay implements NameQuery, FailureOwner {
     })
   }
 
-  /** Sends what a policy has made, past its response phase. */
+  /** Sends the response of a policy through its response phase. */
   #answer(reply: Reply, policy: PolicyRun): void {
     const { status, headers, body, errorCode } = reply
     this.#core.giveUp()
@@ -293,7 +293,7 @@ export class RequestWay implements NameQuery, FailureOwner {
       : Promise.resolve(undefined)
   }
 
-  /** Sends the request to the device; nobody stands behind a cloud endpoint. */
+  /** Sends the request to the device. A cloud endpoint has none. */
   #deliver(
     endpoint: Endpoint,
     target: string,
@@ -314,7 +314,7 @@ export class RequestWay implements NameQuery, FailureOwner {
     return requestTransforms.length > 0 && this.#core.request.body !== undefined
   }
 
-  /** Does to the body what the policy wants done to it, as a whole; without one it goes as it comes. */
+  /** Changes the complete body as the policy requires; without changes, the body is streamed. */
   #prepare(
     target: string,
     fields: readonly string[],
@@ -382,7 +382,7 @@ export class RequestWay implements NameQuery, FailureOwner {
     this.#core.search.start({
       find,
       onFound: (found) => {
-        // A session at the one account is not the other's.
+        // A sign-in session of one account is not passed to another.
         const { fields, deviceFields } = policy
         const handed = found.ownerId === from.ownerId ? fields : deviceFields
         if (found.type === 'remote') this.#handOver(found, url, handed, policy, from, find)

@@ -21,7 +21,7 @@ export type StreamUser = Pick<ForwardOwner, 'pace' | 'isLasting' | 'evict'>
 /** Decides how an exchange goes on that gets no response. */
 export type FailureOwner = Pick<ForwardOwner, 'onFailure' | 'onVerdict'>
 
-/** The way back of an exchange: what the device answers, past the policy, to the client. */
+/** The response part of an exchange: from the device through the policy to the client. */
 export class ResponseWay implements ForwardOwner {
   readonly #core: ExchangeCore
   readonly #user: StreamUser

@@ -23,11 +23,11 @@ export interface Switched {
   readonly receivedBytes: number
   onClientData(chunk: Buffer): void
   onClientEnd(): void
-  /** The client's socket has taken what it was given. */
+  /** The client's socket has room again. */
   onClientRoom(): void
   /** The client's connection is gone. */
   onClientClose(): void
-  /** Ends what was silent for too long; `now` is monotonic. */
+  /** Ends the connection after too long a silence; `now` is monotonic. */
   sweep(now: number): void
   /** Bytes of the device. */
   onData(chunk: Buffer): void
@@ -116,7 +116,7 @@ export class Upgrade implements StreamHandler, Switched {
 
   onClose(error: MuxadoError | undefined): void {
     this.#options.stream.retire()
-    // First: what follows on the end would close the connection as if nothing were missing.
+    // First, because the end of the exchange would close the connection as if it were complete.
     if (error) this.#options.client.abort()
     this.#over()
   }

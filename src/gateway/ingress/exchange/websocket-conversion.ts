@@ -21,9 +21,8 @@ const VERSION = '13'
 const KEY = /^[A-Za-z0-9+/]{22}==$/
 
 /**
- * The gateway's own answer to the handshake of a WebSocket (RFC 6455 4.2.2); null for what is no
- * handshake. Of the subprotocols the first one that is offered is taken: what is in the messages is
- * between the client and the service.
+ * The gateway's response to a WebSocket handshake (RFC 6455 4.2.2); null if it is no handshake. The first
+ * offered subprotocol is chosen: messages are the business of client and service.
  */
 export function acceptWebSocket(head: RequestHead): ResponseHead | null {
   const { method, upgrade, fields } = head
@@ -64,14 +63,13 @@ const SDK_REFUSAL_STARTS = ['HTTP/1.1 502 ', 'HTTP/1.1 400 Bad Request\r\nconnec
 const MAX_REFUSAL_BYTES = 2_048
 
 /**
- * A WebSocket of a visitor, before a service that speaks TCP: the content of its binary messages is
- * what the service reads, and what the service writes comes as binary messages. A WebSocket has no
- * half-closed state: when one side has closed, what still comes of the other is dropped.
+ * A visitor's WebSocket in front of a TCP service. Content of binary messages goes to the service, and data
+ * of the service is sent as binary messages. A WebSocket has no half-closed state: after one side has closed,
+ * further data of the other is dropped.
  *
  * INVARIANTS
  * - A Close is sent once, as the last frame.
- * - Of what waits for the client the gateway adds one Pong at most: the answer to the latest Ping
- *   (RFC 6455 5.5.3).
+ * - The gateway adds at most one Pong to the waiting data: the answer to the latest Ping (RFC 6455 5.5.3).
  */
 export class WebSocketConversion implements Switched {
   readonly #options: WebSocketConversionOptions
@@ -121,7 +119,7 @@ export class WebSocketConversion implements Switched {
     if (this.#reader.end) this.#follow(this.#reader.end)
   }
 
-  /** Without a Close: what it has sent is all the same to the service. */
+  /** Without a Close, the service sees a normal end. */
   onClientEnd(): void {
     if (this.#isClientEnded) return
     this.#isClientEnded = true

@@ -80,9 +80,8 @@ export class ChunkedBody {
   }
 
   /**
-   * Answers the offset behind the last byte of `chunk` that belongs to the body; what stands
-   * between the chunk lines is added to `content`, when given, and the same bytes with chunk lines
-   * in strict form to `strict`. Throws HttpSyntaxError.
+   * Returns the offset after the last byte of the body in `chunk`. Content between chunk lines is added to
+   * `content`, and the same with strict chunk lines to `strict`, if given. Throws HttpSyntaxError.
    */
   advance(chunk: Buffer, from: number, content?: Buffer[], strict?: Buffer[]): number {
     this.#strict.begin(chunk, from, strict)
@@ -193,7 +192,7 @@ export class ChunkedBody {
     }
     this.#trailers = fields
     this.#state = DONE
-    // Nothing but the empty line, whole and in strict form: it stays with what stands before it.
+    // Only the empty line, complete and in strict form: it stays with the preceding data.
     const isKept = fields.length === 0 && end - from === CRLF.length && this.#strict.keep()
     if (!isKept) this.#strict.replaceWith(Buffer.from(`${formatFields(fields)}\r\n`, 'latin1'), end)
     return end
@@ -233,7 +232,7 @@ class StrictForm {
     return true
   }
 
-  /** `bytes` go on instead of what was held back, which ends before `until`. */
+  /** Replaces the held data, which ends before `until`, by `bytes`. */
   replaceWith(bytes: Buffer, until: number): void {
     if (this.#heldFrom !== -1) this.#pass(this.#heldFrom)
     this.#target?.push(bytes)

@@ -1,6 +1,6 @@
 /** Limits of useless work that a client causes on one connection. */
 export interface FloodLimits {
-  /** Broken streams more than whole ones; of the excess so many are forgiven each second. */
+  /** Allowed excess of broken over complete streams, and its decrease each second. */
   readonly brokenStreams: number
   readonly forgivenStreams: number
   /** Bytes beside heads and bodies, and so many more each second. */
@@ -19,7 +19,7 @@ export interface FloodLimits {
   readonly piecesPerSecond: number
 }
 
-/** Content in smaller pieces costs by the piece; in larger ones it costs by the byte. */
+/** Smaller pieces of content cost by the piece, larger pieces by the byte. */
 export const TINY_BYTES = 512
 
 export const FLOOD_LIMITS: FloodLimits = {
@@ -39,10 +39,10 @@ export const FLOOD_LIMITS: FloodLimits = {
 export type Flood = 'broken-streams' | 'idle-bytes' | 'tiny-pieces'
 
 /**
- * Counts what a client does on a connection that leads nowhere: streams that it breaks, or makes the
- * gateway break (rapid reset, MadeYouReset), and bytes that are neither request nor content (PING,
- * SETTINGS, PRIORITY, CONTINUATION, heads that only the table of HPACK makes large). HTTP/2's library
- * bounds some of it, in each version another part, and does not always close what it has given up.
+ * Counts useless work of a client on a connection: streams that it breaks, or makes the gateway break (rapid
+ * reset, MadeYouReset), and bytes that are neither request nor content (PING, SETTINGS, PRIORITY,
+ * CONTINUATION, heads enlarged by the HPACK table). Node's library limits a part of it, which differs by
+ * version, and does not always close such a connection.
  */
 export class FloodGuard {
   readonly #limits: FloodLimits
@@ -70,14 +70,14 @@ export class FloodGuard {
     this.#streams += 1
   }
 
-  /** A stream has ended; `isBroken`: by the client, or for what the client sent. */
+  /** A stream ended; `isBroken`: by the client, or because of its data. */
   onStreamEnd(isBroken: boolean, now: number): void {
     const forgiven = ((now - this.#brokenAt) / 1_000) * this.#limits.forgivenStreams
     this.#brokenAt = now
     this.#brokenStreams = Math.max(0, this.#brokenStreams - forgiven + (isBroken ? 1 : -1))
   }
 
-  /** A piece of the content of a request or a response. Who measures the path sends a PING with each. */
+  /** A piece of content of a request or response. Clients that measure the path send a PING with each. */
   onContent(bytes: number): void {
     if (bytes === 0) return
     this.#contentBytes += bytes

@@ -99,7 +99,7 @@ export class HeadScanner {
     return { line, fields }
   }
 
-  /** Forgets what has come of a head. */
+  /** Discards a partial head. */
   reset(): void {
     this.#state = this.#firstState
     this.#text = ''

@@ -371,7 +371,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   #onEnd(): void {
     this.#isOpen = false
     this.#passGathered()
-    // Node says so of a stream that was reset without an error, too: what has come is not all.
+    // Node also reports the end of a stream that was reset without an error: then the content is incomplete.
     if (this.stream.aborted || this.stream.closed) return
     if (this.isSwitched) this.#exchange?.onClientEnd()
     else if (this.#hasChunks) this.#exchange?.take(lastChunk(this.#trailers), 0)
