@@ -17,8 +17,8 @@ export interface ApiListener {
 }
 
 /**
- * The listener on the device. It rejects unknown host names: DNS rebinding needs a name that an attacker
- * controls. `host` is the configured listen address.
+ * The listener on the device. It rejects unknown host names, but accepts addresses: DNS rebinding needs a
+ * name, and an address cannot belong to another host. `host` is the configured listen address.
  */
 export function localListener(host: string): ApiListener {
   const own = new Set(['localhost', host.toLowerCase()])

@@ -22,10 +22,7 @@ class ReaderPlaces {
     this.#limit = limit
   }
 
-  /**
-   * Makes room for one more reader of the caller. False: the caller already has as many readers as any other
-   * caller.
-   */
+  /** Makes room for one more reader of the caller. False: no other caller has at least two more readers. */
   makeRoom(caller: string): boolean {
     const all = [...this.#readers.values()]
     if (all.reduce((sum, { size }) => sum + size, 0) < this.#limit) return true

@@ -21,8 +21,8 @@ const READ_STEPS = 60
 const ranges = z.array(z.string().min(1).max(4_096)).max(MAX_RANGES).default([])
 
 /**
- * Admits addresses in a range of `allow` and in none of `deny`. The address is that of the connection, never
- * of a header. Without `allow`, no address passes.
+ * Admits addresses in a range of `allow` or of its IP policies, and in none of `deny`. The address is that of
+ * the connection, never of a header. Without any range, no address passes.
  */
 export const restrictIps = defineAction({
   type: 'restrict-ips',

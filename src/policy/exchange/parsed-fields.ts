@@ -25,7 +25,7 @@ function mediaParameters(raw: string): ReadonlyMap<string, string> {
 const KIB_STEPS = 400
 const LOOK_STEPS = 100
 const DECODE_STEPS = 500
-/** Steps to parse a User-Agent. A repeated one costs the same. */
+/** Steps to parse a User-Agent. The price does not depend on the process-wide cache. */
 const USER_AGENT_STEPS = 300
 const USER_AGENT_KIB_STEPS = 3_300
 /** Steps to join one more field, and to compare 1,024 characters with earlier ones. */

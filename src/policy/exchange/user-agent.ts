@@ -65,7 +65,10 @@ function parse(text: string): UserAgent {
   }
 }
 
-/** The last part describes the real program: browsers name others before it for compatibility. */
+/**
+ * The product after `(compatible; `, else the first product: a program that imitates another one names itself
+ * there.
+ */
 function lastOf(text: string): RegExpExecArray | null {
   const compatible = text.indexOf('(compatible; ')
   return PRODUCT.exec(compatible === -1 ? text : text.slice(compatible))

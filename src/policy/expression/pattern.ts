@@ -168,7 +168,7 @@ export class Pattern {
     refuseComplex(this.#size)
   }
 
-  /** Most steps of a search in a text of this length. */
+  /** Most steps of a search in a text of this length, and of a replacement without the inserted text. */
   steps(length: number): number {
     return SLOW_STEPS * (length + 1) * this.#size
   }

@@ -4,7 +4,7 @@ import { Scheduler } from '../../base/scheduler.ts'
 const STRETCH_STEPS = 4_000
 /** Stretches this short do not matter to others. */
 const SHORT_STEPS = 1_000
-/** Short stretches in a row until a member is trusted again. */
+/** Short stretches in a row until a member never waits. */
 const SHORT_IN_A_ROW = 64
 /** Waiting callers of one member. */
 const MAX_WAITING = 256

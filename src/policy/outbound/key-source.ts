@@ -12,7 +12,7 @@ interface RenewableOptions<T> {
   readonly read: () => Promise<T>
   /** How long it is used before it is read again. */
   readonly freshMs: number
-  /** After a failure or a forced read, the source is not read for this time. */
+  /** Pause after a failure. A forced read also waits this long after any read. */
   readonly pauseMs: number
   /** Why there is nothing during the pause after a failure. */
   readonly paused: () => Error

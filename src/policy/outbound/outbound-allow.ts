@@ -59,8 +59,9 @@ export function parseAllowEntry(text: string): AllowEntry | { readonly problem: 
 
 /**
  * Whether an entry allows the address. A wide range such as `0.0.0.0/0` covers only public addresses:
- * private, shared and loopback addresses need an entry that begins within their range. A name may resolve to
- * any address except loopback, which only `localhost` may use.
+ * private, shared and loopback addresses need an entry that begins within their range. A name may also
+ * resolve to private and shared addresses; only `localhost` may use loopback. Addresses of `neverDialled` are
+ * always refused.
  */
 export function mayDial(
   entries: readonly AllowEntry[],

@@ -227,7 +227,8 @@ const MAC = { encoding: 'base64' } as const
 
 /**
  * Version 3, for calls, signs the URL, the form fields and a nonce. Version 2, for messages, signs the URL
- * and a nonce. The key is the token of the account of the request, or of its main account.
+ * and a nonce. Plivo sends two signatures: one with the token of the request's account, one with that of its
+ * main account. Either is accepted.
  */
 function verifyPlivo(request: SignedRequest): string | undefined {
   const { headers, body } = request

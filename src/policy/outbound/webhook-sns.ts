@@ -98,7 +98,7 @@ export class SnsVerifier {
     this.#known.delete(place)
   }
 
-  /** A certificate that could not be read, else the oldest. */
+  /** A certificate that was not read yet, else the oldest. */
   #leastWanted(): string {
     const places = [...this.#keys.keys()]
     return places.find((place) => !this.#known.has(place)) ?? places[0] ?? ''

@@ -39,9 +39,9 @@ const LOOK_UP = price(8, 10)
 const TEST = price(5, 10)
 
 /**
- * Prices of functions, in steps of about 50 ns: of a call, of 1,024 characters, of a list item. Operators and
- * functions without a price cost a call of an operator. `npm run bench:prices` measures all of them, and
- * fails if a price is off by more than a factor of two.
+ * Prices of functions, in steps of about 50 ns: of a call, of 1,024 characters, of a list item. A language
+ * function without a price costs a call of an operator, another function `DEFAULT_PRICE`. `npm run
+ * bench:prices` measures all of them, and fails if a price is off by more than a factor of two.
  */
 export const FUNCTION_PRICES: Prices = {
   '_==_': deep(4, 1, 0.9),
