@@ -12,12 +12,12 @@ import { append, type Outcome, type Proposal, readHead } from './record-log.ts'
 import type { Attempt, Replica } from './replica.ts'
 import { toReplicaError } from './replica-error.ts'
 
-/** How long a change is tried: a restart of the database takes about a second. */
+/** Time limit for a change, in milliseconds: a restart of the database takes about a second. */
 const TRY_MS = 2_000
 const PAUSE_MS = 50
-/** Others that were faster so many times in a row are kept waiting for once. */
+/** Conflicts in a row after which the next attempt locks the log, so that other nodes wait. */
 const MOST_CONFLICTS = 3
-/** Changes in one message, and changes that wait. */
+/** Limits of changes in one message, and of changes that wait. */
 const MOST_TOGETHER = 200
 const MOST_WAITING = 10_000
 const GIVEN_UP = 'The other gateways marked this gateway as lost'
@@ -28,12 +28,12 @@ export interface ChangeQueueOptions {
   readonly follower: LogFollower
   readonly feed: RowFeed
   readonly node: string
-  /** In which the node is now; undefined before it is one of the cluster. */
+  /** Current epoch of the node; undefined before it joins the cluster. */
   readonly epoch: () => number | undefined
   readonly clock: Clock
 }
 
-/** Result of a change, and the reports after it is stored. */
+/** Result of a change, and the reports to make after it is stored. */
 interface Done {
   readonly result: unknown
   readonly told: () => void
@@ -50,22 +50,25 @@ type Batch = readonly Waiting[]
 interface Tried {
   readonly proposal: Proposal
   readonly attempt: Attempt<Done>
-  /** Number of its entry. From then on, the change is made, whatever happens here. */
+  /** Number of its log entry. Once it is set, the change is stored, even if later steps here fail. */
   takenAt: number | undefined
-  /** It was sent, and no answer came. */
+  /** Whether it was sent without an answer, so that it may be stored. */
   isUnknown: boolean
 }
 
 /**
- * Changes of this node, one message after the other: what waits rides in the next. Each is tried on the
- * node's own copy and taken back, and its rows are taken only if nobody has changed anything since: so
- * all that SQLite checks, and all that the change itself has checked, holds for all nodes.
+ * Stores the changes of this node in PostgreSQL, one message after the other. Changes that arrive meanwhile
+ * share the next message.
+ *
+ * Each change is tried on the local copy and rolled back. PostgreSQL stores its rows only if no node changed
+ * anything since. So all checks, by SQLite and by the change itself, hold for all nodes.
  *
  * INVARIANTS
- * - A change answers when its rows are in PostgreSQL and here, or cannot be brought here in time; one
- *   that is refused, when it is known that what it was refused for was true.
- * - A message without an answer is sent again as it was: its mark is taken once.
- * - What a node asks for in an epoch that is over is not taken: it looks first, and tries anew.
+ * - A change resolves when its rows are in PostgreSQL and in the local copy. If the copy cannot be updated in
+ *   time, PostgreSQL suffices.
+ * - An error of a change itself is returned only after PostgreSQL confirms that the copy was current.
+ * - A message without an answer is sent again unchanged. Its mark is stored only once.
+ * - A change in an ended epoch is not stored. The node first follows the log, then tries the change again.
  */
 export class ChangeQueue {
   readonly #options: ChangeQueueOptions
@@ -91,7 +94,7 @@ export class ChangeQueue {
     })
   }
 
-  /** From now on changes are refused; those that are there are made. */
+  /** Refuses new changes. Changes that already wait are still made. */
   pause(): void {
     this.#isPaused = true
   }
@@ -109,7 +112,7 @@ export class ChangeQueue {
   async #run(): Promise<void> {
     if (this.#isRunning) return
     this.#isRunning = true
-    // Those of the same moment come along.
+    // Changes made at the same moment join this batch.
     await Promise.resolve()
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.splice(0, MOST_TOGETHER)
@@ -122,7 +125,7 @@ export class ChangeQueue {
     this.#isRunning = false
   }
 
-  /** Throws an AppError when it could not be done in time. */
+  /** Throws an AppError if the changes could not be made in time. */
   async #commit(batch: Batch): Promise<Attempt<Done>> {
     const { clock } = this.#options
     const endsAt = clock.monotonic() + TRY_MS
@@ -143,7 +146,7 @@ export class ChangeQueue {
           continue
         }
         conflicts += 1
-        // Two that always meet would meet again.
+        // A random pause, so that two nodes do not collide again.
         await clock.sleep(Math.random() * 5 * conflicts)
       } catch (error) {
         const isLate = clock.monotonic() >= endsAt
@@ -154,12 +157,15 @@ export class ChangeQueue {
     }
   }
 
-  /** What goes on after an error: what may have been taken is asked for again. Throws when nothing does. */
+  /**
+   * Decides how to continue after an error. Returns an attempt that may be stored, to send it again.
+   * Undefined: run the changes again. Throws if the time is over or the error is permanent.
+   */
   #judge(error: unknown, tried: Tried | undefined, isLate: boolean): Tried | undefined {
-    // A mistake of ours, before anything was sent.
+    // A bug of ours, before anything was sent.
     if (!tried && !isExpected(error)) throw error
     const problem = error instanceof BehindError ? undefined : toReplicaError(error)
-    // Whoever looks takes all rows anew, or tells why it cannot.
+    // The follower then reloads all rows, or logs why it cannot.
     if (!problem || problem.code === 'replica-failed') this.#options.follower.wake()
     if (tried && problem?.isUndone === false) tried.isUnknown = true
     if (tried?.takenAt !== undefined) return tried
@@ -199,7 +205,7 @@ export class ChangeQueue {
     return { proposal, attempt, takenAt: undefined, isUnknown: false }
   }
 
-  /** Without knowing whether anybody else is at it. */
+  /** Sends an attempt without a lock: another node may append first. */
   async #send(session: PostgresSession, tried: Tried): Promise<Outcome['outcome']> {
     if (tried.takenAt === undefined) {
       const { outcome, n } = await append(session, tried.proposal)
@@ -211,7 +217,7 @@ export class ChangeQueue {
     return 'taken'
   }
 
-  /** While all others wait, which they have to do for two messages. */
+  /** Makes the changes with the log locked. All other nodes wait for two messages. */
   async #inTurn(
     session: PostgresSession,
     batch: Batch,
@@ -229,14 +235,14 @@ export class ChangeQueue {
     return 'taken'
   }
 
-  /** Others were faster: what they did comes first. */
+  /** Applies the entries of other nodes after a refused attempt. */
   async #giveWay(statements: Statements, outcome: Outcome['outcome']): Promise<Outcome['outcome']> {
     await this.#options.follower.follow(statements)
     if (outcome === 'schema') throw outdated()
     return outcome
   }
 
-  /** What was taken is here before anybody hears of it. */
+  /** Applies the stored rows to the local copy, before callers get their results. */
   async #take(statements: Statements, { proposal, takenAt: n = 0 }: Tried): Promise<void> {
     const { replica, feed, follower } = this.#options
     const { rows, mark } = proposal
@@ -270,7 +276,7 @@ function sentenceOf({ message }: DatabaseError): string {
   return message.replace(/\.$/, '')
 }
 
-/** For people: what is known of the change, and what they may do. */
+/** Error for users: whether the change was made, and how to continue. */
 function refusal(reason: string, isUndone: boolean): AppError {
   const about = isUndone
     ? 'The change was not made. Try again.'

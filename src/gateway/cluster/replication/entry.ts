@@ -1,23 +1,23 @@
 import { type Key, keyText, type Row, type RowChange } from '../../../store/journal/rows.ts'
 import { MIGRATIONS_TABLE } from '../../../store/migrations.ts'
 
-/** A place in the log: a number, and what was drawn for that entry alone. */
+/** Position in the log: the number of an entry and its random mark. */
 export interface Position {
   readonly n: number
   readonly mark: string
 }
 
-/** A row as an entry leaves it; without one it is gone. */
+/** A row after an entry; `row` is undefined if it was deleted. */
 export interface RowState {
   readonly table: string
   readonly key: Key
   readonly row: Row | undefined
 }
 
-/** Where a node keeps how far it is. */
+/** Table with the position up to which a node has applied the log. */
 export const POSITION_TABLE = 'replica_position'
 export const SCHEMA_TABLE = 'replica_schema'
-/** What no entry says: each node has its own. */
+/** Tables that are not replicated: each node has its own rows. */
 const OWN_TABLES: ReadonlySet<string> = new Set([
   MIGRATIONS_TABLE,
   POSITION_TABLE,
@@ -25,12 +25,12 @@ const OWN_TABLES: ReadonlySet<string> = new Set([
   'device_watch',
 ])
 
-/** Whether all nodes have the rows of a table in common. */
+/** Whether a table is replicated to all nodes. */
 export const isShared = (table: string): boolean => !OWN_TABLES.has(table)
 
 /** One transaction on the records, as all nodes apply it. */
 export interface Entry extends Position {
-  /** Ids of the steps that made the tables that it is for, as JSON. */
+  /** Ids of the migrations that made its tables, as JSON. */
   readonly schema: string
   readonly rows: readonly RowState[]
 }
@@ -39,7 +39,9 @@ export function statesOf(changes: readonly RowChange[]): RowState[] {
   return changes.map(({ table, key, after }) => ({ table, key, row: after }))
 }
 
-/** Rows as PostgreSQL has them, side by side: keys and rows as JSON, null for what is gone. */
+/**
+ * Rows as parallel arrays for PostgreSQL. Keys and contents are JSON; the content of a deleted row is null.
+ */
 export interface Columns {
   readonly tables: readonly string[]
   readonly keys: readonly string[]

@@ -11,12 +11,12 @@ import { hasSequences, readSequences, SEQUENCES } from './row-writer.ts'
 /** Rows in one statement. */
 const PAGE = 1_000
 
-/** There is something in the database already: two sites do not become one. */
+/** The target database already contains records. Two sites cannot be merged. */
 export class NotEmptyError extends Error {
   override readonly name = 'NotEmptyError'
 }
 
-/** All rows of a gateway's own database, which nobody has open, with what counts them. */
+/** Reads all rows and AUTOINCREMENT counters of a gateway's own database. No process may have it open. */
 export function readOwnRecords(path: string): RowState[] {
   const connection = openFile(path)
   try {
@@ -33,8 +33,8 @@ export function readOwnRecords(path: string): RowState[] {
 }
 
 /**
- * Puts all rows into a database that has none, in the transaction that is open. Throws a NotEmptyError
- * when there are some, or a gateway has been there.
+ * Writes all rows into an empty database, in the open transaction. Throws a NotEmptyError if the database has
+ * rows, or if a gateway has used it.
  */
 export async function importRecords(
   statements: Statements,
@@ -48,7 +48,7 @@ export async function importRecords(
     await keepRecords(statements, rows.slice(at, at + PAGE))
     onProgress(Math.min(rows.length, at + PAGE))
   }
-  // Who comes takes all rows: no node has been here before this entry.
+  // No node has a position before this entry, so each new node loads all rows.
   const schema = schemaOf(migrations)
   await appendUpgrade(statements, {
     ...{ seen: head, mark: randomUUID(), node: '', schema },

@@ -16,21 +16,21 @@ import { compareSchemas, type SchemaOptions, upgradeRecords } from './record-sch
 import type { Replica } from './replica.ts'
 import { toReplicaError } from './replica-error.ts'
 
-/** Interval of polls without a notification. */
+/** Poll interval without a notification, in milliseconds. */
 const LOOK_MS = 1_000
-/** Rows of a large site in another form, or all of them at once. */
+/** Timeout to read or upgrade all rows of a large site, in milliseconds. */
 const LONG_MS = 60_000
-/** By how much fewer entries are asked for when so many took the database too long. */
+/** Divisor of the batch size after a batch that took the database too long. */
 const FEWER = 8
-/** Entries that are applied without letting anybody else do something. */
+/** Entries applied before other work of the process gets a turn. */
 const SLICE = 20
 
 export interface LogFollowerOptions extends SchemaOptions {
   readonly connection: PostgresConnection
-  /** Tells of new entries. */
+  /** Notifies of new entries. */
   readonly notices: Pick<DatabaseFollower, 'listen'>
   readonly server: PostgresServer
-  /** Of all that this gateway keeps in PostgreSQL. */
+  /** Schema of everything in PostgreSQL. */
   readonly steps: readonly SchemaStep[]
   readonly replica: Replica
   readonly feed: RowFeed
@@ -39,18 +39,18 @@ export interface LogFollowerOptions extends SchemaOptions {
 }
 
 /**
- * `joining`: it has not been seen yet that the records have the form of this version. `outdated`: they
- * have that of a newer one, so that nothing can be read or changed any more.
+ * `joining`: the schema of the records has not been compared with this version yet. `following`: it is the
+ * same. `outdated`: a newer version changed it. The local copy stays as it was, and changes are refused.
  */
 export type FollowerState = 'joining' | 'following' | 'outdated'
 
-/** Brings what others have changed into this node's own copy, in the order in which it was taken. */
+/** Applies the changes of other nodes to the local copy, in the order of the log. */
 export class LogFollower {
   readonly #options: LogFollowerOptions
   readonly #cursor: Cursor
   #state: FollowerState = 'joining'
   #problem: DatabaseError | undefined
-  /** Entries that are asked for at once: fewer after an answer that took too long. */
+  /** Entries requested at once. Reduced after an answer that took too long. */
   #most = MOST_ENTRIES
 
   constructor(options: LogFollowerOptions) {
@@ -59,7 +59,7 @@ export class LogFollower {
     this.#cursor = new Cursor({ poll: () => this.#look().catch(() => {}), pollMs: LOOK_MS, clock })
     notices.listen(CHANNEL, {
       onNotice: (n) => {
-        // After the stop, the replica is closed.
+        // The replica is closed after the stop.
         if (this.#cursor.isRunning && Number(n) !== replica.position?.n) this.#cursor.wake()
       },
       onListening: () => this.#cursor.wake(),
@@ -70,12 +70,14 @@ export class LogFollower {
     return this.#state
   }
 
-  /** Why it does not follow at the moment; undefined while it does. */
+  /** Problem that keeps it from following the log; undefined while it follows. */
   get problem(): DatabaseError | undefined {
     return this.#problem
   }
 
-  /** Looks once, and goes on by itself. Throws a DatabaseError when the first look failed. */
+  /**
+   * Polls once, and then at intervals. Throws a DatabaseError if the first poll fails; later polls still run.
+   */
   async start(): Promise<void> {
     try {
       await this.#look()
@@ -84,17 +86,20 @@ export class LogFollower {
     }
   }
 
-  /** Resolves when nothing is read any longer. */
+  /** Resolves when no read is in progress. */
   stop(): Promise<void> {
     return this.#cursor.stop()
   }
 
-  /** There may be something new. */
+  /** Polls now, because there may be new entries. */
   wake(): void {
     this.#cursor.wake()
   }
 
-  /** Comes as far as the log is. The session is for it alone meanwhile. */
+  /**
+   * Applies all entries up to the end of the log. The session must not be used for other work meanwhile.
+   * Throws a BehindError if the log does not continue from the position of this node.
+   */
   async follow(statements: Statements): Promise<void> {
     const { replica, feed } = this.#options
     for (;;) {
@@ -110,7 +115,10 @@ export class LogFollower {
     }
   }
 
-  /** Where a single one takes too long, there is another way: all rows, in their own time. */
+  /**
+   * Throws a BehindError if even a single entry takes too long. All rows are then read, with a longer
+   * timeout.
+   */
   async #entriesBehind(statements: Statements, seen: Position) {
     try {
       const entries = await entriesFrom(statements, seen, this.#most)
@@ -139,7 +147,7 @@ export class LogFollower {
     }
   }
 
-  /** Once for each reason. The connection has told of what is wrong with itself. */
+  /** Logs a problem when it first occurs. The connection logs its own problems. */
   #tell(problem: DatabaseError): void {
     const { log } = this.#options
     const isKnown = this.#problem?.message === problem.message
@@ -167,11 +175,13 @@ export class LogFollower {
     this.#state = 'following'
   }
 
-  /** To all rows at once: the log does not reach back to where this node is, or is another one. */
+  /**
+   * Loads all rows after a BehindError: the log starts after the position of this node, or is another log.
+   */
   async #jump(error: unknown): Promise<void> {
     if (!(error instanceof BehindError)) throw error
     const { connection, replica, feed, log } = this.#options
-    // Nothing may be taken between the reading of the rows and their place here.
+    // Reserves the connection, so that no change of this node is stored between the read and the load.
     await connection.run(() =>
       this.#long(async (session) => {
         const before = replica.position
@@ -218,7 +228,7 @@ export class LogFollower {
   }
 }
 
-/** The log does not lead on from here. */
+/** The log does not continue from the position of this node. */
 export class BehindError extends Error {
   override readonly name = 'BehindError'
 }

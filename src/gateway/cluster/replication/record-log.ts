@@ -12,18 +12,18 @@ import {
 } from './entry.ts'
 
 export const CHANNEL = 'device_gateway_records'
-/** Entries that stay for nodes that are behind; others take all rows. */
+/** Entries kept for nodes that are behind. Nodes further behind load all rows. */
 const KEPT_ENTRIES = 10_000
 /** Entries in one answer. */
 export const MOST_ENTRIES = 200
-/** And what they may take, as PostgreSQL keeps it; one may be larger. */
+/** Bytes of entries in one answer, as PostgreSQL stores them (4 MiB). A single entry may be larger. */
 const MOST_BYTES = 4_194_304
-/** Rows in one answer while all are read. */
+/** Rows in one answer when all rows are read. */
 const PAGE = 2_000
 
 /**
- * The rows of all tables as text, in the form of the nodes' own databases, and the log of what became of
- * them. As text, because the json of PostgreSQL refuses a character that people may write, U+0000.
+ * The rows of all tables as text, in the schema of the nodes' own databases, and a log of their changes.
+ * Text, because the json of PostgreSQL refuses U+0000, which user input may contain.
  */
 export const RECORD_STEPS: readonly SchemaStep[] = [
   {
@@ -94,37 +94,39 @@ export const RECORD_STEPS: readonly SchemaStep[] = [
   },
 ]
 
-/** The newest entry, and the schema that all rows have. */
+/** Position of the newest entry, and the schema of all rows. */
 export interface Head extends Position {
   readonly schema: string
 }
 
-/** What is to be the entry behind `seen`. `mark` is drawn once: the same one is taken once. */
+/**
+ * An entry to append after `seen`. Its random `mark` is stored only once, even if the proposal is sent twice.
+ */
 export interface Proposal {
   readonly seen: Position
   readonly mark: string
   readonly node: string
-  /** Of the node; undefined before it is one of the cluster. */
+  /** Epoch of the node; undefined before it joins the cluster. */
   readonly epoch: number | undefined
   readonly schema: string
   readonly rows: readonly RowState[]
 }
 
 /**
- * `taken`: it is the entry `n`, or had nothing to say and `n` is the head. `conflict`: others were
- * faster. `schema`: the rows have another form by now. `fenced`: the epoch of the node is over.
+ * `taken`: stored as entry `n`; without rows, `n` is the head. `conflict`: another node appended first.
+ * `schema`: the rows have another schema now. `fenced`: the epoch of the node has ended.
  */
 export interface Outcome {
   readonly outcome: 'taken' | 'conflict' | 'schema' | 'fenced'
   readonly n: number
 }
 
-/** The newest entry comes with all rows. */
+/** All rows, with the newest entry that they include. */
 export interface Snapshot extends Head {
   readonly rows: readonly RowState[]
 }
 
-/** One message: the head's lock is held no longer than the server needs for it. */
+/** Appends an entry by one message, so that the head is locked only while the server works. */
 export async function append(
   statements: Statements,
   { seen, mark, node, epoch, schema, rows }: Proposal,
@@ -140,15 +142,15 @@ export async function append(
 }
 
 /**
- * The next entries behind `seen`, as many as one answer may have and `most` at most; undefined when
- * `seen` is not there any more, or another one by now.
+ * Returns the entries after `seen`: at most `most`, and as many as fit in one answer. Undefined if the log no
+ * longer has `seen`, or has another entry with its number.
  */
 export async function entriesFrom(
   statements: Statements,
   seen: Position,
   most = MOST_ENTRIES,
 ): Promise<readonly Entry[] | undefined> {
-  // Sizes are told without reading what is large. Of `seen` itself only the mark is wanted.
+  // Computes sizes without reading large contents. Of `seen` itself, only the mark is needed.
   const rows = await statements.query<Answer & Omit<Entry, 'rows'> & Columns>(
     `WITH behind AS (
        SELECT n, sum(CASE n WHEN $1::bigint THEN 0 ELSE pg_column_size(contents) END) OVER (ORDER BY n)
@@ -169,7 +171,7 @@ export async function entriesFrom(
   }))
 }
 
-/** With `lock`, nobody else appends until the transaction has ended. */
+/** Reads the head. With `lock`, no other node appends until the transaction ends. */
 export async function readHead(statements: Statements, { lock = false } = {}): Promise<Head> {
   const [head] = await statements.query<Answer & Head>(
     `SELECT n, mark, schema FROM record_head ${lock ? 'FOR UPDATE' : ''}`,
@@ -178,7 +180,7 @@ export async function readHead(statements: Statements, { lock = false } = {}): P
   return head
 }
 
-/** All rows, as they are in the transaction that is open. */
+/** Reads all rows in the open transaction. */
 export async function readAllRows(statements: Statements): Promise<RowState[]> {
   const rows: RowState[] = []
   let last: readonly [string, string] = ['', '']
@@ -196,14 +198,14 @@ export async function readAllRows(statements: Statements): Promise<RowState[]> {
   }
 }
 
-/** Everything as it was at one moment. */
+/** Reads the head and all rows as of one moment. */
 export async function readSnapshot(statements: Statements): Promise<Snapshot> {
   await statements.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ')
   const head = await readHead(statements)
   return { ...head, rows: await readAllRows(statements) }
 }
 
-/** Puts rows in their place, without telling anybody. */
+/** Stores and deletes rows without notifying other nodes. */
 export async function keepRecords(
   statements: Statements,
   rows: readonly RowState[],
@@ -211,7 +213,7 @@ export async function keepRecords(
   await statements.query('SELECT keep_records($1::text[], $2::text[], $3::text[])', toColumns(rows))
 }
 
-/** Puts an entry behind the head that is locked, in another form than all before it. */
+/** Appends an entry that changes the schema. The caller has locked the head. */
 export async function appendUpgrade(
   statements: Statements,
   { seen, mark, node, schema, rows }: Omit<Proposal, 'epoch'>,

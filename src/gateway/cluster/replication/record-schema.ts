@@ -7,12 +7,12 @@ import { isShared, type RowState } from './entry.ts'
 import { appendUpgrade, readAllRows, readHead } from './record-log.ts'
 import { RowWriter } from './row-writer.ts'
 
-/** The steps that made the tables, as all nodes name them. */
+/** Ids of the migrations as JSON, the same text on all nodes. */
 export function schemaOf(migrations: readonly Migration[]): string {
   return JSON.stringify(migrations.map(({ id }) => id))
 }
 
-/** `newer`: a step was taken that is not known here. */
+/** `newer`: includes a migration that this version does not know. */
 export type SchemaVerdict = 'same' | 'older' | 'newer'
 
 export function compareSchemas(theirs: string, migrations: readonly Migration[]): SchemaVerdict {
@@ -29,8 +29,8 @@ export interface SchemaOptions {
 }
 
 /**
- * Brings all rows into the form of this version, in the transaction that is open: as one entry, while
- * nobody else appends. Answers how they were.
+ * Upgrades all rows to the schema of this version, as one entry in the open transaction. No other node
+ * appends meanwhile. Returns how the old schema compared.
  */
 export async function upgradeRecords(
   statements: Statements,
@@ -48,7 +48,7 @@ export async function upgradeRecords(
   return verdict
 }
 
-/** What the steps that are missing do to the rows. */
+/** Returns the rows that the missing migrations change. */
 function changedByUpgrade(
   rows: readonly RowState[],
   applied: readonly string[],

@@ -1,7 +1,7 @@
 import { SqliteError } from '../../../store/sqlite.ts'
 import { DatabaseError } from '../postgres/database-error.ts'
 
-/** What fails at the node's own copy, as people are told it: without SQLite's text, which may name paths. */
+/** Converts an error of the local copy for users. Leaves out the text of SQLite, which may contain paths. */
 export function toReplicaError(error: unknown): DatabaseError {
   if (error instanceof DatabaseError) return error
   const detail = error instanceof SqliteError ? error.code : 'internal error'

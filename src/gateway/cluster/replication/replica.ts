@@ -23,21 +23,21 @@ export interface ReplicaOptions {
   readonly log: Logger
 }
 
-/** A change that is tried: what it answers, or is refused with, and the rows of all of them. */
+/** Results or errors of tried changes, and all rows that they change together. */
 export interface Attempt<T> {
   readonly outcomes: readonly PromiseSettledResult<T>[]
   readonly rows: readonly RowState[]
 }
 
 /**
- * A node's own copy of the records, in SQLite: all that reads, reads here. It can be lost at any time,
- * because PostgreSQL has everything; so nothing waits for the disk.
+ * A node's own copy of the records, in SQLite. All reads use it. It may be lost at any time, because
+ * PostgreSQL has all records. So no write waits for the disk.
  *
  * INVARIANT: the rows are those after the entry of `position`, or there is no position.
  */
 export class Replica {
   readonly #connection: Connection
-  /** Takes the rows as they come: what follows from a row is among them. */
+  /** Writes rows without triggers: their effects are already among the rows. */
   readonly #writer: RowWriter
   readonly #recorder: RowRecorder
   readonly #position: Statement<[], Position>
@@ -52,7 +52,7 @@ export class Replica {
     this.#recorder.start()
   }
 
-  /** Opens the file. One that is damaged, or of another version, begins anew without rows. */
+  /** Opens the file. A file that is damaged or of another version is replaced by an empty copy. */
   static open(options: ReplicaOptions): Replica {
     try {
       const connection = openReplica(options)
@@ -64,7 +64,7 @@ export class Replica {
     return withWriter(createReplica(options), options)
   }
 
-  /** Undefined before the first snapshot. */
+  /** Position of the last applied entry; undefined before the first snapshot. */
   get position(): Position | undefined {
     return this.#position.get()
   }
@@ -77,7 +77,10 @@ export class Replica {
     return this.#connection.prepare(sql) as Statement<Parameters, Row>
   }
 
-  /** Runs changes one after the other and takes all back. One that throws leaves nothing to the next. */
+  /**
+   * Runs changes one after the other, then rolls all of them back. A change that throws leaves no rows for
+   * the next.
+   */
   attempt<T>(changes: readonly (() => T)[]): Attempt<T> {
     this.#connection.exec('BEGIN IMMEDIATE')
     try {
@@ -101,7 +104,7 @@ export class Replica {
     }
   }
 
-  /** Changes rows that are of this node alone. */
+  /** Changes rows that are not shared with other nodes. Throws if the change includes shared rows. */
   writeOwn<T>(change: () => T): T {
     return this.#connection
       .transaction(() => {
@@ -114,13 +117,13 @@ export class Replica {
       .immediate()
   }
 
-  /** Does what an entry says, and answers what became of the rows; undefined when it is not the next. */
+  /** Applies an entry and returns the changed rows; undefined if it is not the next entry. */
   apply({ n, mark, rows }: Omit<Entry, 'schema'>): RowChange[] | undefined {
     if (this.position?.n !== n - 1) return undefined
     return this.#writer.write(rows, { n, mark })
   }
 
-  /** Has these rows and no others, and answers what that changed. */
+  /** Replaces all shared rows and returns the changes. */
   load(rows: readonly RowState[], position: Position): RowChange[] {
     const before = readRows(this.#connection, isShared)
     const kept = new Set(rows.map(({ table, key }) => `${table} ${JSON.stringify(key)}`))
@@ -139,7 +142,7 @@ export class Replica {
   }
 }
 
-/** Undefined when there is no file of this version. */
+/** Undefined if the file has no sound copy of this version. */
 function openReplica(options: ReplicaOptions): Connection | undefined {
   const connection = openFile(options.path)
   try {
@@ -161,7 +164,7 @@ function createReplica(options: ReplicaOptions): Connection {
   const connection = openFile(options.path)
   migrate(connection, options)
   connection.transaction(() => {
-    // Triggers of the tables are for changes that are tried here, not for entries.
+    // Triggers run only for changes that are tried here, not for entries.
     for (const { name } of triggersOf(connection)) connection.exec(`DROP TRIGGER ${quote(name)}`)
     connection.exec(`CREATE TABLE ${POSITION_TABLE} (
         one INTEGER PRIMARY KEY CHECK (one = 1), n INTEGER NOT NULL, mark TEXT NOT NULL

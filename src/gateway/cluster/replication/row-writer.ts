@@ -11,7 +11,7 @@ import {
 import type { Connection, Statement } from '../../../store/sqlite.ts'
 import { POSITION_TABLE, type Position, type RowState } from './entry.ts'
 
-/** Where SQLite counts the rows of tables that give no number twice. It has no triggers. */
+/** Table in which SQLite keeps AUTOINCREMENT counters. It has no triggers. */
 export const SEQUENCES = 'sqlite_sequence'
 
 interface TableStatements {
@@ -22,8 +22,8 @@ interface TableStatements {
 }
 
 /**
- * Writes rows as they are told, on a connection of its own: without foreign keys, and without the
- * triggers of the tables, because what follows from a row is told, too.
+ * Writes rows exactly as given, on its own connection. Foreign keys and triggers are off, because their
+ * effects are among the given rows.
  */
 export class RowWriter {
   readonly #connection: Connection
@@ -41,11 +41,11 @@ export class RowWriter {
     )
   }
 
-  /** All of it and the position, or nothing; answers what changed. */
+  /** Writes all rows and the position in one transaction. Returns the changed rows. */
   write(rows: readonly RowState[], position?: Position): RowChange[] {
     return this.#connection
       .transaction(() => {
-        // Before anything changes: what is pushed out by one row is told by another.
+        // Read before any write: one row may replace another that is also in `rows`.
         const before = rows.map((state) => this.#read(state))
         for (const state of rows) this.#writeOne(state)
         if (position) this.#move(position)
@@ -56,7 +56,7 @@ export class RowWriter {
       .immediate()
   }
 
-  /** What counters of rows become in the transaction that is open on `connection`. */
+  /** Detects changed AUTOINCREMENT counters in the open transaction on `connection`. */
   sequencesSeenBy(connection: Connection): { changed(): RowState[] } {
     const read = () => (this.#tables.has(SEQUENCES) ? readSequences(connection) : [])
     const before = new Map(read().map(({ name, seq }) => [name, seq]))
@@ -87,7 +87,7 @@ export class RowWriter {
     const { row, key } = state
     const { table, put, remove } = this.#of(state)
     if (row && sameRow(this.#read(state), row)) return
-    // Where SQLite counts has no key that would replace the row.
+    // `sqlite_sequence` has no key, so an insert would not replace the row.
     if (!row || table.name === SEQUENCES) remove.run(...key.map(fromCell))
     if (row) put.run(...table.columns.map((column) => fromCell(row[column] ?? null)))
   }
@@ -109,7 +109,7 @@ const SEQUENCE_TABLE: Table = {
   hasRowid: true,
 }
 
-/** There are some when a table asks for them. */
+/** Whether the database has AUTOINCREMENT counters: only if one of its tables uses them. */
 export function hasSequences(connection: Connection): boolean {
   const found = connection.prepare('SELECT 1 FROM sqlite_schema WHERE name = ?').get(SEQUENCES)
   return found !== undefined
@@ -130,7 +130,7 @@ function statementsFor(connection: Connection, table: Table): TableStatements {
   return {
     table,
     get: connection.prepare(`SELECT ${cells} FROM ${at} WHERE ${where}`),
-    // What stands in its way was changed by the same entry, and is written after it.
+    // A row that this replaces was changed by the same entry, and is written after it.
     put: connection.prepare(`INSERT OR REPLACE INTO ${at} (${cells}) VALUES (${places})`),
     remove: connection.prepare(`DELETE FROM ${at} WHERE ${where}`),
   }

@@ -17,21 +17,21 @@ import { Replica } from './replica.ts'
 export interface SharedDatabaseOptions {
   readonly server: PostgresServer
   readonly notices: LogFollowerOptions['notices']
-  /** Of all that this gateway keeps in PostgreSQL, `RECORD_STEPS` among them. */
+  /** Schema of everything in PostgreSQL, including `RECORD_STEPS`. */
   readonly steps: readonly SchemaStep[]
-  /** The file of this node's own copy. */
+  /** Path of the local copy. */
   readonly path: string
   readonly migrations: readonly Migration[]
   readonly applicationId: number
-  /** Names this node to the others. */
+  /** Name of this node for the others. */
   readonly node: string
   readonly clock: Clock
   readonly log: Logger
 }
 
 /**
- * Records that several gateways have in common: PostgreSQL has them, and each node a copy in SQLite that
- * all reads go to. Without PostgreSQL everything can be read, and nothing changed.
+ * Records that several gateways share. PostgreSQL stores them, and each node reads its own copy in SQLite.
+ * Without PostgreSQL, all records can be read, but not changed.
  */
 export class SharedDatabase implements Database {
   readonly #replica: Replica
@@ -54,8 +54,8 @@ export class SharedDatabase implements Database {
   }
 
   /**
-   * Opens this node's copy and follows the records. Throws a DatabaseError when PostgreSQL is not there
-   * and this node has never seen the records.
+   * Opens the local copy and follows the records. Throws a DatabaseError if the records cannot be followed
+   * and this node has no copy yet.
    */
   static async open(options: SharedDatabaseOptions): Promise<SharedDatabase> {
     const database = new SharedDatabase(options)
@@ -72,7 +72,7 @@ export class SharedDatabase implements Database {
     return database
   }
 
-  /** From now on PostgreSQL takes changes of this node in the epoch alone in which that is. */
+  /** From now on, PostgreSQL stores changes of this node only in its current epoch. */
   changeIn(epoch: () => number | undefined): void {
     this.#epoch = epoch
   }
@@ -81,7 +81,7 @@ export class SharedDatabase implements Database {
     return this.#replica.prepare(sql)
   }
 
-  /** For rows of this node alone. */
+  /** Changes rows that are not shared with other nodes. */
   write<T>(change: () => T): T {
     return this.#replica.inChange ? change() : this.#replica.writeOwn(change)
   }
@@ -120,7 +120,7 @@ export class SharedDatabase implements Database {
     return this.#follower.problem ? 'unwritable' : undefined
   }
 
-  /** Why the records are not followed at the moment. */
+  /** Problem that keeps this node from following the records. */
   get problem(): DatabaseError | undefined {
     return this.#follower.problem
   }
@@ -138,10 +138,10 @@ export class SharedDatabase implements Database {
     }
   }
 
-  /** PostgreSQL has its own ways to lose nothing. */
+  /** No effect: PostgreSQL has its own protection against losses. */
   confirmLosses(): void {}
 
-  /** The other process of this node changes records now; this one still follows them. */
+  /** Leaves changes to the other process of this node. This process still follows the records. */
   release(): void {
     this.#queue.pause()
   }
@@ -154,7 +154,7 @@ export class SharedDatabase implements Database {
     void this.stop()
   }
 
-  /** Ends what is under way and closes this node's copy. */
+  /** Stops all work and closes the local copy. */
   async stop(): Promise<void> {
     this.#queue.stop()
     await this.#follower.stop()
