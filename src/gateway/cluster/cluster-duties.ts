@@ -22,7 +22,7 @@ export class ClusterDuties implements Duties {
     return this.#duties.get(name)?.isOurs ?? false
   }
 
-  /** Divides the jobs after a change of the nodes. Without its lease, this node does none. */
+  /** Divides the jobs again after a change of the nodes. Without its lease, this node runs no jobs. */
   divide(nodes: readonly NodeRow[], hasLease: boolean): void {
     for (const [name, shared] of this.#duties) {
       const isOurs = hasLease && homeFor(name, nodes) === this.#self

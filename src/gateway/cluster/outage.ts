@@ -19,8 +19,8 @@ export interface OutageOptions {
 }
 
 /**
- * Detects whether an outage affects all nodes or only this one. It calls the others on their links, which
- * need no database. Missing answers are ignored.
+ * Detects whether an outage affects all nodes or only this one. It calls the other nodes on their links,
+ * which need no database. Missing answers are ignored.
  */
 export class Outage {
   readonly #options: OutageOptions

@@ -124,8 +124,8 @@ interface Kind {
 }
 
 /**
- * Calls between nodes, beside visitors: a message in each direction on the existing link, within 2 s. The
- * certificate of the caller proves that it is in the cluster.
+ * Calls between nodes, separate from visitors: a message in each direction on the existing link, within 2 s.
+ * The certificate of the caller proves that it is in the cluster.
  */
 export class Questions {
   readonly #options: QuestionsOptions

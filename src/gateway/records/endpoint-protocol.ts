@@ -12,8 +12,7 @@ export function carriesRequests(protocol: EndpointProtocol): protocol is HttpPro
 }
 
 /**
- * Where clients connect: the two listeners of the ingress, and the ports of TCP endpoints. An address has one
- * endpoint at each.
+ * Ingress type: one of the two listeners, or the ports of TCP endpoints. An address has one endpoint at each.
  */
 export type Entrance = 'http' | 'https' | 'tcp'
 

@@ -155,7 +155,7 @@ export class Claims {
     return state === 'held' && (!held || held.epoch === epoch) ? 'firm' : 'unsure'
   }
 
-  /** The same for a name without a device, whose requests are counted at one node. */
+  /** Like `tenureOfDevice`, for a name without a device. One node counts its requests. */
   tenureOfCounter(key: ClaimKey): Tenure {
     if (this.owns(key)) return 'firm'
     const { state } = this.#options.lease

@@ -17,8 +17,8 @@ const SPARED_MS = 3_600_000
 
 /**
  * The database function that changes claims. Sometimes it cleans up and releases claims of older epochs,
- * except for those that fulfil `unless`. `orHeld` finds further claims that keep a name from the caller, if
- * no claim of the same name does.
+ * except claims that fulfil `unless`. `orHeld` finds further claims that keep a name from the caller, if no
+ * claim of the same name does.
  */
 const changeClaims = (
   unless: string,

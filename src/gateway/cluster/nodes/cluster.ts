@@ -45,7 +45,7 @@ export interface ClusterOptions {
   readonly clock: Clock
 }
 
-/** A node of a cluster: its lease, its names, and those of the others. */
+/** A node of a cluster: its lease, its own names, and the names of other nodes. */
 export class Cluster {
   readonly #options: ClusterOptions
   readonly #beats: PostgresConnection

@@ -33,7 +33,7 @@ const NEXT: Record<LeaseState, Partial<Record<LeaseEvent, LeaseState>>> = {
   overdue: { renewed: 'held', woke: 'unsure', fenced: 'fenced', leave: 'left' },
   // Without an answer, it counts as late.
   unsure: { renewed: 'held', failed: 'overdue', fenced: 'fenced', leave: 'left' },
-  // Only with a new epoch, and without the names of this one.
+  // Leaves this state only with a new epoch, without the names of the old one.
   fenced: {
     ...{ joined: 'held', failed: 'overdue', unfit: 'unfit' },
     ...{ replaced: 'replaced', forgotten: 'forgotten', leave: 'left' },

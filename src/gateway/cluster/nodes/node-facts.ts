@@ -3,9 +3,9 @@ import * as z from 'zod'
 import { StartError } from '../../../base/app-error.ts'
 
 /**
- * The node that should claim a name without a device (highest random weight). All nodes with the same view
- * choose the same node, and a change of nodes moves only the names of the changed node. This is only a
- * proposal: the claim decides.
+ * The node that should claim a name without a device (highest random weight). Nodes with the same view choose
+ * the same node. A change of nodes moves only the names of the changed node. This is only a proposal: the
+ * claim decides.
  */
 export function homeFor(name: string, nodes: readonly NodeRow[]): string | undefined {
   let best: { readonly id: string; readonly weight: string } | undefined

@@ -137,7 +137,7 @@ export class NodeLease {
     await this.#renew()
   }
 
-  /** Gives up everything at once; call it when nothing is served any more. */
+  /** Gives up the lease and all names at once. Call it when this node serves nothing. */
   async stop(): Promise<void> {
     this.#stopping.abort('stopped')
     this.#hurry.set()

@@ -52,7 +52,7 @@ export function tlsOptions({ certPem, keyPem, authorityPem }: PeerIdentity) {
     key: keyPem,
     ca: authorityPem,
     minVersion: 'TLSv1.3',
-    // Each connection shows its certificate anew.
+    // Without tickets, each connection shows its certificate again.
     secureOptions: constants.SSL_OP_NO_TICKET,
   } as const
 }

@@ -170,7 +170,7 @@ export class PeerListener {
   }
 }
 
-/** A connection as it is counted: until its node is welcome, it is anybody's. */
+/** A connection as the limits count it. Until its node is accepted, it counts as idle. */
 class PeerConnection {
   readonly idleSince = performance.now()
   readonly #socket: Socket

@@ -42,7 +42,7 @@ const LATER = { baseMs: 2_000, capMs: 30_000, jitter: 0.5 }
 const STABLE_MS = 5_000
 
 export interface ConnectionOptions extends SessionOptions {
-  /** Runs first on each session, before anybody else has it. */
+  /** Runs first on each session, before any other work. */
   readonly prepare?: (statements: Statements) => Promise<void>
   /** How long work waits for its turn before it fails. */
   readonly waitMs?: number

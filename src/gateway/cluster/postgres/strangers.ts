@@ -10,7 +10,7 @@ export interface Strangers {
   readonly is_new: boolean
   /** Whether all roles may create objects in it that we would call. */
   readonly can_create: boolean
-  /** Everybody may connect, and listen and notify like we do. */
+  /** Whether all roles may connect, and so listen and notify like this gateway. */
   readonly can_connect: boolean
   /** Objects of other roles that would be called in place of ours or PostgreSQL's. */
   readonly shadows: readonly string[]
@@ -19,8 +19,8 @@ export interface Strangers {
 const NAMED = 10
 
 /**
- * A function or operator with better fitting types is preferred to ours and to those of PostgreSQL, and runs
- * with our rights. So everything here is qualified, or has exact types.
+ * PostgreSQL prefers a function or operator with better fitting types to ours and its own, and runs it with
+ * our rights. So this query qualifies all names, or uses exact types.
  */
 const LOOK = `
 WITH place AS (
