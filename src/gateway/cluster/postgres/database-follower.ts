@@ -16,8 +16,9 @@ export interface ChannelListener {
 }
 
 /**
- * The connection of a node that listens for NOTIFY, and on which its cursors read what is new. Statements
- * on it have to be short. A notification is a hint: it may be lost, but it is never wrong.
+ * The connection of a node that listens for NOTIFY. Claims and certificates are also read on it, in short
+ * statements. Records are read on the connection that changes them, so that a full reload excludes changes
+ * of this node. A notification is a hint: it may be lost, but it is never wrong.
  */
 export class DatabaseFollower {
   readonly #clock: Clock
