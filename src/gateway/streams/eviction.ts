@@ -27,11 +27,11 @@ export interface EvictionOptions {
 
 /**
  * Chooses exchanges to end for a waiting request, in order. Only exchanges below the minimum rate are chosen:
- * first those of clients that do not read, then those that wait for the device or are idle (a slow service, a
- * long poll, a WebSocket). The largest holder comes first, then the slowest. An exchange is ended only if its
- * client or endpoint holds at least two more than the waiter: so equals do not displace each other in turns.
- * For a waiter without a stream, a slow client loses even its only one, but a quiet client does not: it may
- * have a good reason.
+ * first those of clients that do not read, then those that wait for the device, or in which neither side has
+ * data (a slow service, a long poll, a WebSocket). The largest holder comes first, then the slowest. An
+ * exchange is ended only if its client or endpoint holds at least two more than the waiter: so equals do not
+ * displace each other in turns. For a waiter without a stream, a slow client loses even its only one, but a
+ * quiet client does not: it may have a good reason.
  */
 export function chooseEvictions(options: EvictionOptions): ProxyStream[] {
   const candidates = findCandidates(options)

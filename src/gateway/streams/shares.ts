@@ -30,10 +30,7 @@ export interface Supply {
   readonly reserved: number
 }
 
-/**
- * Whether other clients or endpoints wait for a stream of the device: without them, there is no need to
- * share.
- */
+/** Whether no other client or endpoint waits for a stream of the device: then there is no need to share. */
 export interface Alone {
   /** No other client waits. */
   readonly client: boolean

@@ -153,7 +153,7 @@ export class WaitingLine {
     return undefined
   }
 
-  /** Whether others wait besides a client and an endpoint, at endpoints for which `counts` is true. */
+  /** Whether no others wait besides a client and an endpoint, at endpoints for which `counts` is true. */
   aloneness(client: ClientHolding, own: SlotUser, counts: (user: SlotUser) => boolean): Alone {
     const areOthers = this.#clients > (client.waiting > 0 ? 1 : 0)
     const alone = { client: true, endpoint: true }

@@ -24,7 +24,7 @@ export class WriteCoalescer {
     return this.#tick
   }
 
-  /** Holds writes back until the end of the tick. */
+  /** Registers `by`, whose `uncork()` is called at the end of the tick. */
   corked(by: Corked): void {
     this.#corked.push(by)
   }

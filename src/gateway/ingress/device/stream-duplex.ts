@@ -6,7 +6,7 @@ const END_TURNS = 4
 
 type Done = (error?: Error | null) => void
 
-/** Receives the bytes, and calls when there is room. */
+/** Receives the written bytes, and the end of the duplex. */
 export interface StreamDuplexOwner {
   /** Something is written to the device. */
   onSend(chunk: Buffer): void
@@ -35,7 +35,7 @@ export class StreamDuplex extends Duplex {
     this.#owner = owner
   }
 
-  /** The device accepts no more for now; `onDrain` follows. */
+  /** The device accepts no more for now. The stream's handler gets `onDrain` and calls `unblock()`. */
   get isBlocked(): boolean {
     return this.#isBlocked
   }

@@ -6,7 +6,7 @@ export interface FloodLimits {
   /** Bytes beside heads and bodies, and so many more each second. */
   readonly idleBytes: number
   readonly idleBytesPerSecond: number
-  /** Average head bytes of each stream. */
+  /** Allowed head bytes of a stream, on average. */
   readonly bytesPerStream: number
   /** Bytes of frames for each byte of content, and for each piece of it: it is acknowledged. */
   readonly bytesPerContentByte: number
