@@ -49,7 +49,7 @@ const VISITOR_SOCKETS = {
 }
 
 export interface IngressTls {
-  /** The certificate for a server name; undefined when the client named none. Asked each time. */
+  /** Returns the certificate for a server name; undefined if the client sent no name. Called each time. */
   served(serverName: string | undefined): ServedCertificate
 }
 
@@ -74,7 +74,7 @@ export interface IngressOptions {
   readonly buffers?: BufferAccount
   /** Tables of visitors' addresses. */
   readonly addresses?: AddressTables | undefined
-  /** Those in front, which may name the client; undefined where none is trusted. */
+  /** Proxies in front, which may name the client; undefined if no proxy is trusted. */
   readonly proxies?: TrustedProxies | undefined
   /** Each connection of a visitor begins with a PROXY header of one of them. */
   readonly hasProxyProtocol?: boolean

@@ -177,7 +177,7 @@ export class BufferClaim {
     this.#holder.onOverBudget()
   }
 
-  /** Nothing counts any more. */
+  /** Ends the count. */
   close(): void {
     this.#isClosed = true
     this.recount(0)

@@ -73,7 +73,7 @@ export interface ProxyStreamOwner {
   takeBack(stream: ProxyStream): void
   /** It is unused, and free for the same visitor's connection alone. */
   setAside(stream: ProxyStream): void
-  /** It is of no use any more, but its slot is not free yet. */
+  /** The stream is no longer usable, but its slot is not free yet. */
   drop(stream: ProxyStream): void
   /** The service closed it without notice, unused or while a request was on its way. */
   onStale(): void
@@ -87,7 +87,7 @@ export interface ProxyStreamOwner {
 
 /** State that stays on a stream from one exchange to the next, and handles its events. */
 export interface StreamResident extends StreamHandler {
-  /** The stream was given up: nothing comes or goes any more. */
+  /** The stream was given up: no more data in either direction. */
   onRetired(): void
 }
 

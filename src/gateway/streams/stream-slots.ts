@@ -32,7 +32,7 @@ export async function untilIdle({
   }
   signal.addEventListener('abort', stop)
   slots.watchBusy(check, watching.signal)
-  // The sleep rejects when there is nothing to wait for any more.
+  // The sleep rejects if there is no more reason to wait.
   await clock.sleep(withinMs, watching.signal).catch(() => {})
   stop()
   signal.removeEventListener('abort', stop)
@@ -202,7 +202,7 @@ export class StreamSlots {
     signal.addEventListener('abort', () => this.#busyWatchers.delete(onLess), { once: true })
   }
 
-  /** A stream of a user is with no exchange any more, or carries another protocol. */
+  /** A stream of a user has left its exchange, or carries another protocol. */
   onBusyLess(): void {
     if (this.#busyWatchers.size > 0) for (const onLess of [...this.#busyWatchers]) onLess()
   }
@@ -238,7 +238,7 @@ export class StreamSlots {
     this.#lend(user, stream, this.#clientOf(client.network), waiter)
   }
 
-  /** Takes a waiter out of the line; nothing is called any more. */
+  /** Removes a waiter from the line and does not call it again. */
   cancel(waiter: StreamWaiter): void {
     const waiting = this.#line.remove(waiter)
     if (!waiting) return

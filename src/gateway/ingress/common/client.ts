@@ -77,13 +77,13 @@ export interface Client extends RequestSource {
   readonly ip: string
   /** `ip:port`. */
   readonly address: string
-  /** Whose shares its exchanges come from: the IPv4 address, or the /64 of an IPv6 one. */
+  /** Network that its shares are counted for: the IPv4 address, or the /64 of an IPv6 address. */
   readonly network: string
   /** See `StreamClient`. */
   readonly logins: LoginStreams
   /** The connection closes after this exchange, also if the client wants to keep it. */
   readonly isStopping: boolean
-  /** Takes no request after those that are under way: the client has to connect anew. */
+  /** Accepts no request after the current requests: the client has to reconnect. */
   leave(): void
   /** For policies; made when first asked for. */
   readonly facts: Connection
@@ -98,7 +98,7 @@ export interface Client extends RequestSource {
   readonly unreadBytes: number
   /** Bytes that it has taken. */
   readonly takenBytes: number
-  /** Whose account the bytes are on that wait for this client, or for the device. */
+  /** Moves the bytes that wait for this client or the device to an account. */
   charge(account: BufferAccount): void
   /** The bytes held by the exchange have changed. */
   countHeld(): void

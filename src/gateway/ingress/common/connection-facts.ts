@@ -65,7 +65,7 @@ export class ConnectionCertificate implements SessionCertificate {
   }
 }
 
-/** Gets at the extensions as they came: those that the library knows it would take apart. */
+/** Gives access to the raw extensions: the library parses the extensions that it knows. */
 class DecodableCertificate extends x509.X509Certificate {
   get decoded(): Decoded {
     const { signatureAlgorithm, tbsCertificate } = this.asn
@@ -127,7 +127,7 @@ export class ConnectionFacts implements Connection {
     return this.#tls
   }
 
-  /** TLS has come to end on it, by terms of a policy or by those of the gateway. */
+  /** TLS now ends on the connection, with the terms of a policy or of the gateway. */
   secure(socket: TLSSocket, terms: TlsTerms | undefined): void {
     this.#socket = socket
     this.#tls = tlsSessionOf(socket, terms)

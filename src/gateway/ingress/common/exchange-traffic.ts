@@ -3,7 +3,7 @@ import type { EndpointTraffic } from '../../endpoints/endpoint.ts'
 /** Counts one exchange at each endpoint that it comes through: handed on, it goes through several. */
 export class ExchangeTraffic {
   #current: EndpointTraffic | undefined
-  /** Those that handed it on. */
+  /** Endpoints that forwarded it. */
   #passed: EndpointTraffic[] | undefined
   /** Bytes that came while it waited for an endpoint. */
   #unclaimed = 0

@@ -17,7 +17,7 @@ export interface DeviceRequest {
   readonly body: RequestBody | undefined
 }
 
-/** The bytes of the head in HTTP/1.1, and those of the body that is known as a whole. */
+/** Encodes the head in HTTP/1.1, and the body if it is known completely. */
 export function encodeHttp1({ method, target, fields, content }: DeviceRequest): Buffer {
   const head = Buffer.from(formatHead(`${method} ${target} HTTP/1.1`, fields), 'latin1')
   return content ? Buffer.concat([head, content]) : head
@@ -44,7 +44,7 @@ export interface RequestSource extends BodySource {
 /** A client's request: its head, its body as it comes, and whether the client was told to send it. */
 export class IncomingRequest {
   readonly head: RequestHead
-  /** Undefined when the head says that there is none. */
+  /** Undefined if the head announces no body. */
   readonly body: RequestBody | undefined
   readonly #client: RequestSource
   #isContinued = false
@@ -101,7 +101,9 @@ export class IncomingRequest {
     return this.isDone || (!this.isUnasked && this.head.framing <= maxBytes)
   }
 
-  /** Marks that the client is told to go on (RFC 9110 10.1.1); false when it was told before. */
+  /**
+   * Records that the client was asked to continue (RFC 9110 10.1.1). Returns false if it was asked before.
+   */
   markContinued(): boolean {
     if (this.#isContinued) return false
     this.#isContinued = true

@@ -84,7 +84,7 @@ export interface IngressContext {
   readonly askSeal: AskSeal
   /** Tables of visitors' addresses. */
   readonly addresses?: AddressTables | undefined
-  /** Those in front, which may name the client; undefined where none is trusted. */
+  /** Proxies in front, which may name the client; undefined if no proxy is trusted. */
   readonly proxies?: TrustedProxies | undefined
   /** Requests of HTTP/2 that are under way, of all connections. */
   readonly http2Streams: { open: number }

@@ -8,10 +8,10 @@ export interface InternalAsk {
   readonly ownerId: string | null
 }
 
-/** A request that a policy at another node has handed on: as it is to go to the device. */
+/** A request that a policy at another node forwarded, in the form for the device. */
 export interface HandedOn {
   readonly url: URL
-  /** Whose internal endpoints it may go to. */
+  /** Account whose internal endpoints it may reach. */
   readonly ownerId: string | null
   readonly askDepth: number
   /** How many endpoints have handed it on. */
@@ -54,8 +54,8 @@ export function admit(
   endpoint: Addressed,
 ): 'serve' | 'redirect' | 'refuse' | 'misdirect' {
   if (endpoint.protocol === listener.scheme) return 'serve'
-  // A TLS endpoint has the name for its own. A browser that comes by the connection of another name
-  // under the same certificate tries a connection of its own then (RFC 9110 15.5.20).
+  // The name belongs to a TLS endpoint. A browser that reused the connection of another name under the same
+  // certificate then opens a separate connection (RFC 9110 15.5.20).
   if (listener.scheme === 'https' && endpoint.protocol === 'tls') return 'misdirect'
   if (listener.scheme === 'https' || endpoint.protocol !== 'https') return 'refuse'
   return listener.redirectsToHttps ? 'redirect' : 'serve'

@@ -78,7 +78,7 @@ export function encodeReply(reply: LocalReply, framing: ReplyFraming, now: numbe
   return hasBody && !framing.isHead ? Buffer.concat([head, body]) : head
 }
 
-/** Connection fields of a response (RFC 9112 9.3); usually none. */
+/** Connection fields of a response (RFC 9112 9.3); usually empty. */
 export function connectionFields(keepAlive: boolean, version: HttpVersion): readonly string[] {
   if (!keepAlive) return CLOSE
   return version === '1.0' ? KEEP_ALIVE : NOTHING

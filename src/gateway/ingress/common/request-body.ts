@@ -145,8 +145,8 @@ export class RequestBody {
   }
 
   /**
-   * The whole content, read before there is a sink, which gets all of it afterwards; undefined
-   * when it is longer than `maxBytes`, or flows somewhere already. One at a time.
+   * Reads the complete content before there is a sink, which gets all of it later. Returns undefined if it is
+   * longer than `maxBytes` or already has a sink. Only one call at a time.
    */
   read(maxBytes: number): Promise<Buffer | undefined> {
     if (this.#sink) return Promise.resolve(undefined)

@@ -33,7 +33,7 @@ export function acquireFor(
   else pool.acquireOnce(client, waiter)
 }
 
-/** True when a stream is for everybody after an exchange; else its visitor keeps it. */
+/** Returns true if any exchange may use the stream next; else it stays with its visitor. */
 export function handBack(
   stream: ProxyStream,
   { fields }: DeviceRequest,

@@ -28,9 +28,8 @@ export function resemblesDialFailure({ status, fields, framing }: ResponseHead):
 export type DialFailure = 'unreachable' | 'untrusted' | 'old-tls' | 'broken'
 
 /**
- * As our agent says it and the TLS library of the SDK, and as Linux and Windows do; no name of a
- * service has a space before it. A port without a listener refuses; only a connection that was taken
- * is reset.
+ * Texts of our agent and the SDK's TLS library, and of Linux and Windows. The leading space excludes names of
+ * services. A port without a listener refuses; only an accepted connection is reset.
  */
 const TOLD: readonly (readonly [RegExp, DialFailure])[] = [
   [/ certificate/i, 'untrusted'],
@@ -94,7 +93,10 @@ export const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
 /** Source of streams; see `StreamPool`. */
 export interface StreamSource {
   acquire(client: StreamClient, waiter: StreamWaiter): void
-  /** For a request that goes out once only: a kept one where the service closes none unasked. */
+  /**
+   * For a request that may be sent only once: reuses a stream only if the service does not close streams
+   * unasked.
+   */
   acquireOnce(client: StreamClient, waiter: StreamWaiter): void
   acquireFresh(client: StreamClient, waiter: StreamWaiter): void
   resume(stream: ProxyStream, client: StreamClient, waiter: StreamWaiter): void
@@ -147,13 +149,13 @@ export interface ForwardOptions {
 /** One request on its way to the device, and the response to it. */
 export interface Forward {
   readonly request: DeviceRequest
-  /** The other side is a gateway: its errors are not those of a device. */
+  /** Whether the other side is a gateway: its errors are not errors of a device. */
   readonly isToPeer: boolean
-  /** True when the owner hears nothing any more: the response is whole, failed or not wanted. */
+  /** Whether the owner gets no more events: the response is complete, failed or not wanted. */
   readonly isOver: boolean
   /** It has been on a stream: the device may have seen it. */
   readonly wasSent: boolean
-  /** Bytes of the response that came and do not wait any more. */
+  /** Bytes of the response that arrived and no longer wait. */
   readonly passedOn: number
   /** Bytes that have come and wait here. */
   readonly heldBytes: number

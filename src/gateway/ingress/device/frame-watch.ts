@@ -12,9 +12,9 @@ const END_STREAM = 1
 const END_HEADERS = 4
 
 /**
- * Follows the frames of one direction of a connection as they pass (RFC 9113 4.1). Node does not say
- * whether a stream has ended or was cut off by a reset without an error, nor, in each version, that
- * it has given a connection up.
+ * Follows the frames of one direction of a connection as they pass (RFC 9113 4.1). Node does not report
+ * whether a stream ended or was cut off by a reset without an error. Some versions also do not report that
+ * Node gave up a connection.
  */
 export class FrameWatch {
   readonly #head = Buffer.alloc(HEADER_BYTES + GOAWAY_BYTES)
@@ -23,7 +23,7 @@ export class FrameWatch {
   /** Rest of a frame that is not part of a head. */
   #payloadLeft: number
   #endedStream = 0
-  /** The stream that ends with the message whose frames are under way; 0 for none. */
+  /** Stream that ends with the message whose frames are arriving; 0 if no stream ends. */
   #endingStream = 0
   /** The frame under way is the last one of its message's part. */
   #isLast = false
@@ -35,12 +35,14 @@ export class FrameWatch {
     this.#payloadLeft = from === 'client' ? PREFACE_BYTES : 0
   }
 
-  /** The last stream whose sender has said that it ends there, and all of whose last frame has come. */
+  /** Last stream that its sender has ended and whose last frame has arrived completely. */
   get endedStream(): number {
     return this.#endedStream
   }
 
-  /** The error with which the sender takes no more streams, 0 for none; undefined while it does. */
+  /**
+   * Error code with which the sender refuses new streams, 0 for no error; undefined while it accepts them.
+   */
   get goawayCode(): number | undefined {
     return this.#goawayCode
   }

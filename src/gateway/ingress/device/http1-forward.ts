@@ -52,7 +52,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   #isOver = false
   /** Bytes received so far, heads included. */
   #received = 0
-  /** Those of them whose credit the device has not got back, because they wait. */
+  /** Received bytes that wait, so that the device has not got their credit back. */
   #owed = 0
 
   constructor(options: ForwardOptions) {
@@ -127,7 +127,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     this.#owner.evict()
   }
 
-  /** Takes all bytes of the body; false: it is told when there is room. */
+  /** Accepts all bytes of the body; false: wait for room. */
   write(chunk: Buffer): boolean {
     const head = this.#unsentHead
     this.#unsentHead = undefined

@@ -36,7 +36,7 @@ const CANCEL_MS = 1_000
 
 /** User of the connection. */
 export interface UpstreamUser {
-  /** The connection is of no use any more, and the response is not whole. */
+  /** The connection is no longer usable, and the response is incomplete. */
   onUpstreamEnd(failure: ForwardFailure): void
   /** Bytes that are no HTTP/2, in place of the first frame and behind it. */
   onForeign(chunk: Buffer): void
@@ -118,7 +118,7 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
     return id !== undefined && this.#received.endedStream === id
   }
 
-  /** Sends a head. Throws when the connection is of no use any more. */
+  /** Sends a head. Throws if the connection is no longer usable. */
   request(
     user: UpstreamUser,
     headers: OutgoingHttpHeaders,

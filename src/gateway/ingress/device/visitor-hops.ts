@@ -42,7 +42,7 @@ function entryFacts({ scheme, internal }: IngressListener, { tls }: Connection):
   }
 }
 
-/** The session without the terms of a policy: those are known where it runs. */
+/** Returns the session without the terms of a policy: the node that runs the policy knows them. */
 export function tlsFacts(tls: TlsSession) {
   const { serverCertificate, clientCertificate } = tls
   return {

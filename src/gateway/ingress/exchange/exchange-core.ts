@@ -242,7 +242,10 @@ export class ExchangeCore implements ResponseOwner, Searcher {
     this.client.refuse(reason)
   }
 
-  /** Counts the request at an endpoint: in addition to those that passed it on, or in place of a lost one. */
+  /**
+   * Counts the request at an endpoint: in addition to endpoints that forwarded it, or in place of a lost
+   * endpoint.
+   */
   enterEndpoint(endpoint: Endpoint, isHandedOn: boolean): void {
     this.#endpoint = endpoint
     if (isHandedOn) this.traffic.enter(endpoint.traffic)

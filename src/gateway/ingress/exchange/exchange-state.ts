@@ -41,7 +41,7 @@ export type ExchangeState =
   | { readonly name: 'draining'; readonly bodyLimit: number }
   /** A 101 was answered: the bytes of both sides pass by. */
   | { readonly name: 'switched'; readonly upgrade: Switched }
-  /** Nothing can happen any more. */
+  /** No further events. */
   | { readonly name: 'over' }
 
 export type ExchangeStateName = ExchangeState['name']

@@ -116,7 +116,7 @@ export class Exchange implements StreamUser {
     else if (state.name === 'switched') state.upgrade.onClientRoom()
   }
 
-  /** The client sends no more. While a response is due it does not want that any more either. */
+  /** The client has ended its side. A response that is still due is no longer wanted. */
   onClientEnd(): void {
     const state = this.#core.state
     if (state.name === 'switched') {

@@ -16,7 +16,7 @@ const MAX_LOSSES = 4
 export interface NameQuery {
   /** The current holder of the name. */
   find(): Route | undefined
-  /** Absent: everything found is admitted. False: the visitor was answered, and the search is over. */
+  /** Returns false if the visitor was answered, which ends the search. If absent, every route is admitted. */
   admits?(found: Route): boolean
   /** An endpoint here, or its home at another node: `NameSearch.reach` has the way to that. */
   onFound(found: Endpoint | RemoteHome): void
@@ -29,7 +29,7 @@ export interface NameQuery {
 
 /** The request or connection that searches. */
 export interface Searcher {
-  /** Whose share of the waiting places it takes; see `HeldRequest`. */
+  /** Network that its waiting place is counted for; see `HeldRequest`. */
   readonly network: string
   /** Bytes in memory while it waits. */
   readonly waitingBytes: number
@@ -80,7 +80,7 @@ function nextSearchState(state: SearchState, next: SearchState): SearchState {
  */
 export class NameSearch implements HeldRequest {
   readonly network: string
-  /** As at the begin of the wait. */
+  /** Value at the beginning of the wait. */
   bytes = 0
   readonly #context: IngressContext
   readonly #owner: Searcher
@@ -147,7 +147,10 @@ export class NameSearch implements HeldRequest {
     if (this.#query) this.#look(this.#query)
   }
 
-  /** The link to a home; undefined: it waits for that, or is told that it cannot. */
+  /**
+   * Returns the link to a serving node. If undefined, the search waits for the node or reports that it
+   * cannot.
+   */
   reach(home: RemoteHome): StreamSlots | undefined {
     const { peers, routes } = this.#context
     const link = peers?.find(home.nodeId)?.slots

@@ -197,7 +197,7 @@ export class PolicyRun {
     if (!policy.hasConnectRules || this.#client.isAdmitted(this.#endpoint)) return this.#judgeHead()
     const { endpoint, account } = this.#exchange
     const { facts: connection } = this.#client
-    // TLS has ended long ago, or there was none: by these terms, or others have to be agreed on.
+    // TLS already ended, or there was no TLS. The terms are the same, or it is too late for others.
     const endTls: EndTls = ({ id }) => (connection.tls?.terms === id ? 'ended' : 'otherwise')
     const connected = new PolicyExchange({ connection, endpoint, account, endTls })
     const outcome = this.#counted(() => policy.onTcpConnect(connected))

@@ -47,7 +47,7 @@ function fieldValue(fields: readonly string[], wanted: string): string | undefin
 }
 
 export interface WebSocketConversionOptions extends UpgradeOptions {
-  /** The service took no connection: the client had its 101 before anybody could know. */
+  /** The service took no connection. The client got its 101 before that was known. */
   onUnreachable(): void
 }
 

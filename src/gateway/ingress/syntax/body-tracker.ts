@@ -1,7 +1,7 @@
 import { ChunkedBody } from './chunked-body.ts'
 import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './http-syntax.ts'
 
-/** Knows where a body ends while its bytes pass by. */
+/** Finds the end of a body while its bytes pass. */
 export class BodyTracker {
   #remaining: number
   readonly #chunked: ChunkedBody | undefined
@@ -17,19 +17,19 @@ export class BodyTracker {
     return this.#chunked ? this.#chunked.isDone : this.#remaining === 0
   }
 
-  /** Chunks that have begun so far; none in a body of another framing. */
+  /** Number of chunks that have begun; 0 for other framings. */
   get chunks(): number {
     return this.#chunked?.chunks ?? 0
   }
 
-  /** Trailers of a chunked body, name and value in turn. */
+  /** Trailers of a chunked body; alternates name and value. */
   get trailers(): readonly string[] {
     return this.#chunked?.trailers ?? []
   }
 
   /**
-   * Answers the offset behind the last byte of `chunk` that belongs to the body; its content,
-   * without chunk lines, is added to `content`, when given. Throws HttpSyntaxError.
+   * Returns the offset after the last byte of the body in `chunk`. Adds the content without chunk lines to
+   * `content`, if given. Throws HttpSyntaxError.
    */
   advance(chunk: Buffer, from: number, content?: Buffer[]): number {
     if (this.#chunked) return this.#chunked.advance(chunk, from, content)
@@ -40,8 +40,8 @@ export class BodyTracker {
   }
 
   /**
-   * As `advance`, with the bytes that go on: those of the body, with chunk lines in strict form.
-   * They may be empty while a line is not complete.
+   * Like `advance`, but also returns the bytes to send on: the body, with chunk lines in strict form. They
+   * may be empty while a line is incomplete.
    */
   passOn(chunk: Buffer, from: number): { end: number; bytes: Buffer } {
     if (this.#chunked) {
@@ -53,7 +53,7 @@ export class BodyTracker {
     return { end, bytes: end - from === chunk.length ? chunk : chunk.subarray(from, end) }
   }
 
-  /** The content of a chunk that belongs to the body as a whole, in one piece. */
+  /** Returns the content of a chunk that belongs entirely to the body, as one buffer. */
   decode(chunk: Buffer): Buffer {
     const content: Buffer[] = []
     this.advance(chunk, 0, content)
@@ -61,7 +61,7 @@ export class BodyTracker {
   }
 }
 
-/** One buffer instead of many: a body may come in chunks of a byte each. */
+/** Joins many buffers: a body may arrive in chunks of one byte. */
 export function joined(parts: readonly Buffer[]): Buffer {
   const [only] = parts
   return only && parts.length === 1 ? only : Buffer.concat(parts)

@@ -200,13 +200,13 @@ export class ChunkedBody {
 }
 
 /**
- * The bytes of a body as they go on: as they came, but for lines that were held back and replaced.
- * Without a target it does nothing.
+ * Bytes of a body to send on: unchanged, except for lines that were held back and replaced. Without a target
+ * it does nothing.
  */
 class StrictForm {
   #target: Buffer[] | undefined
   #chunk: Buffer = NOTHING
-  /** From here on nothing of the chunk has been passed on. */
+  /** Offset after which nothing of the chunk has been passed on. */
   #from = 0
   /** Start of the held line; -1: in an earlier chunk, or none. */
   #heldFrom = -1
@@ -240,7 +240,7 @@ class StrictForm {
     this.#isHolding = false
   }
 
-  /** The chunk has been read up to `at`. */
+  /** Marks the chunk as read up to `at`. */
   end(at: number): void {
     if (!this.#isHolding) this.#pass(at)
     else if (this.#heldFrom !== -1) this.#pass(this.#heldFrom)

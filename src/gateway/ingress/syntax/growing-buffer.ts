@@ -1,7 +1,7 @@
 const NOTHING = Buffer.alloc(0)
 const FIRST_ROOM_BYTES = 1_024
 
-/** Bytes put behind each other. Room doubles, so that single bytes do not cost a copy each. */
+/** Appends bytes. The capacity doubles, so that single bytes do not each cost a copy. */
 export class GrowingBuffer {
   #room = NOTHING
   #length = 0
@@ -10,7 +10,7 @@ export class GrowingBuffer {
     return this.#length
   }
 
-  /** Room for the bytes; those behind `length` mean nothing. */
+  /** The underlying buffer; bytes after `length` are undefined. */
   get bytes(): Buffer {
     return this.#room
   }
@@ -26,7 +26,7 @@ export class GrowingBuffer {
     this.#length = length
   }
 
-  /** The bytes, which are no longer here then. */
+  /** Returns the bytes and clears the buffer. */
   take(): Buffer {
     const bytes = this.#room.subarray(0, this.#length)
     this.clear()

@@ -1,6 +1,6 @@
 import { isIPv6 } from 'node:net'
 
-/** Names that take no field away: options, and fields that say where a message goes and ends. */
+/** Names in `Connection` that do not remove a field: options, and fields for routing and framing. */
 const NO_FIELDS = new Set([
   'close',
   'keep-alive',
@@ -16,7 +16,7 @@ export interface ConnectionOptions {
   readonly close: boolean
   readonly keepAlive: boolean
   readonly upgrade: boolean
-  /** Lower-case names of fields that are for this hop only. */
+  /** Lower-case names of fields for this hop only. */
   readonly fields: readonly string[]
 }
 
@@ -30,7 +30,7 @@ export const NO_OPTIONS: ConnectionOptions = {
 const CLOSE: ConnectionOptions = { ...NO_OPTIONS, close: true }
 const KEEP_ALIVE: ConnectionOptions = { ...NO_OPTIONS, keepAlive: true }
 
-/** Adds the options of one more `Connection` field to those of the fields before it. */
+/** Adds the options of another `Connection` field to `before`. */
 export function addConnectionOptions(before: ConnectionOptions, value: string): ConnectionOptions {
   if (before === NO_OPTIONS) {
     if (value === 'keep-alive') return KEEP_ALIVE
@@ -57,9 +57,9 @@ const MAX_PORT = 65_535
 const IP_LITERAL = /^\[([0-9A-Fa-f:.]{2,45})\]$/
 
 /**
- * The host name of a Host value (RFC 9110 7.2): lower case, without port and without the dot of a
- * rooted name, so that it can be looked up. A port that is empty is refused as one that is none:
- * RFC 3986 3.2.3 has it, no client sends it, and servers read it differently. Throws HttpSyntaxError.
+ * Returns the host name of a Host value (RFC 9110 7.2) for lookups: lower case, without port, without a final
+ * dot. An empty port is refused like an invalid port. RFC 3986 3.2.3 allows it, but clients do not send it
+ * and servers read it differently. Throws HttpSyntaxError.
  */
 export function hostnameOf(host: string): string {
   const bracket = host.lastIndexOf(']')
@@ -84,18 +84,18 @@ function isIpLiteral(name: string): boolean {
   return isIPv6(IP_LITERAL.exec(name)?.[1] ?? '')
 }
 
-/** What a head may take, as with HTTP/1. */
+/** Limits of a head, as for HTTP/1. */
 export interface HeadLimits {
   readonly headBytes: number
   readonly headFields: number
 }
 
-/** What each field adds to the size of a list (RFC 9113 6.5.2). */
+/** Size added for each field of a list (RFC 9113 6.5.2), in bytes. */
 const FIELD_OVERHEAD = 32
 
 /**
- * Throws HttpSyntaxError when a list is too large, or has what HTTP/1 cannot carry: that would be
- * another message there (RFC 9113 8.2.1 and 10.3). `raw` alternates name and value.
+ * Throws HttpSyntaxError if a list is too large or has bytes that HTTP/1 cannot carry, where they would
+ * change the message (RFC 9113 8.2.1 and 10.3). `raw` alternates name and value.
  */
 export function checkFields(raw: readonly string[], { headBytes, headFields }: HeadLimits): void {
   let bytes = 0
@@ -120,20 +120,20 @@ function checkField(name: string, value: string): void {
   }
 }
 
-/** May stand in a token: method, field name, chunk extension (RFC 9110 5.6.2). */
+/** Allowed in a token: method, field name, chunk extension (RFC 9110 5.6.2). */
 export const TOKEN = 1
-/** May stand in a field value: VCHAR, obs-text, SP, HTAB (RFC 9110 5.5). */
+/** Allowed in a field value: VCHAR, obs-text, SP, HTAB (RFC 9110 5.5). */
 export const VALUE = 2
-/** May stand in a start line: VCHAR, obs-text, SP. */
+/** Allowed in a start line: VCHAR, obs-text, SP. */
 export const LINE = 4
-/** May stand in a request target: VCHAR without `#` (RFC 9112 3.2, RFC 3986 4.3). */
+/** Allowed in a request target: VCHAR without `#` (RFC 9112 3.2, RFC 3986 4.3). */
 export const TARGET = 8
-/** May stand in a host name or IPv4 address; stricter than reg-name (RFC 3986 3.2.2). */
+/** Allowed in a host name or IPv4 address; stricter than reg-name (RFC 3986 3.2.2). */
 export const HOST = 16
 
 const TOKEN_MARKS = "!#$%&'*+-.^_`|~"
 
-/** The classes of each byte, as a set of the bits above. */
+/** Classes of each byte, as a combination of the bits above. */
 export const BYTE_CLASS: Uint8Array = Uint8Array.from({ length: 256 }, (_, byte) => {
   const char = String.fromCharCode(byte)
   const isVisible = byte > 0x20 && byte < 0x7f
@@ -148,26 +148,27 @@ export const BYTE_CLASS: Uint8Array = Uint8Array.from({ length: 256 }, (_, byte)
   )
 })
 
-/** True when `text` from `from` to `to` has only characters of one class, and at least one. */
+/** Whether `text` from `from` to `to` is not empty and has only characters of one class. */
 export function consistsOf(text: string, from: number, to: number, bits: number): boolean {
   for (let at = from; at < to; at += 1) {
-    // A latin1 string: no character is above 255.
+    // The string is latin1: no character is above 255.
     if (((BYTE_CLASS[text.charCodeAt(at)] as number) & bits) === 0) return false
   }
   return to > from
 }
 
-/** How a body ends (RFC 9112 6.3): after so many bytes, or in one of the two ways below. */
+/** End of a body (RFC 9112 6.3): the number of bytes, or a constant below. */
 export type BodyFraming = number
 
-/** By its last chunk and the trailers. */
+/** The body ends with its last chunk and the trailers. */
 export const CHUNKED: BodyFraming = -1
-/** By the end of the connection; only a response may. */
+/** The body ends with the connection; responses only. */
 export const UNTIL_CLOSE: BodyFraming = -2
 
 /**
- * `too-large` is about a limit of ours, `unmet-expectation` and `not-implemented` about what is not
- * offered here, `malformed` about a rule of RFC 9110 or RFC 9112.
+ * - `malformed`: breaks a rule of RFC 9110 or RFC 9112.
+ * - `too-large`: exceeds a limit of the gateway.
+ * - `unmet-expectation`, `not-implemented`: requests a feature that the gateway does not offer.
  */
 export type SyntaxFault = 'malformed' | 'too-large' | 'unmet-expectation' | 'not-implemented'
 

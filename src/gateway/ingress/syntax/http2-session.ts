@@ -2,7 +2,7 @@ import type { Http2Session, Http2Stream, ServerHttp2Session } from 'node:http2'
 import type { Readable } from 'node:stream'
 import type { TLSSocket } from 'node:tls'
 
-/** Calls back for each piece of content when it arrives, also while nobody reads the stream. */
+/** Calls `onPiece` for each piece of content when it arrives, even if the stream is not being read. */
 export function onEachPiece(stream: Readable, onPiece: (bytes: number) => void): void {
   const push = stream.push
   stream.push = (chunk: Buffer | null, encoding?: BufferEncoding) => {
@@ -12,29 +12,32 @@ export function onEachPiece(stream: Readable, onPiece: (bytes: number) => void):
 }
 
 /**
- * Calls back when a stream has closed and the library is done with it. Node says `close` from within
- * nghttp2, which has the stream still: whoever resets another stream of the session there, or ends
- * the session, makes it write empty DATA frames of the closed one until there is no memory left.
+ * Calls `done` when a stream has closed and nghttp2 has released it. Node emits `close` from within nghttp2,
+ * which still has the stream. Resetting another stream of the session or ending the session at that moment
+ * makes nghttp2 write empty DATA frames of the closed stream until memory is exhausted.
  */
 export function whenClosed(stream: Http2Stream, done: () => void): void {
   stream.once('close', () => setImmediate(done))
 }
 
-/** Of each stream, before anything is known of the path. More: a slow reader makes it wait here. */
+/**
+ * Initial window of each stream, before the path is known, in bytes. With more, the data of a slow reader
+ * would wait here.
+ */
 export const LEAST_WINDOW_BYTES = 262_144
-/** Streams of one connection together; as many as there are have the least in any case. */
+/** Sum of the windows of a connection's streams, in bytes. Every stream has at least the minimum. */
 const SHARED_BYTES = 8_388_608
 
 /**
- * The receive window of the streams of one connection (RFC 9113 6.9.2). It doubles while the content
- * that comes goes on at once, because then the round trip is the limit, and never while it waits.
- * Node acknowledges what comes at the level of the connection by itself: that window is fixed.
+ * Receive window of the streams of one connection (RFC 9113 6.9.2). It doubles while content is passed on at
+ * once, because then the round trip is the limit. It never grows while content waits. The window of the
+ * connection is fixed, because Node acknowledges its data automatically.
  */
 export class ReceiveWindow {
   readonly #session: Http2Session
   readonly #mostBytes: number
   #bytes = LEAST_WINDOW_BYTES
-  /** Gone on at once since the last change. */
+  /** Bytes passed on at once since the last change. */
   #taken = 0
 
   constructor(session: Http2Session, mostBytes: number) {
@@ -46,27 +49,27 @@ export class ReceiveWindow {
     return this.#bytes
   }
 
-  /** What the window of the connection has to be, so that it never holds a stream up. */
+  /** Window of the connection, large enough that it never limits a stream. */
   get connectionBytes(): number {
     return 2 * this.#mostBytes
   }
 
-  /** A piece of content goes on. `isSlow`: it had to wait. `bodies` are the streams that may send some. */
+  /** Content was passed on. `isSlow`: it had to wait. `bodies`: number of streams that may send content. */
   onContent(bytes: number, isSlow: boolean, bodies: number): void {
     this.#taken = isSlow ? 0 : this.#taken + bytes
     if (this.#taken < this.#bytes / 2) return
     this.#taken = 0
-    // Until the last change is acknowledged, nothing can have come because of it.
+    // Before the last change is acknowledged, it cannot have had an effect.
     if (this.#session.pendingSettingsAck) return
     this.#change(Math.min(2 * this.#bytes, this.#mostFor(bodies)))
   }
 
-  /** Another stream may send content: all of them share what a connection may have. */
+  /** Reduces the window when another stream may send content, because all share the connection's budget. */
   fit(bodies: number): void {
     this.#change(Math.min(this.#bytes, this.#mostFor(bodies)))
   }
 
-  /** Begins again: the memory is needed for others. */
+  /** Returns to the minimum, because the memory is needed for others. */
   shrink(): void {
     this.#taken = 0
     this.#change(LEAST_WINDOW_BYTES)
@@ -74,7 +77,7 @@ export class ReceiveWindow {
 
   #mostFor(bodies: number): number {
     let most = this.#mostBytes
-    // Halves alone: each change is to be acknowledged, and a client owes few of those at a time.
+    // Only halves: each change needs an acknowledgement, and a client may owe only a few.
     while (most > LEAST_WINDOW_BYTES && most * bodies > SHARED_BYTES) most /= 2
     return most
   }
@@ -86,7 +89,7 @@ export class ReceiveWindow {
   }
 }
 
-/** The part of Node's handle that HTTP/2 reads and writes through, past the socket's own methods. */
+/** Part of Node's handle that HTTP/2 reads and writes through, bypassing the socket's methods. */
 interface StreamHandle {
   readonly writeQueueSize?: number
   readonly readStart?: () => number
@@ -97,8 +100,8 @@ const handleOf = (socket: TLSSocket) =>
   (socket as unknown as { readonly _handle: StreamHandle | null })._handle
 
 /**
- * Reads nothing more from the network; bytes that are read already still arrive. False: Node offers
- * no way to do so. Node itself reads on after each write, so this has to be repeated.
+ * Stops reading from the network; data that was already read still arrives. Returns false if Node offers no
+ * way. Node resumes after each write, so the call must be repeated.
  */
 export function stopReading(socket: TLSSocket): boolean {
   const handle = handleOf(socket)
@@ -107,21 +110,20 @@ export function stopReading(socket: TLSSocket): boolean {
   return true
 }
 
-/** Reads again, also where Node has stopped. */
+/** Resumes reading, also after Node has stopped it. */
 export function startReading(socket: TLSSocket): void {
   handleOf(socket)?.readStart?.()
 }
 
-/** True when the system has taken all bytes that were written. */
+/** Whether the system has taken all written bytes. */
 function isFlushed(socket: TLSSocket): boolean {
   return handleOf(socket)?.writeQueueSize === 0
 }
 
 /**
- * Finds sessions that have ended without a word from Node. After some connection errors Node 20
- * stops reading and writing, and reports nothing: frames stay in its queue, and the end of the
- * connection is never read. So a client that was heard, and is silent then, gets a PING: it shows
- * whether frames leave still.
+ * Finds sessions that ended without a report from Node. After some connection errors Node 20 silently stops
+ * reading and writing: frames stay in its queue, and the end of the connection is never read. So a client
+ * that becomes silent after it sent data gets a PING, which shows whether frames still leave.
  */
 export class SessionWatch {
   readonly #session: ServerHttp2Session
@@ -129,9 +131,9 @@ export class SessionWatch {
   #readBytes = 0
   #writtenBytes = 0
   #isAsked = false
-  /** The session was alive when so many bytes were read. */
+  /** The session was alive when this many bytes had been read. */
   #provenBytes = 0
-  /** Frames were waiting at the last look. */
+  /** Frames were waiting at the last check. */
   #wasQueued = false
 
   constructor(session: ServerHttp2Session, socket: TLSSocket) {
@@ -139,7 +141,7 @@ export class SessionWatch {
     this.#socket = socket
   }
 
-  /** Called now and then; `isUnsent`: responses wait for the client. True when the session is dead. */
+  /** Called regularly; `isUnsent`: responses wait for the client. Returns true if the session is dead. */
   look(isUnsent: boolean): boolean {
     const { bytesRead, bytesWritten } = this.#socket
     const isSilent = bytesWritten === this.#writtenBytes
@@ -151,10 +153,10 @@ export class SessionWatch {
     const wasQueued = this.#wasQueued
     this.#wasQueued = false
     if (!isSilent || this.#session.destroyed || !isFlushed(this.#socket)) return false
-    // Frames of this very turn leave when it ends.
+    // Frames of the current turn leave at its end.
     this.#wasQueued = (this.#session.state.outboundQueueSize ?? 0) > 0
     if (this.#wasQueued) return wasQueued
-    // Content is not part of the queue. A PING is, and leaves at once where the session is alive.
+    // The queue does not include content. A PING is queued, and leaves at once if the session is alive.
     const isDoubtful = isUnsent || (!isHeard && bytesRead !== this.#provenBytes)
     if (isDoubtful && !this.#isAsked) this.#isAsked = this.#session.ping(this.#onAnswer)
     return false

@@ -7,7 +7,7 @@ import {
   NO_OPTIONS,
 } from './http-syntax.ts'
 
-/** What a connection of HTTP/1 says about itself; in HTTP/2 it makes a message malformed (RFC 9113 8.2.2). */
+/** Fields about an HTTP/1 connection. In HTTP/2 they make a message malformed (RFC 9113 8.2.2). */
 const OF_HTTP1: ReadonlySet<string> = new Set([
   'connection',
   'http2-settings',
@@ -18,7 +18,7 @@ const OF_HTTP1: ReadonlySet<string> = new Set([
   'upgrade',
 ])
 
-/** What cannot be put in one line, or is not by everybody (RFC 9110 5.3). */
+/** Fields that cannot be joined in one line, or not by every implementation (RFC 9110 5.3). */
 const OF_SEVERAL_LINES: ReadonlySet<string> = new Set([
   'cookie',
   'proxy-authenticate',
@@ -26,7 +26,7 @@ const OF_SEVERAL_LINES: ReadonlySet<string> = new Set([
   'www-authenticate',
 ])
 
-/** Fields of HTTP/1, name and value in turn, as Node takes them for a stream. */
+/** Converts HTTP/1 fields, alternating name and value, to Node's headers of a stream. */
 export function headersOf(fields: readonly string[]): OutgoingHttpHeaders {
   const headers: OutgoingHttpHeaders = Object.create(null)
   for (let at = 0; at < fields.length; at += 2) {
@@ -42,29 +42,29 @@ export function headersOf(fields: readonly string[]): OutgoingHttpHeaders {
   return headers
 }
 
-/** A head as it goes on the wire, latin1; `fields` alternates name and value. */
+/** Formats a head for the wire, latin1; `fields` alternates name and value. */
 export function formatHead(line: string, fields: readonly string[]): string {
   return `${line}\r\n${formatFields(fields)}\r\n`
 }
 
-/** The lines of fields, without the empty line behind them. */
+/** Formats the lines of fields, without the empty line after them. */
 export function formatFields(fields: readonly string[]): string {
   let text = ''
   for (let at = 0; at < fields.length; at += 2) text += `${fields[at]}: ${fields[at + 1]}\r\n`
   return text
 }
 
-/** A status line; without a reason of its own the status gets the usual one. */
+/** Formats a status line; the default reason is the usual text of the status. */
 export function statusLine(status: number, reason = STATUS_CODES[status] ?? ''): string {
   return `HTTP/1.1 ${status} ${reason}`
 }
 
-/** Whether one of the fields has the name, which is in lower case. */
+/** Whether a field has the name, which is in lower case. */
 export function hasField(fields: readonly string[], name: string): boolean {
   return fields.some((text, at) => at % 2 === 0 && text.toLowerCase() === name)
 }
 
-/** The fields but those with one of the names, which are in lower case. */
+/** Returns the fields without the given names, which are in lower case. */
 export function withoutFields(fields: readonly string[], ...names: KnownField[]): string[] {
   const kept: string[] = []
   for (let at = 0; at < fields.length; at += 2) {
@@ -75,7 +75,7 @@ export function withoutFields(fields: readonly string[], ...names: KnownField[])
   return kept
 }
 
-/** The fields that a gateway has to look at, lower case; all others pass as they are. */
+/** Lower-case names of fields that the gateway reads. Other fields pass unchanged. */
 export const KNOWN_FIELDS = [
   'te',
   'host',
@@ -98,7 +98,7 @@ export const KNOWN_FIELDS = [
 
 type KnownField = (typeof KNOWN_FIELDS)[number]
 
-/** No two known names share length and first letter, so one look-up finds the only candidate. */
+/** No two known names share length and first letter, so one lookup finds the only candidate. */
 const slotOf = (length: number, firstCode: number) => length * 32 + (firstCode & 31)
 
 const BY_SLOT: ReadonlyMap<number, KnownField> = new Map(
@@ -106,14 +106,16 @@ const BY_SLOT: ReadonlyMap<number, KnownField> = new Map(
 )
 
 /**
- * Which known field a server may take `name` for that sees `_` and `-` as one, as the variables of
- * CGI do (RFC 3875 4.1.18).
+ * Returns the known field that a server may read `name` as, if it treats `_` and `-` alike, as CGI variables
+ * do (RFC 3875 4.1.18).
  */
 function resembledField(name: string): KnownField | undefined {
   return name.includes('_') ? knownField(name.replaceAll('_', '-')) : undefined
 }
 
-/** Which known field `name` is, in any case. Cheap: it runs for each field of each message. */
+/**
+ * Returns the known field with this name, in any case. Must be cheap: it runs for each field of each message.
+ */
 export function knownField(name: string): KnownField | undefined {
   const candidate = BY_SLOT.get(slotOf(name.length, name.charCodeAt(0)))
   return candidate !== undefined && (name === candidate || name.toLowerCase() === candidate)
@@ -122,8 +124,8 @@ export function knownField(name: string): KnownField | undefined {
 }
 
 /**
- * Fields that may not come behind a body (RFC 9110 6.5.1): the message has been framed, routed and
- * let in by then. Servers that put trailers among the headers would believe them all the same.
+ * Fields that may not come after a body (RFC 9110 6.5.1): the message is already framed, routed and admitted.
+ * Servers that merge trailers into the headers would still trust them.
  */
 const NEVER_LATE: ReadonlySet<string> = new Set([
   ...KNOWN_FIELDS,
@@ -144,17 +146,17 @@ const NEVER_LATE: ReadonlySet<string> = new Set([
 ])
 const NEVER_LATE_KINDS = /^(?:if-|x-forwarded-)/
 
-/** True for the name of a field that means the same in front of a body and behind it. */
+/** Whether a field means the same before and after a body. */
 export function mayTrail(name: string): boolean {
   const key = name.toLowerCase().replaceAll('_', '-')
   return !NEVER_LATE.has(key) && !NEVER_LATE_KINDS.test(key)
 }
 
-/** The fields that say where a message goes, where it ends and what becomes of its connection. */
+/** Fields that decide the destination and the end of a message, and the future of its connection. */
 export interface MessageFields {
   host: string | undefined
   contentLength: number | undefined
-  /** It is said again, and the same; only a response may (RFC 9110 8.6). */
+  /** The length is stated twice with the same value; only allowed in a response (RFC 9110 8.6). */
   repeatsLength: boolean
   isChunked: boolean
   connection: ConnectionOptions
@@ -165,8 +167,8 @@ export interface MessageFields {
 }
 
 /**
- * Reads them out of alternating names and values. Throws HttpSyntaxError when two parties could
- * see two ends of the message (RFC 9112 6.1 and 6.3), or somebody else behind it.
+ * Finds these fields among alternating names and values. Throws HttpSyntaxError if two parties could disagree
+ * on the end of the message (RFC 9112 6.1 and 6.3), its host or its sender.
  */
 export function readMessageFields(
   fields: readonly string[],
@@ -245,7 +247,7 @@ function refuseLookAlike(name: string): void {
   throw new HttpSyntaxError(`the field ${name}, which servers may read as ${resembled}`)
 }
 
-/** Digits only, and few enough to count with (RFC 9110 8.6). */
+/** Only digits, and few enough for an exact number (RFC 9110 8.6). */
 function parseContentLength(value: string): number {
   const length = Number(value)
   if (!/^[0-9]{1,16}$/.test(value) || !Number.isSafeInteger(length)) {

@@ -1,18 +1,18 @@
 import type { Clock } from '../../../base/clock.ts'
 
-/** Tiny pieces of content from one client at once, and so many more each second. */
+/** Tiny pieces of content that one client may send at once, and per second after that. */
 export const PIECE_LIMITS = { pieces: 1_500, piecesPerSecond: 10_000 }
-/** The work of a stream that is broken off, and of a connection closed for a flood, in pieces. */
+/** Cost of a broken stream, and of a connection closed because of a flood, in pieces. */
 export const BROKEN_STREAM_PIECES = 20
 export const FLOOD_PIECES = 5_000
-/** So many clients may go to their limit; more of them share the processor time of these. */
+/** Number of clients that may use their full limit. More clients share the processor time of these. */
 const CLIENTS_AT_LIMIT = 4
-/** Debts that are kept at once; the oldest is forgotten first. */
+/** Maximum number of stored debts. The oldest is forgotten first. */
 const MAX_CLIENTS = 10_000
-/** A shorter rest costs more than it saves. */
+/** A shorter pause costs more than it saves. */
 const MIN_REST_MS = 10
 const MAX_REST_MS = 5_000
-/** Until the next connection of a client is read: by then it is known what the last one costs. */
+/** Delay before the next connection of a client is read. By then the cost of the last is known. */
 export const TURN_MS = 50
 
 interface Debt {
@@ -21,36 +21,38 @@ interface Debt {
 }
 
 /**
- * How much work without use each client may cause, over all its connections, counted in tiny pieces
- * of content: each is work, however small. A client beyond that is not cut off, because honest
- * programs send tiny messages in bulk. Its connections rest until the debt is paid, then they are
- * read one after the other: all at once would hold up everybody else.
+ * Limits the useless work that each client may cause over all its connections. The unit is a tiny piece of
+ * content: each costs work, however small it is. A client above the limit is not disconnected, because honest
+ * programs send tiny messages in bulk. Its connections pause until the debt is paid. Then they are read one
+ * after the other, because all at once would delay other clients.
  */
 export class PieceShares {
   readonly #clock: Pick<Clock, 'monotonic' | 'sleep'>
   readonly #debts = new Map<string, Debt>()
-  /** Connections at rest, by client: how each is read again. */
+  /** Paused connections by client: functions that resume reading. */
   readonly #lines = new Map<string, Set<() => void>>()
-  /** Connections that rest as soon as another one of their client has to. */
+  /** Connections that pause as soon as another connection of their client must. */
   readonly #suspects = new Map<string, Set<() => void>>()
 
   constructor(clock: Pick<Clock, 'monotonic' | 'sleep'>) {
     this.#clock = clock
   }
 
-  /** True when nothing more should be read from the client for now. */
+  /** Adds a cost. Returns true if nothing more should be read from the client for now. */
   charge(client: string, pieces: number): boolean {
     const debt = this.#debtOf(client)
     if (debt) debt.owed += pieces
     else this.#begin(client, { owed: pieces, paidAt: this.#clock.monotonic() })
     const isInLine = this.#lines.has(client)
     if (!this.mustRest(client)) return false
-    // What has arrived on the others would be read in this very turn of the event loop.
+    // Otherwise data that has arrived on the other connections would be read in this turn of the event loop.
     if (!isInLine) for (const rest of this.#suspects.get(client) ?? []) rest()
     return true
   }
 
-  /** A connection of which it is not known that it causes no such work; until the returned function is called. */
+  /**
+   * Registers a connection that may turn out to cause useless work, until the returned function is called.
+   */
   suspect(client: string, rest: () => void): () => void {
     const suspects = this.#suspects.get(client) ?? new Set()
     this.#suspects.set(client, suspects.add(rest))
@@ -62,7 +64,7 @@ export class PieceShares {
     }
   }
 
-  /** True when the client is in debt, or connections of it wait for their turn. */
+  /** Whether the client is in debt, or its connections wait for their turn. */
   mustRest(client: string): boolean {
     return this.#lines.has(client) || this.restMs(client) > 0
   }
@@ -76,7 +78,9 @@ export class PieceShares {
     return Math.min(MAX_REST_MS, Math.max(MIN_REST_MS, ms))
   }
 
-  /** A connection of the client rests until `wake` is called, or the returned function. */
+  /**
+   * Pauses a connection of the client until `wake` is called. The returned function removes it from the line.
+   */
   rest(client: string, wake: () => void): () => void {
     const line = this.#lines.get(client)
     if (line) {
@@ -102,7 +106,7 @@ export class PieceShares {
     this.#lines.delete(client)
   }
 
-  /** With what time has paid of it; undefined: nothing is owed. */
+  /** Returns the debt, reduced by the time that has passed; undefined without debt. */
   #debtOf(client: string): Debt | undefined {
     const debt = this.#debts.get(client)
     if (!debt) return undefined

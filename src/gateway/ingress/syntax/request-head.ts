@@ -11,40 +11,40 @@ import {
 } from './http-syntax.ts'
 import { readMessageFields } from './message-fields.ts'
 
-/** A checked request head, with what a gateway has to know about it. */
+/** A checked request head, with the parts that the gateway needs. */
 export interface RequestHead {
   readonly method: string
-  /** Origin form or `*`; an absolute form is reduced to its path and query. */
+  /** Origin form or `*`. An absolute form is reduced to its path and query. */
   readonly target: string
   readonly version: HttpVersion
-  /** What the visitor speaks, where the request has come by another node. */
+  /** Visitor's HTTP version, if the request came from another node. */
   readonly visitorVersion: HttpVersion | undefined
-  /** Name and value in turn, in the order and case of their arrival. */
+  /** Alternates name and value, in the received order and case. */
   readonly fields: readonly string[]
-  /** The value of Host as it came. */
+  /** Value of Host as received. */
   readonly host: string
-  /** Lower case, without port, without the dot of a rooted name. */
+  /** Lower case, without port and final dot. */
   readonly hostname: string
   readonly framing: BodyFraming
   readonly connection: ConnectionOptions
-  /** The protocol to switch to; undefined when the client asks for none that can be spliced. */
+  /** Protocol to switch to; undefined without a protocol that can be spliced. */
   readonly upgrade: string | undefined
   readonly expectsContinue: boolean
   readonly acceptsTrailers: boolean
-  /** False when the client wants the connection closed after this exchange. */
+  /** False if the client wants the connection closed after this exchange. */
   readonly keepAlive: boolean
 }
 
 /**
- * Any method but CONNECT, which asks for a tunnel to a third party (RFC 9110 9.3.6): services have
- * methods of their own, as those of WebDAV versioning or RPC over HTTP. Capitals alone: a method in
- * another case is another method, for which some servers and rules take the usual one.
+ * Allows all methods except CONNECT, which asks for a tunnel to a third party (RFC 9110 9.3.6). Services have
+ * additional methods, for example WebDAV versioning or RPC over HTTP. Only capitals: a method in another case
+ * is a different method, which some servers and rules confuse with the usual method.
  */
 const METHOD = /^(?!CONNECT$)[A-Z][A-Z0-9_-]{0,31}$/
 
 const ABSOLUTE_FORM = /^https?:\/\/([^/?]*)(.*)$/i
 
-/** Understands a scanned head as a request (RFC 9112 3 and 6). Throws HttpSyntaxError. */
+/** Parses a scanned head as a request (RFC 9112 3 and 6). Throws HttpSyntaxError. */
 export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
   const methodEnd = line.indexOf(' ')
   const targetEnd = line.lastIndexOf(' ')
@@ -62,16 +62,17 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
     method,
     target: parseTarget(line.slice(methodEnd + 1, targetEnd), method, host),
     version,
-    // Here already: a copy with one property more takes 1.5 us, and one with another value no time.
+    // Set already here: a copy with an added property takes 1.5 us, a copy with a changed value takes no
+    // time.
     visitorVersion: undefined,
     fields,
     host,
     hostname: hostnameOf(host),
     framing,
     connection,
-    // Also with a body, as `docker exec` sends it: the switch comes behind it (RFC 9110 7.8).
+    // Also allowed with a body, as `docker exec` sends it: the switch follows the body (RFC 9110 7.8).
     upgrade: connection.upgrade && version === '1.1' ? spliceable(found.upgrade) : undefined,
-    // HTTP/1.0 knows no 100 (RFC 9110 10.1.1).
+    // HTTP/1.0 has no status 100 (RFC 9110 10.1.1).
     expectsContinue: expectsContinue(found.expect) && version === '1.1',
     acceptsTrailers: acceptsTrailers(found.te),
     keepAlive: version === '1.1' ? !connection.close : connection.keepAlive && !connection.close,
@@ -80,7 +81,8 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
 
 /** Throws HttpSyntaxError for a method that is not served. */
 export function checkMethod(method: string): void {
-  // It would show scripts what they may not read; for no resource at all is 501 (RFC 9110 9.1, 9.3.8).
+  // TRACE would show scripts data that they may not read. 501: not available for any resource (RFC 9110 9.1,
+  // 9.3.8).
   if (method === 'TRACE') throw new HttpSyntaxError('the method TRACE', 'not-implemented')
   if (!METHOD.test(method)) throw new HttpSyntaxError('a method that is not allowed')
 }
@@ -92,7 +94,7 @@ function parseVersion(line: string, at: number): HttpVersion {
   throw new HttpSyntaxError('a version other than HTTP/1.1 and HTTP/1.0')
 }
 
-/** All forms of RFC 9112 3.2 but the one of CONNECT; an absolute form has to name the same host. */
+/** Accepts all forms of RFC 9112 3.2 except that of CONNECT. An absolute form must name the same host. */
 function parseTarget(target: string, method: string, host: string): string {
   if (!consistsOf(target, 0, target.length, TARGET)) {
     throw new HttpSyntaxError('an invalid request target')
@@ -108,22 +110,22 @@ function parseTarget(target: string, method: string, host: string): string {
   return path.startsWith('/') ? path : `/${path}`
 }
 
-/** What the `Expect` fields say (RFC 9110 10.1.1). Throws HttpSyntaxError for what cannot be met. */
+/** Whether `Expect` asks for a 100 (RFC 9110 10.1.1). Throws HttpSyntaxError for other expectations. */
 export function expectsContinue(value: string | undefined): boolean {
   if (value === undefined) return false
   if (value.toLowerCase() === '100-continue') return true
   throw new HttpSyntaxError('an expectation other than 100-continue', 'unmet-expectation')
 }
 
-/** What the `TE` fields say of trailers (RFC 9110 10.1.4). */
+/** Whether `TE` allows trailers (RFC 9110 10.1.4). */
 export function acceptsTrailers(value: string | undefined): boolean {
   return value !== undefined && /(^|[, \t])trailers($|[,; \t])/i.test(value)
 }
 
-/** Protocols in which further requests would pass unseen: HTTP/2, and HTTP by itself or under TLS (RFC 2817). */
+/** Protocols that could carry further, unseen requests: HTTP/2, and HTTP alone or under TLS (RFC 2817). */
 const CARRIES_HTTP = /(^|[, \t])(?:h2c?|(?:http|tls)(?:\/[\d.]*)?)($|[, \t])/i
 
-/** Such a protocol is not spliced: no policy would see its requests. */
+/** Returns the protocol, or undefined if it carries HTTP: no policy would see its requests. */
 export function spliceable(upgrade: string | undefined): string | undefined {
   return upgrade !== undefined && CARRIES_HTTP.test(upgrade) ? undefined : upgrade
 }

@@ -14,26 +14,28 @@ export interface ResponseHead {
   readonly status: number
   /** May be empty. */
   readonly reason: string
-  /** Name and value in turn, in the order and case of their arrival. */
+  /** Alternates name and value, in the received order and case. */
   readonly fields: readonly string[]
   readonly framing: BodyFraming
-  /** Where chunks stand in for it, because trailers may follow; HTTP/2 has both. */
+  /** Stated length of a body that is sent in chunks, because trailers may follow; HTTP/2 has both. */
   readonly contentLength?: number | undefined
   readonly connection: ConnectionOptions
-  /** True when the proxy stream may carry another request after this response. */
+  /** Whether the proxy stream may carry another request after this response. */
   readonly keepAlive: boolean
-  /** For how long it may, where the service says so. */
+  /** Milliseconds for which it may, if the service states a limit. */
   readonly keepMs?: number | undefined
 }
 
 const VERSION = Buffer.from('HTTP/')
-/** A service that closes an unused connection after N s: no request is on its way to it by then. */
+/**
+ * Subtracted from the idle timeout of a service, so that no request is on its way when the service closes.
+ */
 const KEEP_MARGIN_MS = 1_000
 const KEEP_TIMEOUT = /(?:^|[,; \t])timeout[ \t]*=[ \t]*"?([0-9]{1,9})/i
 const KEEP_MAX = /(?:^|[,; \t])max[ \t]*=[ \t]*"?([0-9]{1,9})/i
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: (.*))?$/
 
-/** Understands a scanned head as the response to a request (RFC 9112 4 and 6.3). */
+/** Parses a scanned head as the response to a request (RFC 9112 4 and 6.3). */
 export function parseResponseHead({ line, fields }: ScannedHead, method: string): ResponseHead {
   const match = STATUS_LINE.exec(line)
   if (!match) throw new HttpSyntaxError('an invalid status line')
@@ -42,7 +44,7 @@ export function parseResponseHead({ line, fields }: ScannedHead, method: string)
   const { isChunked, upgrade, contentLength, connection, repeatsLength } = found
   const isHttp11 = match[1] === '1'
   if (isChunked && !isHttp11) throw new HttpSyntaxError('a Transfer-Encoding in HTTP/1.0')
-  // The request asked for none of them, whatever it asked for.
+  // No request to a service asks for such a protocol.
   if (status === 101 && spliceable(upgrade) !== upgrade) {
     throw new HttpSyntaxError('a switch to HTTP')
   }
@@ -65,21 +67,21 @@ export function parseResponseHead({ line, fields }: ScannedHead, method: string)
   }
 }
 
-/** True while what has come first may be a response of HTTP/1. */
+/** Whether the first bytes may begin an HTTP/1 response. */
 export function beginsLikeHttp1(chunk: Buffer): boolean {
   const length = Math.min(chunk.length, VERSION.length)
   return chunk.compare(VERSION, 0, length, 0, length) === 0
 }
 
-/** True for responses that end with their head (RFC 9112 6.3). */
+/** Whether a response ends with its head (RFC 9112 6.3). */
 export function hasNoBody(status: number, method: string): boolean {
   return method === 'HEAD' || status < 200 || status === 204 || status === 304
 }
 
 /**
- * How long a connection may wait for another request by `Keep-Alive` (RFC 9112 C.2.2): its `timeout`
- * less a margin, and not at all where `max` leaves one request or none. Some servers count the
- * request that was answered, others do not. Undefined: the service does not say.
+ * Milliseconds that a connection may wait for another request, by `Keep-Alive` (RFC 9112 C.2.2). It is the
+ * `timeout` minus a margin, or 0 if `max` is 1 or less: some servers count the answered request in `max`,
+ * others do not. Undefined: the service does not say.
  */
 function keepMsOf(keepAlive: string | undefined): number | undefined {
   if (keepAlive === undefined) return undefined
@@ -89,7 +91,7 @@ function keepMsOf(keepAlive: string | undefined): number | undefined {
   return timeout === undefined ? undefined : Math.max(0, Number(timeout) * 1_000 - KEEP_MARGIN_MS)
 }
 
-/** Whoever reads the response next need not know what to make of two. */
+/** Removes repeated lengths, so that later readers need not handle two. */
 function withOneLength(fields: readonly string[]): string[] {
   const kept: string[] = []
   let hasLength = false

@@ -1,7 +1,7 @@
-/** What a frame is (RFC 6455 5.2). */
+/** Types of frames (RFC 6455 5.2). */
 export const OPCODE = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const
 
-/** Why a WebSocket ends (RFC 6455 7.4.1). */
+/** Codes for the end of a WebSocket (RFC 6455 7.4.1). */
 export const CLOSE = {
   normal: 1000,
   protocolError: 1002,
@@ -12,14 +12,14 @@ export const CLOSE = {
   failed: 1011,
 } as const
 
-/** What a control frame carries at most. */
+/** Maximum content of a control frame. */
 const MAX_CONTROL_BYTES = 125
 
 const FINAL = 0x80
 const LENGTH_16 = 126
 const LENGTH_64 = 127
 
-/** What stands before the content of a whole message of a server, which masks nothing. */
+/** Returns the header of a complete message from a server; servers do not mask. */
 export function frameHeader(opcode: number, length: number): Buffer {
   if (length <= MAX_CONTROL_BYTES) return Buffer.from([FINAL | opcode, length])
   if (length < 65_536) {
@@ -34,12 +34,12 @@ export function frameHeader(opcode: number, length: number): Buffer {
   return header
 }
 
-/** A whole control frame; `content` is short enough. */
+/** Returns a complete control frame; `content` must be short enough. */
 export function controlFrame(opcode: number, content: Buffer): Buffer {
   return Buffer.concat([frameHeader(opcode, content.length), content])
 }
 
-/** The last frame of one side; `reason` is a short sentence for people. */
+/** Returns the last frame of one side; `reason` is a short sentence for people. */
 export function closeFrame(code: number, reason = ''): Buffer {
   if (code === CLOSE.none) return controlFrame(OPCODE.close, Buffer.alloc(0))
   const content = Buffer.from(`  ${reason}`)
@@ -47,37 +47,37 @@ export function closeFrame(code: number, reason = ''): Buffer {
   return controlFrame(OPCODE.close, content)
 }
 
-/** How the client's side is over: it said so, or sent what it may not. */
+/** End of the client's side: `closed` by a Close, or a protocol `fault`. */
 export interface WebSocketEnd {
   readonly kind: 'closed' | 'fault'
-  /** What to answer. */
+  /** Code to answer with. */
   readonly code: number
-  /** For people; empty when the client closed. */
+  /** For people; empty if the client closed. */
   readonly reason: string
 }
 
 interface Frame {
   readonly opcode: number
-  /** Bytes of the content that have still to come. */
+  /** Remaining bytes of the content. */
   left: number
   readonly mask: readonly [number, number, number, number]
-  /** Which byte of the mask is next. */
+  /** Index of the next byte of the mask. */
   maskAt: number
 }
 
-/** The longest one, with its mask. */
+/** Longest header, with its mask. */
 const MAX_HEADER_BYTES = 14
 const MASK_BYTES = 4
 const MASKED = 0x80
 const RESERVED = 0x70
 const CONTROL = 0x8
-/** Content behind a Close is of nobody's interest. */
+/** Content after a Close is ignored. */
 const NOTHING = Buffer.alloc(0)
 
 /**
- * Reads what a client sends on a WebSocket (RFC 6455 5), in as many pieces as it comes. The content of
- * binary messages goes on at once, whatever the length of a frame or message: nothing is kept but the
- * header of a frame and the content of a control frame.
+ * Reads the frames of a client's WebSocket (RFC 6455 5), however the bytes are split. The content of binary
+ * messages is passed on at once, whole frames are not collected. Only the header of a frame and the content
+ * of a control frame are kept.
  */
 export class FrameReader {
   readonly #onPing: (content: Buffer) => void
@@ -86,7 +86,7 @@ export class FrameReader {
   readonly #control = Buffer.alloc(MAX_CONTROL_BYTES)
   #controlBytes = 0
   #frame: Frame | undefined
-  /** A message has begun whose last frame is still to come. */
+  /** A message has begun and its last frame has not arrived. */
   #isInMessage = false
   #end: WebSocketEnd | undefined
 
@@ -94,12 +94,12 @@ export class FrameReader {
     this.#onPing = onPing
   }
 
-  /** Set once; what comes behind it is not read. */
+  /** Set once. Later data is not read. */
   get end(): WebSocketEnd | undefined {
     return this.#end
   }
 
-  /** The content of binary messages that stands in a chunk, which is overwritten with it. */
+  /** Returns the content of binary messages in a chunk, whose memory it overwrites. */
   read(chunk: Buffer): Buffer {
     let at = 0
     let contentBytes = 0
@@ -137,14 +137,14 @@ export class FrameReader {
     return at
   }
 
-  /** Known when two bytes are there. */
+  /** Known after two bytes. */
   get #headerLength(): number {
     if (this.#headerBytes < 2) return 2
     const { length } = this.#shortLength
     return 2 + length + ((this.#header[1] as number) & MASKED ? MASK_BYTES : 0)
   }
 
-  /** What stands in the second byte: the length, or how many bytes have it. */
+  /** Meaning of the second byte: the length, or the number of bytes that state the length. */
   get #shortLength(): { readonly value: number; readonly length: 0 | 2 | 8 } {
     const value = (this.#header[1] as number) & ~MASKED
     return { value, length: value === 126 ? 2 : value === 127 ? 8 : 0 }
@@ -220,7 +220,7 @@ function endIn(content: Buffer): WebSocketEnd {
     : { kind: 'fault', code: CLOSE.protocolError, reason: 'an invalid close code' }
 }
 
-/** RFC 6455 7.4, and what is registered since. */
+/** Codes of RFC 6455 7.4, and codes registered later. */
 function isCloseCode(code: number): boolean {
   if (code >= 3000) return code < 5000
   return code >= 1000 && code <= 1014 && ![1004, 1005, 1006].includes(code)
@@ -232,7 +232,7 @@ interface Part {
   readonly end: number
 }
 
-/** Forward, so that content may move down within its own chunk. */
+/** Works forwards, so that content may move down within its own chunk. */
 function unmask(frame: Frame, { chunk, at, end }: Part, target: Buffer, from: number): void {
   const { mask } = frame
   let { maskAt } = frame

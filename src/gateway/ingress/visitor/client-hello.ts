@@ -1,13 +1,13 @@
 import { GrowingBuffer } from '../syntax/growing-buffer.ts'
 
-/** What a client may send before it is known whom it wants; browsers need less than 2 kB. */
+/** Maximum bytes from a client before the requested host is known. Browsers need less than 2 kB. */
 export const MAX_HELLO_BYTES = 16_384
 
 const RECORD_HEADER_BYTES = 5
 const HANDSHAKE_RECORD = 22
 const MESSAGE_HEADER_BYTES = 4
 const CLIENT_HELLO = 1
-/** The version that nobody looks at any more, and the random number of the client. */
+/** The obsolete version field and the client's random number. */
 const VERSION_AND_RANDOM_BYTES = 34
 const SERVER_NAME = 0
 const HOST_NAME = 0
@@ -15,11 +15,11 @@ const MAX_NAME_BYTES = 255
 
 export type HelloVerdict =
   | { readonly kind: 'partial' }
-  /** More than a client has to say. */
+  /** More than `MAX_HELLO_BYTES`. */
   | { readonly kind: 'too-large' }
-  /** Nothing that can be read: whoever speaks TLS says so to the client. */
+  /** No valid ClientHello. The TLS library that reads the bytes next reports the error to the client. */
   | { readonly kind: 'unreadable' }
-  /** In lower case; undefined where the client names nobody. */
+  /** Lower case; undefined if the client names no host. */
   | { readonly kind: 'hello'; readonly serverName: string | undefined }
 
 const PARTIAL: HelloVerdict = { kind: 'partial' }
@@ -27,22 +27,22 @@ const TOO_LARGE: HelloVerdict = { kind: 'too-large' }
 const UNREADABLE: HelloVerdict = { kind: 'unreadable' }
 
 /**
- * Reads the first message of a TLS client (RFC 8446 4.1.2), in as many pieces and records as it comes,
- * and keeps all bytes for who speaks TLS with the client.
+ * Reads the ClientHello, the first message of a TLS client (RFC 8446 4.1.2), however it is split into chunks
+ * and records. Keeps all bytes for the TLS library.
  */
 export class ClientHelloReader {
   readonly #bytes = new GrowingBuffer()
-  /** The message, without the headers of its records. */
+  /** The message without its record headers. */
   readonly #message = new GrowingBuffer()
-  /** Where the next record begins. */
+  /** Offset of the next record. */
   #at = 0
 
-  /** All that came. */
+  /** Number of bytes received. */
   get length(): number {
     return this.#bytes.length
   }
 
-  /** Looks at what has come by now. */
+  /** Adds a chunk and returns the verdict on all bytes so far. */
   read(chunk: Buffer): HelloVerdict {
     this.#bytes.append(chunk)
     for (;;) {
@@ -53,12 +53,12 @@ export class ClientHelloReader {
     }
   }
 
-  /** All that came, once. */
+  /** Returns all received bytes and forgets them. */
   take(): Buffer {
     return this.#bytes.take()
   }
 
-  /** Undefined while a record is missing. */
+  /** Returns undefined while a record is missing. */
   #readMessage(): HelloVerdict | undefined {
     const { bytes, length } = this.#message
     if (length < MESSAGE_HEADER_BYTES) return undefined
@@ -75,7 +75,7 @@ export class ClientHelloReader {
     }
   }
 
-  /** Undefined when there was one more. */
+  /** Returns undefined after it has read another record. */
   #readRecord(): HelloVerdict | undefined {
     const { bytes, length } = this.#bytes
     const from = this.#at + RECORD_HEADER_BYTES
@@ -90,7 +90,7 @@ export class ClientHelloReader {
   }
 }
 
-/** Takes vectors off a message. Throws a RangeError where it is shorter than it says. */
+/** Reads numbers and vectors from a message. Throws a RangeError if the message is shorter than it states. */
 class Reader {
   readonly #bytes: Buffer
   #at = 0
@@ -115,7 +115,7 @@ class Reader {
     return this.take(size).readUIntBE(0, size)
   }
 
-  /** What stands behind its length, which takes so many bytes. */
+  /** Reads a length of `lengthBytes` bytes and returns as many bytes. */
   vector(lengthBytes: 1 | 2): Buffer {
     return this.take(this.number(lengthBytes))
   }
@@ -123,7 +123,7 @@ class Reader {
 
 function serverNameIn(hello: Reader): string | undefined {
   hello.take(VERSION_AND_RANDOM_BYTES)
-  // The session, the ciphers, the compression.
+  // Session id, cipher suites and compression methods.
   hello.vector(1)
   hello.vector(2)
   hello.vector(1)
@@ -137,7 +137,7 @@ function serverNameIn(hello: Reader): string | undefined {
   return undefined
 }
 
-/** RFC 6066 3. */
+/** Returns the first valid host name of the list (RFC 6066 3). */
 function hostNameIn(names: Reader): string | undefined {
   while (!names.isEmpty) {
     const type = names.number(1)

@@ -5,15 +5,15 @@ import { ProgressWatch } from '../common/progress-watch.ts'
 import { GrowingBuffer } from '../syntax/growing-buffer.ts'
 
 /**
- * The last part of a connection, after its end was written (RFC 9112 9.6): first the client takes
- * what is left of the response, then it has a moment to close its side. Both are bounded: a client
- * that takes nothing is aborted, so that it cannot take what it has for all there is.
+ * End of a connection, after its last byte was written (RFC 9112 9.6). First the client reads the rest of the
+ * response, then it has a moment to close its side. Both times are limited. A client that reads nothing is
+ * aborted, so that it cannot mistake a partial response for a complete one.
  */
 export class LingeringClose {
   readonly #socket: Writable
   readonly #limits: IngressLimits
   readonly #watch: ProgressWatch
-  /** Monotonic; set when the socket has flushed everything. */
+  /** Monotonic; set when the socket has flushed all data. */
   #deadline: number | undefined
 
   constructor(socket: Writable, limits: IngressLimits) {
@@ -22,7 +22,7 @@ export class LingeringClose {
     this.#watch = new ProgressWatch(limits)
   }
 
-  /** What is to be done about the connection; `now` is monotonic. */
+  /** Returns the next step for the connection; `now` is monotonic. */
   sweep(now: number): 'wait' | 'close' | 'abort' {
     const { writableFinished, writableLength } = this.#socket
     if (!writableFinished) {
@@ -34,40 +34,40 @@ export class LingeringClose {
   }
 }
 
-/** Smaller pieces are put together while the client does not take them. */
+/** Smaller pieces are merged while the client does not read them. */
 const SMALL_BYTES = 1_024
 
-/** What goes to a client, through its socket. */
+/** Output to a client through its socket. */
 export class ClientOutput {
   readonly #socket: ClientSocket
   readonly #coalescer: WriteCoalescer
   readonly #onHeld: () => void
-  /** Small pieces that wait for the socket; no more than the window of a stream. */
+  /** Small pieces that wait for the socket, at most the window of a stream. */
   readonly #backlog = new GrowingBuffer()
   #writtenBytes = 0
   #lastTick = 0
 
-  /** `onHeld`: what is held here may have changed. */
+  /** `onHeld`: the number of held bytes may have changed. */
   constructor(socket: ClientSocket, coalescer: WriteCoalescer, onHeld: () => void) {
     this.#socket = socket
     this.#coalescer = coalescer
     this.#onHeld = onHeld
   }
 
-  /** Bytes that the client has not taken. */
+  /** Bytes written here that the socket has not passed to the system. */
   get heldBytes(): number {
     return this.#socket.writableLength + this.#backlog.length
   }
 
-  /** Bytes that it has taken, or its machine for it. */
+  /** Written bytes that are no longer held here. */
   get takenBytes(): number {
     return this.#writtenBytes - this.heldBytes
   }
 
-  /** Takes all bytes; false: wait for the socket to drain. */
+  /** Accepts all bytes; false: wait for the socket to drain. */
   write(chunk: Buffer): boolean {
     this.#writtenBytes += chunk.length
-    // Each write that waits costs an object: a device that sends byte by byte would cost megabytes.
+    // Each waiting write costs an object. A device that sends single bytes would cost megabytes.
     if (chunk.length < SMALL_BYTES && this.#socket.writableNeedDrain) {
       this.#backlog.append(chunk)
       this.#onHeld()
@@ -79,18 +79,18 @@ export class ClientOutput {
     return hasRoom
   }
 
-  /** Gives the socket what was put together for it. */
+  /** Passes the merged pieces to the socket. */
   flush(): void {
     if (this.#backlog.length > 0) this.#put(this.#backlog.take())
   }
 
-  /** Ends behind what was written. */
+  /** Half-closes the connection after earlier writes. */
   end(): void {
     this.flush()
     this.#socket.end()
   }
 
-  /** For the coalescer: the tick is over. */
+  /** Called by the coalescer at the end of the tick. */
   uncork(): void {
     this.#socket.uncork()
     this.#onHeld()

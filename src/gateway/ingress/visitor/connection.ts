@@ -30,7 +30,7 @@ function isHttp2Preface(chunk: Buffer, at: number): boolean {
   return chunk.subarray(at, at + PREFACE.length).equals(PREFACE)
 }
 
-/** Nine bytes, then the payload (RFC 9113 4.1); all of them are of the connection. */
+/** Builds a frame of stream 0, the connection: nine bytes of header, then the payload (RFC 9113 4.1). */
 function frame(type: number, payload: Buffer): Buffer {
   const head = Buffer.alloc(9)
   head.writeUIntBE(payload.length, 0, 3)
@@ -44,7 +44,7 @@ const NO_STREAM = [0, 0, 0, 0]
 const ERROR = [0, 0, 0, 0xd]
 const REASON = 'This port speaks HTTP/1.1. Use the HTTPS port for HTTP/2.'
 
-/** What tells such a client to use HTTP/1.1: settings, which come first, and the end of the connection. */
+/** Answer to such a client: SETTINGS, which must come first, then a GOAWAY that asks for HTTP/1.1. */
 const HTTP_1_1_REQUIRED: Buffer = Buffer.concat([
   frame(SETTINGS, Buffer.alloc(0)),
   frame(GOAWAY, Buffer.concat([Buffer.from([...NO_STREAM, ...ERROR]), Buffer.from(REASON)])),
@@ -52,20 +52,20 @@ const HTTP_1_1_REQUIRED: Buffer = Buffer.concat([
 
 const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
 
-/** The deadline is set by the next sweep, for the one after that. */
+/** Marks a deadline that the next sweep sets, so that the sweep after it closes the connection. */
 const AT_NEXT_SWEEP = Number.POSITIVE_INFINITY
 export interface ClientConnectionOptions {
   readonly socket: ClientSocket
   readonly listener: IngressListener
   readonly context: IngressContext
-  /** Who has let it in before there was HTTP on it. */
+  /** Policy verdict from before there was HTTP on the connection. */
   readonly admitted?: Admitted | undefined
   onClose(connection: ClientConnection): void
 }
 
 /**
- * A client's connection: one request after the other, each answered before the next is looked at
- * (RFC 9112 9.3.2). The socket has to allow half-open connections.
+ * A client's HTTP/1 connection. Requests are handled one after the other: each is answered before the next is
+ * read (RFC 9112 9.3.2). The socket must allow half-open connections.
  */
 export class ClientConnection implements Client, IngressConnection, BufferHolder {
   readonly responseScanner = new HeadScanner(HEAD_LIMITS, 'response')
@@ -75,25 +75,27 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   readonly #scanner: HeadScanner
   readonly #output: ClientOutput
   readonly #claim: BufferClaim
-  /** What the client had taken when the exchange began. */
+  /** Value of `takenBytes` when the exchange began. */
   #takenBefore = 0
   #isStopping = false
   readonly #peer: Visitor
-  /** Of the last request: the peer, or a client behind it. */
+  /** Sender of the last request: the peer, or a client behind it. */
   #visitor: Visitor
   #exchange: Exchange | undefined
-  /** What the exchange keeps of its head, when that is long. */
+  /** Bytes of the head that the exchange keeps, if the head is long. */
   #headBytes = 0
   /** Bytes of later requests, while a response is due. */
   #held: Buffer | undefined
   #isReading = false
-  /** Nothing is read until the next step asks for it. */
+  /** Reading is paused until the next step resumes it. */
   #isPaused = false
-  /** While nothing is read because it has sent more tiny chunks than its share: gives up its turn. */
+  /**
+   * Set while reading is paused because the client sent more tiny chunks than its share. Gives up its turn.
+   */
   #giveUpTurn: (() => void) | undefined
-  /** Set with the last answer; what still comes is dropped. */
+  /** Set with the last answer; later data is dropped. */
   #closing: LingeringClose | undefined
-  /** When to close, monotonic; an exchange and an upgrade have deadlines of their own. */
+  /** Time to close at, monotonic. An exchange and an upgrade have their own deadlines. */
   #deadline: number
   #idleSince: number
 
@@ -128,7 +130,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     })
     socket.on('drain', () => this.guard(() => this.#onDrain()))
     socket.on('end', () => this.guard(() => this.#onEnd()))
-    // What went wrong with a client is the client's affair; `close` follows.
+    // Client errors need no handling: `close` follows.
     socket.on('error', () => {})
     socket.on('close', () => {
       this.#giveUpTurn?.()
@@ -146,8 +148,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   }
 
   /**
-   * Closes after the response that is under way. A client that waits with none, or was let in and
-   * not read, may have sent a request already: it has until the next sweep but one to show that.
+   * Closes after the current response. A client without one, or accepted and not read yet, may already have
+   * sent a request. It has until the second sweep from now to show it.
    */
   stop(): void {
     this.#isStopping = true
@@ -160,19 +162,19 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     this.#isStopping = true
   }
 
-  /** Closes without waiting for anybody; a client that misses something sees that. */
+  /** Closes at once. A client that misses data sees a reset. */
   destroy(): void {
     if (this.#socket.writableFinished) this.#socket.destroy()
     else this.abort()
   }
 
-  /** What is left of a response is the client's to take. */
+  /** After an exchange, the client may still have to read the rest of the response. */
   get stage(): ConnectionStage {
     if (this.#exchange) return this.#exchange.isAwaited ? 'awaited' : 'busy'
     return this.#socket.writableLength > 0 ? 'awaited' : 'idle'
   }
 
-  /** Monotonic; of the last sweep. */
+  /** Time of the last sweep before it became idle, monotonic. */
   get idleSince(): number {
     return this.#idleSince
   }
@@ -182,19 +184,19 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     else this.abort()
   }
 
-  /** Looks at the deadlines; `now` is monotonic. */
+  /** Checks the deadlines; `now` is monotonic. */
   sweep(now: number): void {
     this.guard(() => {
       this.countHeld()
       if (this.#closing) this.#linger(this.#closing, now)
       else if (this.#exchange) this.#exchange.sweep(now)
-      // Not by the clock: a busy process may find the time over before it has looked at its sockets.
+      // Not by the clock: in a busy process the time may be over before the sockets were read.
       else if (this.#deadline === AT_NEXT_SWEEP) this.#deadline = now
       else if (now > this.#deadline) this.#onDeadline()
     })
   }
 
-  /** Bytes of HTTP/1 are a request, or the end of the connection. */
+  /** Does nothing: in HTTP/1, data is either a request or ends the connection. */
   checkFlood(): void {}
 
   pause(): void {
@@ -271,7 +273,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     return this.#output.takenBytes
   }
 
-  /** See `BufferHolder`: what waits for the client, what waits for a device, and parts of heads. */
+  /** See `BufferHolder`: bytes that wait for the client or a device, and incomplete heads. */
   get heldBytes(): number {
     const partBytes = this.#scanner.heldBytes + this.responseScanner.heldBytes
     const exchangeBytes = this.#exchange ? this.#headBytes + this.#exchange.heldBytes : 0
@@ -283,7 +285,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     return this.takenBytes - this.#takenBefore + (this.#exchange?.receivedBytes ?? 0)
   }
 
-  /** See `BufferHolder`. What is under way hears of it when the socket has closed. */
+  /** See `BufferHolder`. The exchange learns of it when the socket has closed. */
   onOverBudget(): void {
     this.#exchange?.countCut()
     this.abort()
@@ -299,7 +301,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   }
 
   abort(): void {
-    // A reset tells even a client that reads until the end.
+    // Even a client that reads until the end notices a reset.
     this.#socket.resetAndDestroy()
   }
 
@@ -311,7 +313,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
 
   exchangeDone(keepAlive: boolean): void {
     this.#exchange = undefined
-    // The next request of a proxy may be of another client.
+    // The next request of a proxy may come from another client.
     if (this.#visitor !== this.#peer) this.#endRest()
     this.#idleSince = this.#context.now
     if (!keepAlive || this.#isStopping) {
@@ -326,7 +328,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     this.#readHeld()
   }
 
-  /** Who comes by another node is let go there, where the visitor is. */
+  /** Visitors of another node are closed at that node. */
   get #keepAliveMs(): number {
     return this.listener.peer ? Number.MAX_VALUE : this.#context.limits.keepAliveMs
   }
@@ -340,7 +342,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     this.#isReading = false
   }
 
-  /** Hands on what stands at `at`, and answers where the next thing begins. */
+  /** Processes the data at `at` and returns the offset after it. */
   #readFrom(chunk: Buffer, at: number): number {
     if (!this.#exchange) return this.#readHead(chunk, at)
     const exchange = this.#exchange
@@ -350,7 +352,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     return end === at ? this.#hold(chunk, at) : end
   }
 
-  /** Each chunk is work, here and at the device. Large ones pay with their bytes. */
+  /** Each chunk costs work, here and at the device. Large chunks pay with their bytes. */
   #chargeChunks(chunks: number, bytes: number): void {
     const cost = chunks - bytes / TINY_BYTES
     if (cost <= 0) return
@@ -368,7 +370,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   }
 
   #readHead(chunk: Buffer, at: number): number {
-    // Answers that the client does not take would pile up.
+    // Otherwise answers that the client does not read would pile up.
     if (this.#socket.writableNeedDrain) return this.#hold(chunk, at)
     const before = this.#scanner.heldBytes
     let head: RequestHead
@@ -393,7 +395,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     return end
   }
 
-  /** Answers the request as it is of the visitor who sends it. */
+  /** Determines the visitor of a request, and returns the head as that visitor sent it. */
   #identify(received: RequestHead): RequestHead {
     const { visitor, head } = this.#peer.of(received, this.#context.proxies)
     if (visitor !== this.#visitor && this.#visitor !== this.#peer) this.#visitor.close()
@@ -401,7 +403,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     return head
   }
 
-  /** Keeps bytes whose time has not come. */
+  /** Keeps bytes that cannot be processed yet. */
   #hold(chunk: Buffer, from: number): number {
     const rest = chunk.subarray(from)
     this.#held = this.#held ? Buffer.concat([this.#held, rest]) : rest
@@ -418,7 +420,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     this.#read(held)
   }
 
-  /** Answers bytes that are no request; nothing behind them can be one. */
+  /** Answers bytes that are not a request. Data after them is no request either. */
   #reject(code: EdgeErrorCode, detail?: string): void {
     const framing = { isHead: false, keepAlive: false, version: '1.1' } as const
     const reply = edgeErrorReply(code, '', detail)
@@ -426,13 +428,13 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     this.#closeGracefully()
   }
 
-  /** A client that speaks HTTP/2 by prior knowledge understands nothing else. */
+  /** A client that speaks HTTP/2 by prior knowledge understands only HTTP/2. */
   #refuseHttp2(): void {
     this.write(HTTP_1_1_REQUIRED)
     this.#closeGracefully()
   }
 
-  /** Ends behind what was written, and drops what comes until the client has closed as well. */
+  /** Half-closes after earlier writes, and drops received data until the client has closed too. */
   #closeGracefully(): void {
     this.#closing = new LingeringClose(this.#socket, this.#context.limits)
     this.#held = undefined
@@ -449,7 +451,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
 
   #onDeadline(): void {
     if (this.#scanner.isPartial) this.#reject('ERR_GATEWAY_REQUEST_TIMEOUT')
-    // A request that is on its way has not been looked at: it may go elsewhere.
+    // A request on its way from another node was not read yet: that node may send it elsewhere.
     else if (this.listener.peer) this.refuse('not-mine')
     else this.#closeGracefully()
   }

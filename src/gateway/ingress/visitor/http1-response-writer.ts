@@ -14,12 +14,12 @@ import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from '../syntax/http-syntax.ts
 import { formatHead, statusLine, withoutFields } from '../syntax/message-fields.ts'
 import { hasNoBody } from '../syntax/response-head.ts'
 
-/** A body part up to this length leaves in one piece with the head before it. */
+/** Body parts up to this length are sent in one write with the head before them. */
 const MERGED_BODY_BYTES = 16_384
 
 const FRAMING = ['content-length', 'transfer-encoding'] as const
 
-/** Writes a response as HTTP/1.1, or as HTTP/1.0 for who asks in that. */
+/** Writes a response as HTTP/1.1, or as HTTP/1.0 for clients of that version. */
 export class Http1ResponseWriter implements ResponseWriter {
   readonly #client: Client
   readonly #request: IncomingRequest
@@ -27,11 +27,11 @@ export class Http1ResponseWriter implements ResponseWriter {
   readonly #owner: ResponseOwner
   #pendingHead: string | undefined
   #pipe: BodyPipe | undefined
-  /** The body has no length and goes on in chunks, so that a part of it does not look whole. */
+  /** The body has no length and is sent in chunks, so that a partial body does not look complete. */
   #isChunking = false
-  /** Takes the chunk lines away, where the body has to be content alone. */
+  /** Removes the chunk lines where only the content is needed. */
   #decoder: BodyTracker | undefined
-  /** Bytes that a transform collects to change them as a whole. */
+  /** Bytes collected by a transform that changes the body as a whole. */
   #collectedBytes = 0
   #collects = false
   #status = 0
@@ -92,7 +92,7 @@ export class Http1ResponseWriter implements ResponseWriter {
       return
     }
     if (framing === CHUNKED && version === '1.0') {
-      // HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
+      // HTTP/1.0 has no chunks: the body ends with the connection.
       this.#decoder = new BodyTracker(framing)
       this.#setHead(response, withoutFields(fields, ...FRAMING), UNTIL_CLOSE)
     } else if (framing === UNTIL_CLOSE && version === '1.1' && !hasNoBody(status, method)) {
@@ -138,7 +138,7 @@ export class Http1ResponseWriter implements ResponseWriter {
     this.#put(bytes)
   }
 
-  /** To a call of gRPC that has come by another node, which passes on what it gets. */
+  /** Converts an error for a gRPC call from another node, which forwards the response unchanged. */
   #asCall(reply: LocalReply): LocalReply {
     const { head } = this.#request
     if (head.visitorVersion !== '2.0' || reply.status < 400 || !isGrpc(head)) return reply
@@ -154,7 +154,9 @@ export class Http1ResponseWriter implements ResponseWriter {
     this.#pipe?.destroy()
   }
 
-  /** The head follows when its framing is known: at once, or with the body, unless that is long. */
+  /**
+   * Sends the head when its framing is known: at once, or with the body if that is short enough to collect.
+   */
   #beginPiped(response: OutgoingResponse): void {
     const fields = withoutFields(response.fields, ...FRAMING)
     let isChunked = false
@@ -193,7 +195,7 @@ export class Http1ResponseWriter implements ResponseWriter {
     const isReusable = keepAlive && !this.#request.isUnasked && !this.#client.isStopping
     this.#hasBegun = true
     this.#keepAlive = isReusable && framing !== UNTIL_CLOSE
-    // A switch of protocols has said already what becomes of the connection.
+    // The head of a protocol switch already has its connection fields.
     const more = status === 101 ? [] : connectionFields(this.#keepAlive, version)
     this.#pendingHead = formatHead(statusLine(status, reason), [...fields, ...more])
   }

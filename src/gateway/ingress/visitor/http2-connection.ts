@@ -35,19 +35,22 @@ const {
   NGHTTP2_REFUSED_STREAM,
 } = constants
 
-/** Requests at once on one connection. */
+/** Concurrent requests on one connection. */
 const STREAMS = 100
-/** A new connection rests together with others of its client. */
+/** During this time, a new connection pauses together with the others of its client. */
 const SUSPECTED_MS = 5_000
-/** Of an upload that its device takes as it comes: 10 MB over 100 ms are as fast as in HTTP/1.1. */
+/**
+ * Largest window of an upload whose device reads at once. With it, 10 MB over a path of 100 ms are as fast as
+ * in HTTP/1.1.
+ */
 const MOST_WINDOW_BYTES = 4_194_304
-/** Of a window: when more of it waits for the device, the device is what is slow. */
+/** Share of a window. If more than this waits for the device, the device is the bottleneck. */
 const SLOW_SHARE = 3 / 4
-/** A head that is too large gets its 431 up to here, and a reset beyond. */
+/** Excess of a head over its limit that is still answered with 431. Larger heads are reset. */
 const REFUSED_HEAD_BYTES = 16_384
 const REFUSED_HEAD_FIELDS = 64
 
-/** The last is name and value in turn, which the types of Node leave out. */
+/** `raw` alternates name and value. Node's types omit it. */
 type HeadEvent = [
   stream: ServerHttp2Stream,
   pseudo: IncomingHttpHeaders,
@@ -56,15 +59,15 @@ type HeadEvent = [
 ]
 
 export interface Http2ConnectionOptions {
-  /** Its handshake has just ended: Node wants it in this very turn. */
+  /** Its handshake ended in this turn of the event loop: Node requires that. */
   readonly socket: TLSSocket
   readonly listener: IngressListener
   readonly context: IngressContext
-  /** Who has let it in before there was HTTP on it. */
+  /** Policy verdict from before there was HTTP on the connection. */
   readonly admitted?: Admitted | undefined
 }
 
-/** A visitor's connection that speaks HTTP/2 (RFC 9113): many exchanges at a time, a stream for each. */
+/** A visitor's HTTP/2 connection (RFC 9113) with many concurrent exchanges, one for each stream. */
 export class Http2Connection implements IngressConnection, StreamConnection {
   readonly #socket: TLSSocket
   readonly #session: ServerHttp2Session
@@ -76,15 +79,15 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   readonly #peer: Visitor
   #isStopping = false
   #isFlooded = false
-  /** Ends the suspicion that it causes work without use; later when it has done so. */
+  /** Ends the suspicion that the connection causes useless work. After such work it lasts until the close. */
   readonly #endSuspicion: () => void
-  /** While nothing is read from it: gives up its turn. */
+  /** Set while reading is paused: gives up its turn. */
   #giveUpTurn: (() => void) | undefined
   #suspectedUntil: number
-  /** When to close while there is no stream, monotonic. */
+  /** Time to close at while there is no stream, monotonic. */
   #deadline: number
   #idleSince: number
-  /** Host names that the certificate was asked for, and what it said. */
+  /** Host names, and whether the certificate covers them. */
   readonly #covered = new Map<string, boolean>()
 
   constructor({ socket, listener, context, admitted }: Http2ConnectionOptions) {
@@ -102,7 +105,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#idleSince = context.now
     this.#session = performServerHandshake(socket, {
       maxHeaderListPairs: headFields + REFUSED_HEAD_FIELDS,
-      // A device's head is limited as a client's is.
+      // A device's head has the same limit as a client's head.
       maxSendHeaderBlockLength: 2 * headBytes,
       settings: {
         enableConnectProtocol: true,
@@ -112,7 +115,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       },
     }) as ServerHttp2Session
     this.#watch = new SessionWatch(this.#session, socket)
-    // Many share the address of a proxy: they do not rest because one of them costs much.
+    // Many clients share the address of a proxy: they do not pause because of a single expensive client.
     this.#endSuspicion = this.#peer.isProxy(context.proxies)
       ? () => {}
       : context.pieceShares.suspect(this.#peer.network, () => this.#rest(this.#peer))
@@ -126,7 +129,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     return this.#isStopping
   }
 
-  /** See `Client`: a GOAWAY, and what is under way goes on. */
+  /** See `Client`: sends a GOAWAY. Current streams continue. */
   leave(): void {
     if (!this.#session.closed) setImmediate(() => this.#session.close())
   }
@@ -140,14 +143,14 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#window.onContent(bytes, waitingBytes > this.#window.bytes * SLOW_SHARE, this.#bodies)
   }
 
-  /** Streams whose requests have not ended. */
+  /** Number of streams whose requests have not ended. */
   get #bodies(): number {
     let count = 0
     for (const stream of this.#streams) if (stream.hasOpenBody) count += 1
     return count
   }
 
-  /** What waits for visitors and devices has used half of its budget up. */
+  /** Whether data that waits for visitors and devices uses more than half of its budget. */
   get #isCrowded(): boolean {
     const { bytes, limitBytes } = this.#context.buffers
     return bytes > limitBytes / 2
@@ -157,7 +160,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#charge(this.#floods.onPiece(bytes, this.#context.clock.monotonic()), visitor)
   }
 
-  /** Work without use, in tiny pieces of content. */
+  /** Charges useless work: tiny pieces of content. */
   #charge(pieces: number, visitor: Visitor): void {
     if (pieces === 0) return
     this.#suspectedUntil = Number.POSITIVE_INFINITY
@@ -192,7 +195,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.destroy()
   }
 
-  /** Says which streams are served still (RFC 9113 6.8); a WebSocket is not waited for. */
+  /** Sends a GOAWAY, which names the last stream that is served (RFC 9113 6.8). WebSockets are aborted. */
   stop(): void {
     if (this.#isStopping) return
     this.#isStopping = true
@@ -228,7 +231,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     if (!this.#isFlooded) this.#closeFor(flood)
   }
 
-  /** Reads nothing for a while from a visitor that has sent more tiny pieces than its share. */
+  /** Pauses reading from a visitor that sent more tiny pieces than its share. */
   #rest({ network }: Visitor): void {
     if (this.#isFlooded || this.#socket.destroyed) return
     if (!stopReading(this.#socket)) {
@@ -252,7 +255,8 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       { flood, clientIp: this.#peer.ip },
       'connection closed: flood of frames',
     )
-    // It goes when the GOAWAY has left; with the next look at the latest. Later: see `whenClosed`.
+    // The socket closes when the GOAWAY has left, at the latest at the next check. For the delay see
+    // `whenClosed`.
     setImmediate(() => this.#session.destroy(new Error(flood), NGHTTP2_ENHANCE_YOUR_CALM))
   }
 
@@ -274,21 +278,21 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       this.#floods.onSettings()
       this.checkFlood()
     })
-    // What went wrong with a client is the client's affair; `close` follows. V8 keeps the objects of
-    // a stack until its text is read: the error would keep a session without an acknowledgement of
-    // its SETTINGS in memory for ever.
+    // Client errors need no handling: `close` follows. Reading the stack frees memory: V8 keeps its objects
+    // until then. Otherwise the error would keep a session whose SETTINGS were never acknowledged in memory
+    // forever.
     session.on('error', (error) => void error.stack)
     session.on('close', () => {
       this.#peer.close()
       this.#socket.destroy()
     })
-    // A stream that Node tells nothing more of keeps no place in the count.
+    // Removes streams from the count even if Node reports nothing more about them.
     this.#socket.once('close', () => {
       this.#giveUpTurn?.()
       this.#endSuspicion()
       setImmediate(() => this.#giveUp())
     })
-    // Half-open connections are for HTTP/1.
+    // Only HTTP/1 uses half-open connections.
     this.#socket.on('end', () => this.destroy())
   }
 
@@ -297,17 +301,17 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     let visitor = this.#peer
     onEachPiece(stream, (bytes) => this.#onPiece(bytes, visitor))
     if (this.#isFlooded) {
-      // It goes with the connection.
+      // The stream ends with the connection.
       stream.on('error', () => {})
       return
     }
     if (stream.closed || stream.destroyed) {
-      // Opened and reset in one read: nobody is asked for it.
+      // Opened and reset in one read: the request goes to no endpoint.
       this.countEnd(true)
       return
     }
     if (this.#isFull) {
-      // Nothing was done for it: the client may ask again (RFC 9113 8.7).
+      // The request was not processed: the client may repeat it (RFC 9113 8.7).
       stream.on('error', () => {})
       stream.close(NGHTTP2_REFUSED_STREAM)
       this.countEnd(true)
@@ -343,15 +347,15 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#streams.clear()
   }
 
-  /** The gateway has as many requests as it takes: those who have none yet get one still. */
+  /** Whether the gateway is at its limit of streams. A connection without a stream always gets a first. */
   get #isFull(): boolean {
     const { limits, http2Streams } = this.#context
     return this.#streams.size > 0 && http2Streams.open >= limits.http2Streams
   }
 
   /**
-   * Whether the client may ask this connection for the host (RFC 9110 7.4, RFC 9113 9.1.1): the one
-   * that it has named in the handshake, or another of the same certificate.
+   * Whether the client may request the host on this connection (RFC 9110 7.4, RFC 9113 9.1.1). Allowed are
+   * the host named in the handshake and other hosts of the same certificate.
    */
   #isFor({ hostname }: RequestHead, scheme: string | undefined): boolean {
     if (scheme !== this.#peer.listener.scheme) return false
@@ -369,7 +373,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     return isCovered
   }
 
-  /** Answers what is no request; the streams beside it go on. */
+  /** Answers an invalid request. Other streams continue. */
   #reject(stream: ServerHttp2Stream, code: EdgeErrorCode, detail?: string): void {
     const { status, fields, body } = edgeErrorReply(code, '', detail)
     stream.on('error', () => {})

@@ -18,9 +18,9 @@ import {
   type RequestHead,
 } from '../syntax/request-head.ts'
 
-/** A request with one of these methods announces an empty body (RFC 9110 8.6). */
+/** A request by these methods states the length of an empty body (RFC 9110 8.6). */
 const BODY_METHODS: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
-/** Names whose usual spelling is more than a capital at the start of each part. */
+/** Names with capitals elsewhere than at the start of each part. */
 const SPELLINGS: ReadonlyMap<string, string> = new Map([
   ['te', 'TE'],
   ['dnt', 'DNT'],
@@ -30,14 +30,13 @@ const SPELLINGS: ReadonlyMap<string, string> = new Map([
   ['sec-websocket-extensions', 'Sec-WebSocket-Extensions'],
 ])
 
-/** Of a handshake that the gateway makes for a visitor (RFC 6455 4.1). */
+/** Length of the key in a handshake that the gateway makes for a visitor (RFC 6455 4.1). */
 const KEY_BYTES = 16
 
 /**
- * Understands the head of a stream (RFC 9113 8.3) as the request that goes to the device in HTTP/1.1:
- * the authority is its `host`, cookies are one field again, and a body of which nobody knows the
- * length comes in chunks. `raw` alternates name and value. A WebSocket (RFC 8441) becomes the
- * upgrade that it is in HTTP/1.1. Throws HttpSyntaxError.
+ * Converts the head of a stream (RFC 9113 8.3) to the HTTP/1.1 request for the device. The authority becomes
+ * `host`, cookies become one field, and a body of unknown length is sent in chunks. A WebSocket (RFC 8441)
+ * becomes an HTTP/1.1 upgrade. `raw` alternates name and value. Throws HttpSyntaxError.
  */
 export function readRequestHead(
   pseudo: IncomingHttpHeaders,
@@ -55,11 +54,11 @@ export function readRequestHead(
   if (authority !== undefined && authority !== host) {
     throw new HttpSyntaxError('a Host that differs from :authority')
   }
-  // The length would go on without the bytes, and the device take them from the next request.
+  // The device would receive the length without the bytes, and read them from the next request.
   if ((isWhole || isWebSocket) && found.contentLength) {
     throw new HttpSyntaxError('a Content-Length without a body')
   }
-  // A length leaves no place for what is announced to come behind the body.
+  // With a length there is no place for trailers after the body.
   const length = hasField(fields, 'trailer') ? CHUNKED : found.contentLength
   const bodyLength = isWhole || isWebSocket ? 0 : (length ?? CHUNKED)
   if (bodyLength === CHUNKED) fields.push('transfer-encoding', 'chunked')
@@ -115,7 +114,7 @@ function readFields(
   return { fields, authority }
 }
 
-/** Servers of some devices know names only as HTTP/1.1 clients write them; HTTP/2 has lower case alone. */
+/** HTTP/2 names are lower case. Servers of some devices only know the usual spelling of HTTP/1.1 clients. */
 function withUsualSpelling(fields: string[]): string[] {
   for (let at = 0; at < fields.length; at += 2) {
     const name = fields[at] as string

@@ -9,15 +9,15 @@ import { CHUNKED } from '../syntax/http-syntax.ts'
 import { hasField, headersOf, withoutFields } from '../syntax/message-fields.ts'
 import { hasNoBody } from '../syntax/response-head.ts'
 
-/** Statuses beyond are as good as a 500 (RFC 9110 15). */
+/** Higher statuses are treated as a 500 (RFC 9110 15). */
 const MAX_STATUS = 599
-/** Of a field on the wire, about: names and values are mostly known to the table. */
+/** Estimated size on the wire of each name and of each value: most are in the compression table. */
 const FIELD_BYTES = 16
 
-/** The stream, as its client gives it to the writer. */
+/** The stream, as its client passes it to the writer. */
 export interface WriterStream {
   readonly stream: ServerHttp2Stream
-  /** Nobody hears any more what is written. */
+  /** Whether the stream has closed: further writes are lost. */
   readonly isGone: boolean
   write(chunk: Buffer): boolean
   end(): void
@@ -25,9 +25,9 @@ export interface WriterStream {
   guard(step: () => void): void
 }
 
-/** Writes a response on a stream of HTTP/2: the content alone, and what came behind it as trailers. */
+/** Writes a response on an HTTP/2 stream: the content without chunk lines, then the trailers. */
 export class Http2ResponseWriter implements ResponseWriter {
-  /** The stream ends with the response; the rest of a body is refused, not read (RFC 9113 8.1). */
+  /** The stream ends with the response. The rest of a request body is refused, not read (RFC 9113 8.1). */
   readonly keepAlive = false
   readonly #client: WriterStream
   readonly #request: IncomingRequest
@@ -36,13 +36,13 @@ export class Http2ResponseWriter implements ResponseWriter {
   #pendingHead: OutgoingHttpHeaders | undefined
   #pipe: BodyPipe | undefined
   #decoder: BodyTracker | undefined
-  /** Bytes that a transform collects to change them as a whole. */
+  /** Bytes collected by a transform that changes the body as a whole. */
   #collectedBytes = 0
   #collects = false
   #status = 0
   #hasInformed = false
   #hasBegun = false
-  /** The response ends with its head, whatever comes. */
+  /** The response ends with its head. Any body is dropped. */
   #isHeadAlone = false
   #mayTrail = false
   #bytes = 0
@@ -95,7 +95,7 @@ export class Http2ResponseWriter implements ResponseWriter {
       this.#beginSwitched(fields)
       return
     }
-    // RFC 9110 15.3.6: a 205 has no content, and Node ends the stream with it.
+    // A 205 has no content (RFC 9110 15.3.6), and Node ends the stream with it.
     this.#isHeadAlone = hasNoBody(status, method) || status === 205
     if (framing === CHUNKED && !this.#isHeadAlone) this.#decoder = new BodyTracker(framing)
     if (transforms.length > 0 && !this.#isHeadAlone) {
@@ -152,7 +152,7 @@ export class Http2ResponseWriter implements ResponseWriter {
     this.#pipe?.destroy()
   }
 
-  /** What a call of gRPC gets instead of an answer with an error. */
+  /** Answers a gRPC call, which gets its error in trailers and not in the status. */
   #refuseCall(reply: LocalReply): void {
     this.#status = reply.status
     this.#hasBegun = true
@@ -161,7 +161,10 @@ export class Http2ResponseWriter implements ResponseWriter {
     this.#endStream()
   }
 
-  /** A WebSocket (RFC 8441 5): the handshake was the gateway's own, so its proof is nobody's here. */
+  /**
+   * Answers a WebSocket request (RFC 8441 5). The gateway itself made the handshake, so the visitor does not
+   * need its proof.
+   */
   #beginSwitched(fields: readonly string[]): void {
     const passed: string[] = []
     for (let at = 0; at < fields.length; at += 2) {
@@ -211,7 +214,7 @@ export class Http2ResponseWriter implements ResponseWriter {
     this.#count(fields.length * FIELD_BYTES)
   }
 
-  /** Trailers are for who says that it knows them, or for whom the response announces them. */
+  /** Trailers are sent to clients that accept them, or if the response announces them. */
   #wantsTrailers(fields: readonly string[]): boolean {
     if (this.#request.head.acceptsTrailers) return true
     return hasField(fields, 'trailer')
@@ -239,7 +242,7 @@ export class Http2ResponseWriter implements ResponseWriter {
     this.#onStream((stream) => stream.sendTrailers(headersOf(this.#decoder?.trailers ?? [])))
   }
 
-  /** What Node or its library refuses costs this stream alone. */
+  /** Runs a step on the stream. An error of Node or its library ends only this stream. */
   #onStream(step: (stream: ServerHttp2Stream) => void): void {
     if (this.#client.isGone) return
     this.#client.guard(() => step(this.#client.stream))

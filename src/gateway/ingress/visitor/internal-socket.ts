@@ -5,9 +5,9 @@ import type { ClientSocket } from '../common/client-socket.ts'
 type Done = (error?: Error | null) => void
 
 /**
- * One end of a connection within the process, with the manners of TCP: writes wait for the reader,
- * each direction ends by itself, and an end that is destroyed before its last byte resets the other.
- * Nothing is delivered within the call that sent it.
+ * One end of a connection within the process that behaves like TCP. Writes wait for the reader, and each
+ * direction ends separately. An end that is destroyed before its last byte resets the other. Data is never
+ * delivered within the call that sent it.
  */
 export class InternalSocket extends Duplex implements ClientSocket {
   readonly remoteAddress: string
@@ -17,15 +17,17 @@ export class InternalSocket extends Duplex implements ClientSocket {
   bytesRead = 0
   bytesWritten = 0
   #peer: InternalSocket | undefined
-  /** The write that waits until the other end reads. */
+  /** Callback of the write that waits until the other end reads. */
   #blocked: Done | undefined
 
-  /** Both ends; for the gateway's one the connection is that of the client `from` the outside. */
+  /**
+   * Creates both ends. At the gateway's end, the connection has the addresses of `from`, the outside client.
+   */
   static pair(from: Connection): { readonly client: Duplex; readonly gateway: ClientSocket } {
     const [client, gateway] = [new InternalSocket(from), new InternalSocket(from)]
     client.#peer = gateway
     gateway.#peer = client
-    // Whoever uses it has heard already when it breaks; `close` follows.
+    // The user has already noticed the break; `close` follows.
     client.on('error', () => {})
     return { client, gateway }
   }

@@ -29,7 +29,10 @@ import type { IngressConnection } from './visitor.ts'
 
 type TlsFacts = NonNullable<HttpEntry['tls']>
 
-/** A visitor's connection to another node, as policies see it: all its streams to here are one. */
+/**
+ * A visitor's connection to another node, as policies see it. All its streams to this node count as one
+ * connection.
+ */
 class PeerConnection implements Connection {
   readonly clientIp: string
   readonly clientPort: number
@@ -38,7 +41,7 @@ class PeerConnection implements Connection {
   readonly startedAt: number
   readonly tls: TlsSession | undefined
   readonly tables: AddressTables | undefined
-  /** Endpoints whose connect rules are done with it. */
+  /** Endpoints whose connect rules have run for it. */
   readonly admittedBy = new WeakSet<Endpoint>()
   readonly #sockets = new Set<PeerSocket>()
   #closedIn = 0
@@ -71,7 +74,7 @@ class PeerConnection implements Connection {
     this.#sockets.add(socket)
   }
 
-  /** True when no stream of it is left. */
+  /** Returns true if no stream is left. */
   remove(socket: PeerSocket): boolean {
     this.#sockets.delete(socket)
     this.#closedIn += socket.bytesRead
@@ -80,7 +83,7 @@ class PeerConnection implements Connection {
   }
 }
 
-/** TLS that has ended at another node; its certificates are looked at when a policy asks. */
+/** TLS that ended at another node. Its certificates are parsed when a policy asks for them. */
 class PeerTlsSession implements TlsSession {
   readonly version: string
   readonly cipherSuite: string
@@ -114,29 +117,29 @@ function certificateOf(der: string | undefined): SessionCertificate | undefined 
   return new ConnectionCertificate(new X509Certificate(Buffer.from(der, 'base64')))
 }
 
-/** By which link of another node a stream has come. */
+/** The link of another node that a stream came by. */
 export interface PeerOrigin {
   readonly nodeId: string
 }
 
-/** The first byte back on a stream whose bytes go on as they are: this node is the home. */
+/** First byte sent back on a stream with raw bytes: this node serves the name. */
 const HOME_BYTE = Buffer.from([1])
 
 export interface PeerEntranceOptions {
   readonly context: IngressContext
-  /** The certificate for a server name, where TLS ends here by the terms of a policy. */
+  /** Returns the certificate for a server name, where TLS ends here because of a policy. */
   readonly certificate: (serverName: string | undefined) => ServedCertificate
   onConnection(connection: IngressConnection): void
   onClose(connection: IngressConnection): void
 }
 
 /**
- * Where the visitors of other nodes come in: served as if they had come to this one. Who they are is
- * taken from the node, which has shown that it is of the cluster, and from nobody else.
+ * Ingress for visitors of other nodes. They are served like visitors of this node. Their identity is taken
+ * only from the node, which has proved that it belongs to the cluster.
  */
 export class PeerEntrance {
   readonly #options: PeerEntranceOptions
-  /** By link and `keyOf`; while a stream of them is open. */
+  /** Keyed by link and `keyOf`, while a stream is open. */
   readonly #visitors = new WeakMap<PeerOrigin, Map<string, PeerConnection>>()
 
   constructor(options: PeerEntranceOptions) {
@@ -150,7 +153,7 @@ export class PeerEntrance {
       onData: (chunk) => {
         try {
           const read = reader.push(chunk)
-          // What stands before the visitor's bytes is nobody's to release later.
+          // No later reader returns the credit of the bytes before the visitor's data.
           stream.release(chunk.length - (read?.rest.length ?? 0))
           if (read) this.#enter(stream, read.facts, origin, read.rest)
         } catch (err) {
@@ -192,7 +195,7 @@ export class PeerEntrance {
     if (rest.length > 0) socket.onData(rest)
   }
 
-  /** Its bytes come when the other node has heard that this one is the home. */
+  /** The other node sends the visitor's bytes after this node has confirmed that it serves the name. */
   #splice(
     socket: PeerSocket,
     entry: Exclude<VisitorEntry, { kind: 'http' }>,
@@ -253,8 +256,8 @@ export class PeerEntrance {
 }
 
 /**
- * Older versions say nothing of TLS where a policy has handed the request on: for rules such a stream is of
- * another connection, so that what they say of the one is not taken for the other.
+ * Key of a visitor's connection. Older versions send no TLS details with requests that a policy forwarded.
+ * For rules, such a stream belongs to a separate connection, so that results do not mix.
  */
 function keyOf({ connection, entry }: VisitorFacts): string {
   return 'tls' in entry && entry.tls ? `${connection} tls` : `${connection}`
@@ -269,7 +272,7 @@ function listenerOf(
   const { policyClosed, notMine } = HopReset
   return {
     scheme,
-    // The node that the visitor has come to has looked at that.
+    // The node that the visitor connected to has already done that.
     redirectsToHttps: false,
     internal: internal && !internal.url ? askOf(internal, visitor) : undefined,
     peer: {

@@ -9,20 +9,20 @@ import { plainAddress } from '../common/connection-facts.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import type { IngressConnection } from './visitor.ts'
 
-/** Load balancers add the client's certificate and the like (the PROXY protocol, 2.2.5). */
+/** Load balancers add the client's certificate and similar data (PROXY protocol, 2.2.5). */
 const MAX_HEADER_BYTES = 2_048
 
 export interface ProxyGreetingOptions {
   readonly socket: Socket
   readonly context: IngressContext
-  /** The socket has the addresses of the visitor, and its bytes begin behind the header. It is paused. */
+  /** The socket has the addresses of the visitor, its data begins after the header, and it is paused. */
   onVisitor(): void
   onClose(greeting: ProxyGreeting): void
 }
 
 /**
- * The start of a connection that a load balancer passes on: the PROXY header, by which it says whose
- * connection that is. Without a valid header, or from an untrusted address, it is closed.
+ * Start of a connection from a load balancer: the PROXY header, which names the visitor. The connection is
+ * closed if the header is invalid or the sender is not trusted.
  */
 export class ProxyGreeting implements IngressConnection {
   readonly stage: ConnectionStage = 'idle'
@@ -36,7 +36,7 @@ export class ProxyGreeting implements IngressConnection {
     this.#options = options
     this.idleSince = context.now
     this.#deadline = context.now + context.limits.headMs
-    // What goes wrong with the load balancer's connection ends it; `close` follows.
+    // Errors of the load balancer's connection end it; `close` follows.
     socket.on('error', ignore)
     socket.on('close', this.#onClose)
     socket.on('end', this.#onEnd)
@@ -68,7 +68,7 @@ export class ProxyGreeting implements IngressConnection {
 
   readonly #onClose = () => this.#options.onClose(this)
 
-  /** Health checks connect and say nothing. */
+  /** Health checks connect and send nothing. */
   readonly #onEnd = () => this.destroy()
 
   readonly #onReadable = () => {
@@ -105,7 +105,7 @@ export class ProxyGreeting implements IngressConnection {
 
 const ignore = () => {}
 
-/** Everything that asks a socket for its addresses gets those of the visitor. */
+/** Replaces the addresses that the socket reports by the visitor's addresses. */
 function setEnds(socket: Socket, ends: ConnectionEnds): void {
   const { clientIp, clientPort, serverIp, serverPort } = ends
   Object.defineProperties(socket, {

@@ -23,15 +23,15 @@ import type { Upgrade } from '../exchange/upgrade.ts'
 import { SplicedVisitor } from './spliced-visitor.ts'
 import type { IngressConnection } from './visitor.ts'
 
-/** Where a connection is whose bytes go to another node. Before `open` nothing is read of it. */
+/** State of a connection whose bytes go to another node. Nothing is read from it before `open`. */
 type RelayedConnectionState =
-  /** The home of its endpoint is searched, or waited for. */
+  /** Looks for the serving node of its endpoint, or waits for it. */
   | { readonly name: 'searching' }
-  /** It gets a stream to its home. */
+  /** Waits for a stream to the serving node. */
   | { readonly name: 'dialling'; readonly streams: HopStreams }
-  /** A node has been asked whether it is the home. */
+  /** Has asked a node whether it serves the name. */
   | { readonly name: 'asking'; readonly stream: ProxyStream }
-  /** Bytes pass by, both ways. */
+  /** Bytes pass in both directions. */
   | { readonly name: 'open' }
   | { readonly name: 'over' }
 
@@ -39,15 +39,15 @@ type Name = RelayedConnectionState['name']
 
 const NEXT: Record<Name, readonly Name[]> = {
   searching: ['dialling', 'over'],
-  // The link was lost while it waited for one.
+  // Searches again if the link was lost before there was a stream.
   dialling: ['asking', 'searching', 'over'],
-  // It is not, or its link was lost.
+  // Searches again if the node does not serve the name, or its link was lost.
   asking: ['open', 'searching', 'over'],
   open: ['over'],
   over: [],
 }
 
-/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+/** Returns the next state. Throws if the transition is not allowed, which can only be a bug. */
 export function nextRelayedConnectionState(
   state: RelayedConnectionState,
   next: RelayedConnectionState,
@@ -56,22 +56,24 @@ export function nextRelayedConnectionState(
   throw new Error(`a relayed connection cannot be ${next.name} after ${state.name}`)
 }
 
-/** What a connection takes while it waits: nothing of it is read. */
+/** Memory of a waiting connection, from which nothing is read, in bytes. */
 const WAITING_BYTES = 2_048
 
 const SEARCHING: RelayedConnectionState = { name: 'searching' }
 const OVER: RelayedConnectionState = { name: 'over' }
 
 export interface RelayedConnectionOptions {
-  /** Paused, and half-open when its peer has ended. */
+  /** Paused, and half-open after its peer has ended. */
   readonly socket: TransportSocket
   readonly entry: VisitorEntry
   readonly context: IngressContext
-  /** What was read of it, and put back. */
+  /** Bytes that were read from it and put back. */
   readonly waitingBytes?: number
-  /** Where its endpoint is now. */
+  /** Returns the current route of its endpoint. */
   readonly find: (network: string) => Route | undefined
-  /** Whose connection it was until a policy has handed it on: that one still hears of its socket. */
+  /**
+   * Previous owner's parts, if a policy forwarded the connection. The owner still gets the socket's events.
+   */
   readonly taken?: {
     readonly visitor: SplicedVisitor
     readonly facts: ConnectionFacts
@@ -81,8 +83,8 @@ export interface RelayedConnectionOptions {
 }
 
 /**
- * A visitor's connection whose bytes go, as they are, to the node where its endpoint is at home; what a
- * policy says of it is said there. Nothing is read of it before that node has said that it is.
+ * A visitor's connection whose bytes go unchanged to the node that serves its endpoint. Policies run there.
+ * Nothing is read from the connection before that node has confirmed that it serves the name.
  */
 export class RelayedConnection
   implements IngressConnection, StreamClient, StreamWaiter, Searcher, NameQuery
@@ -95,7 +97,7 @@ export class RelayedConnection
   readonly #visitor: SplicedVisitor
   readonly #hops: VisitorHops
   readonly #search: NameSearch
-  /** It is counted at its home; here it is by who has handed it on. */
+  /** The serving node counts the connection. Here it is counted only if an endpoint forwarded it. */
   readonly #traffic: ExchangeTraffic
   #state = SEARCHING
 
@@ -123,7 +125,7 @@ export class RelayedConnection
       })
   }
 
-  /** Finds its home; without a place it only closes. */
+  /** Finds the serving node. Without a place, only closes the connection. */
   start(hasPlace = true): void {
     if (!this.#options.taken) this.#visitor.listen()
     if (hasPlace) this.guard(() => this.#search.start(this))
@@ -164,7 +166,7 @@ export class RelayedConnection
     this.#visitor.guard(step)
   }
 
-  /** See `StreamWaiter`: the facts have gone, and the first byte back says that it is the home. */
+  /** See `StreamWaiter`: the facts were sent. The first byte back confirms that the node serves the name. */
   onStream(stream: ProxyStream): void {
     this.#become({ name: 'asking', stream })
     stream.stream.handler = {
@@ -187,14 +189,14 @@ export class RelayedConnection
     else this.#refuse()
   }
 
-  /** What it moves is looked at where it is at home. */
+  /** The serving node watches the rate. */
   readonly pace: Pace = { rate: undefined, isHeldUp: false }
 
   evict(): void {
     this.#visitor.abort()
   }
 
-  /** See `NameQuery`. What has come back to this node is found by who connects again. */
+  /** See `NameQuery`. An endpoint that came back to this node is not used: the visitor has to reconnect. */
   find(): Route | undefined {
     const found = this.#options.find(this.network)
     return found?.type === 'remote' ? found : undefined
@@ -246,7 +248,7 @@ export class RelayedConnection
     if (this.#state.name !== 'over') this.#become(OVER)
   }
 
-  /** For whom it was taken from; see `RelayedConnectionOptions`. */
+  /** Also called by the previous owner of the socket; see `RelayedConnectionOptions`. */
   onSocketClose(): void {
     const state = this.#state
     if (state.name === 'searching') this.#search.stop()

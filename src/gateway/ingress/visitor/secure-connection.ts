@@ -18,15 +18,15 @@ import { TcpConnection } from './tcp-connection.ts'
 import { Handshake } from './tls-handshake.ts'
 import type { Admitted, IngressConnection } from './visitor.ts'
 
-/** Where a connection to the secure listener is. */
+/** State of a connection to the secure listener. */
 type SecureConnectionState =
-  /** It has still to say whom it wants. */
+  /** Waits for the ClientHello, which names the host. */
   | { readonly name: 'greeting'; readonly hello: ClientHelloReader }
-  /** `on_tcp_connect` of an endpoint says how TLS is to end; it may be agreed on meanwhile. */
+  /** `on_tcp_connect` of an endpoint decides how TLS ends. The handshake may already run. */
   | { readonly name: 'judging'; readonly endpoint: Endpoint }
-  /** TLS ends here, and is being agreed on. */
+  /** TLS ends here, and the handshake runs. */
   | { readonly name: 'handshake' }
-  /** What serves it has taken it over. */
+  /** Another connection object has taken over and serves it. */
   | { readonly name: 'served'; readonly connection: IngressConnection }
   | { readonly name: 'over' }
 
@@ -40,7 +40,7 @@ const NEXT: Record<Name, readonly Name[]> = {
   over: [],
 }
 
-/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+/** Returns the next state. Throws if the transition is not allowed, which can only be a bug. */
 function nextSecureConnectionState(
   state: SecureConnectionState,
   next: SecureConnectionState,
@@ -49,31 +49,31 @@ function nextSecureConnectionState(
   throw new Error(`a connection cannot be ${next.name} after ${state.name}`)
 }
 
-/** In the order of preference (RFC 7301); without ALPN it is HTTP/1.1. */
+/** In order of preference (RFC 7301). Without ALPN the protocol is HTTP/1.1. */
 const PROTOCOLS = ['h2', 'http/1.1', 'http/1.0']
 
 export interface HandedConnection {
-  /** Who has the internal endpoint. */
+  /** Finds the internal endpoint. */
   readonly find: (network: string) => NameState | undefined
-  /** How many endpoints have handed it on. */
+  /** Number of endpoints that forwarded it. */
   readonly hops: number
 }
 
 export interface SecureConnectionOptions {
   readonly socket: TransportSocket
-  /** The certificate for a server name; undefined when the client named none. */
+  /** Returns the certificate for a server name; undefined if the client sent no name. */
   readonly certificate: (serverName: string | undefined) => ServedCertificate
   readonly listener: IngressListener
   readonly context: IngressContext
-  /** A policy at another node has handed it on. */
+  /** Set if a policy at another node forwarded it. */
   readonly handed?: HandedConnection | undefined
   onClose(connection: SecureConnection): void
 }
 
 /**
- * A visitor's connection to the secure listener. First it says whom it wants, in the clear. To a TLS
- * endpoint it goes on as it is, to the device; for an HTTPS one TLS ends here, and what was agreed on
- * follows. A policy with `terminate-tls` is asked before that, and says how.
+ * A visitor's connection to the secure listener. The client first names its host, unencrypted. The connection
+ * to a TLS endpoint goes to the device unchanged. For an HTTPS endpoint TLS ends here, and the negotiated
+ * protocol follows. A policy with `terminate-tls` runs before that and sets the terms.
  */
 export class SecureConnection implements IngressConnection {
   readonly #options: SecureConnectionOptions
@@ -92,7 +92,7 @@ export class SecureConnection implements IngressConnection {
     this.#openedAt = context.now
     this.#deadline = context.now + context.limits.headMs
     this.#state = { name: 'greeting', hello: new ClientHelloReader() }
-    // What went wrong with a visitor is the visitor's affair; `close` follows.
+    // Visitor errors need no handling: `close` follows.
     socket.on('error', () => {})
     socket.on('close', () => {
       if (this.#state.name !== 'served') this.#become({ name: 'over' })
@@ -115,7 +115,7 @@ export class SecureConnection implements IngressConnection {
     else this.#drop()
   }
 
-  /** A handshake that is under way goes on: the request comes right behind it. */
+  /** A handshake in progress continues, because a request follows it. */
   stop(): void {
     this.#isStopping = true
     if (this.#state.name === 'served') this.#state.connection.stop()
@@ -137,7 +137,7 @@ export class SecureConnection implements IngressConnection {
   }
 
   readonly #onReadable = () => this.#guard(() => this.#readHello())
-  /** Half-open connections are for those who have said something. */
+  /** A client that ends before its ClientHello is complete is dropped. */
   readonly #onEnd = () => this.#drop()
 
   #readHello(): void {
@@ -153,7 +153,7 @@ export class SecureConnection implements IngressConnection {
         this.#drop()
         return
       }
-      // Whoever goes on with it reads it from the start.
+      // The next reader needs all bytes from the start.
       const bytes = hello.take()
       this.#socket.unshift(bytes)
       if (verdict.kind === 'hello') this.#serverName = verdict.serverName
@@ -163,8 +163,8 @@ export class SecureConnection implements IngressConnection {
   }
 
   /**
-   * While its client is in debt, a new connection waits: it is no way around a rest. That of a proxy
-   * does not: it may be for another client.
+   * Delays a new connection while its client is in debt: reconnecting does not avoid a pause. Connections of
+   * a proxy are not delayed, because they may be for other clients.
    */
   #inTurn(step: () => void): void {
     const { pieceShares, proxies } = this.#options.context
@@ -197,7 +197,7 @@ export class SecureConnection implements IngressConnection {
     else this.#shakeHands()
   }
 
-  /** Who has the name here, or had it a moment ago. */
+  /** Finds the route of the server name, also of a device that disconnected a moment ago. */
   #find(): Route | undefined {
     const name = this.#serverName
     const { context, listener, handed } = this.#options
@@ -207,7 +207,7 @@ export class SecureConnection implements IngressConnection {
     return routes.match(name, 'tls', this.#network)
   }
 
-  /** The home is another node, and TLS is a matter of it, or of the device there. */
+  /** Relays to the serving node. TLS ends there, or at the device. */
   #relay(helloBytes: number): void {
     const { context } = this.#options
     const connection = new RelayedConnection({
@@ -258,7 +258,7 @@ export class SecureConnection implements IngressConnection {
     }
     const follow = (outcome: Outcome) =>
       this.#guard(() => {
-        // TLS that does not come about is over before anybody has heard of that.
+        // If the handshake fails, the connection is over before the policy reports its outcome.
         if (isRefused(outcome)) this.#refuse(endpoint)
         else if (this.#state === state) this.#follow(outcome, endpoint, facts)
       })
@@ -274,7 +274,7 @@ export class SecureConnection implements IngressConnection {
   }
 
   #follow({ kind }: Outcome, endpoint: Endpoint, facts: ConnectionFacts): void {
-    // Each request is handed on by itself, as where TLS ends without being asked for.
+    // With `forward`, each request is forwarded separately, as without `terminate-tls`.
     const admitted = { facts, endpoint: kind === 'continue' ? endpoint : undefined }
     if (this.#handshake) this.#serve(this.#agree(this.#handshake, admitted))
     else this.#shakeHands(admitted)
@@ -285,13 +285,13 @@ export class SecureConnection implements IngressConnection {
     this.#drop()
   }
 
-  /** For a policy: what comes of it decides about everything else. */
+  /** Begins TLS for a policy. The connection continues as its result requires. */
   #beginTls(terms: TlsTerms) {
     let settle: (isAgreed: boolean) => void = () => {}
     const agreed = new Promise<boolean>((resolve) => {
       settle = resolve
     })
-    // It may have waited for its device until now.
+    // The connection may have waited for its device until now.
     this.#deadline = this.#options.context.now + this.#options.context.limits.headMs
     const protocols = this.#state.name === 'judging' ? PROTOCOLS : undefined
     const handshake = this.#shake({ terms, protocols, onSettled: settle })
@@ -302,7 +302,7 @@ export class SecureConnection implements IngressConnection {
     this.#become({ name: 'handshake' })
     const handshake = this.#shake({
       protocols: PROTOCOLS,
-      // HTTP/2 wants its connection in the very turn in which TLS has come about.
+      // HTTP/2 needs the socket in the same turn in which the handshake completes.
       onSettled: (isAgreed) =>
         this.#guard(() => {
           if (!isAgreed || this.#state.name !== 'handshake') return
@@ -321,7 +321,7 @@ export class SecureConnection implements IngressConnection {
   #agree({ secured: socket }: Handshake, admitted?: Admitted): IngressConnection {
     const { listener, context } = this.#options
     if (socket.alpnProtocol === 'h2') {
-      // Node says so of sockets that a server of its own accepts; HTTP/2 would wait for it for ever.
+      // Node sets this only on sockets of its own servers. Without it, HTTP/2 would wait forever.
       Object.assign(socket, { secureConnecting: false })
       return new Http2Connection({ socket, listener, context, admitted })
     }
@@ -357,7 +357,9 @@ export class SecureConnection implements IngressConnection {
 
 const isRefused = ({ kind }: Outcome) => kind !== 'continue' && kind !== 'forward'
 
-/** Whether a policy says how TLS ends: it is asked before that, not before the first request. */
+/**
+ * Whether a policy sets how TLS ends. Such a policy runs before the handshake, not before the first request.
+ */
 function endsTls({ policy }: Endpoint): boolean {
   return policy.hasConnectRules && policy.has('on_tcp_connect', 'terminate-tls')
 }

@@ -14,11 +14,11 @@ interface VisitorSocketOptions {
   readonly context: IngressContext
   onDrain(): void
   onClose(): void
-  /** What waits for the visitor may have changed. */
+  /** The number of bytes that wait for the visitor may have changed. */
   onHeld(): void
 }
 
-/** The visitor's end of a TCP connection. TLS may come to end on it, before anything is written. */
+/** The visitor's end of a TCP connection. Before anything is written, TLS may begin to end on it. */
 class VisitorSocket {
   readonly #options: VisitorSocketOptions
   #socket: TransportSocket
@@ -37,12 +37,12 @@ class VisitorSocket {
     return this.#socket
   }
 
-  /** Bytes that the visitor has not taken. */
+  /** Bytes written here that the socket has not passed to the system. */
   get heldBytes(): number {
     return this.#output.heldBytes
   }
 
-  /** Bytes that it has taken, or its machine for it. */
+  /** Written bytes that are no longer held here. */
   get takenBytes(): number {
     return this.#output.takenBytes
   }
@@ -53,14 +53,14 @@ class VisitorSocket {
     socket.on('drain', () => {
       if (socket === this.#socket) onDrain()
     })
-    // What went wrong with a visitor is the visitor's affair; `close` follows.
+    // Visitor errors need no handling: `close` follows.
     socket.on('error', () => {})
     socket.on('close', () => {
       if (socket === this.#socket) onClose()
     })
   }
 
-  /** TLS ends here: what counts from now on is what stands in it. */
+  /** TLS ends here: from now on the bytes inside TLS are counted. */
   secure(secured: TLSSocket): void {
     const { context, onHeld } = this.#options
     this.#socket = secured
@@ -69,7 +69,7 @@ class VisitorSocket {
     this.listen()
   }
 
-  /** Takes all bytes; false: wait for `onDrain`. */
+  /** Accepts all bytes; false: wait for `onDrain`. */
   write(chunk: Buffer): boolean {
     return this.#output.write(chunk)
   }
@@ -78,17 +78,17 @@ class VisitorSocket {
     this.#output.flush()
   }
 
-  /** Ends behind what was written. */
+  /** Half-closes the connection after earlier writes. */
   end(): void {
     this.#output.end()
   }
 
-  /** Breaks it off, so that the visitor sees that something is missing. */
+  /** Resets the connection, so that the visitor sees that data is missing. */
   abort(): void {
     this.#socket.resetAndDestroy()
   }
 
-  /** Looks after what was ended; `now` is monotonic. */
+  /** Watches a connection that has ended; `now` is monotonic. */
   sweepEnded(now: number): void {
     const verdict = this.#linger.sweep(now)
     if (verdict === 'abort') this.abort()
@@ -96,18 +96,18 @@ class VisitorSocket {
   }
 }
 
-/** A peer that is gone without a word is noticed by the system, after this and some tries. */
+/** Idle time before the system probes the peer. After some unanswered probes it reports a lost peer. */
 const KEEP_ALIVE_MS = 60_000
-/** Without a byte for so long, others need its place more, where there is none left. */
+/** After this time without traffic, a connection may lose its place if no other is free. */
 const QUIET_MS = 60_000
 
 export interface SplicedVisitorOptions {
-  /** Paused, and half-open when its peer has ended. */
+  /** Paused, and half-open after its peer has ended. */
   readonly socket: TransportSocket
   readonly context: IngressContext
-  /** What it holds is too much: it has to be aborted. */
+  /** It holds too many bytes and must be aborted. */
   onOverBudget(): void
-  /** The socket is closed; before there was a splice, or after it. */
+  /** The socket has closed, before or after a splice. */
   onClose(): void
 }
 
@@ -116,13 +116,13 @@ export interface SpliceOptions {
   readonly traffic: ExchangeTraffic
   write?(chunk: Buffer): boolean
   end?(): void
-  /** Called once, when both directions are over. */
+  /** Called once, when both directions have ended. */
   onOver(bytesIn: number, bytesOut: number): void
 }
 
 /**
- * The visitor's end of a connection whose bytes go on as they are, on one stream for all its life. Nothing is
- * read of it before `splice`; what it holds is counted, and whether it moves.
+ * The visitor's end of a connection whose bytes pass unchanged on one stream for its whole life. Nothing is
+ * read from it before `splice`. Its held bytes and its progress are counted.
  */
 export class SplicedVisitor implements BufferHolder {
   readonly claim: BufferClaim
@@ -154,7 +154,7 @@ export class SplicedVisitor implements BufferHolder {
     this.#socket.listen()
   }
 
-  /** One that has moved nothing for a while gives its place to others: there is a table for all. */
+  /** A connection without recent traffic gives its place to others, because all share one table. */
   get stage(): ConnectionStage {
     if (!this.#splice) return 'awaited'
     return this.#options.context.now - this.#movedAt < QUIET_MS ? 'busy' : 'awaited'
@@ -168,7 +168,7 @@ export class SplicedVisitor implements BufferHolder {
     return { rate: this.#meter.rate, isHeldUp: this.#socket.heldBytes > 0 }
   }
 
-  /** Whether the visitor has ended its direction, and all of it was read. */
+  /** Whether the visitor has ended its direction and all of its data was read. */
   get hasEnded(): boolean {
     return this.#socket.socket.readableEnded
   }
@@ -188,12 +188,12 @@ export class SplicedVisitor implements BufferHolder {
     this.#options.onOverBudget()
   }
 
-  /** TLS ends here: what counts from now on is what stands in it. */
+  /** TLS ends here: from now on the bytes inside TLS are counted. */
   secure(secured: TLSSocket): void {
     this.#socket.secure(secured)
   }
 
-  /** Joins it to a stream. */
+  /** Joins the connection to a stream. */
   splice({ stream, traffic, onOver, ...own }: SpliceOptions): Upgrade {
     const { limits } = this.#options.context
     const { socket } = this.#socket
@@ -225,22 +225,22 @@ export class SplicedVisitor implements BufferHolder {
     return splice
   }
 
-  /** Takes all bytes; false: the splice goes on when there is room. */
+  /** Accepts all bytes; false: the splice continues when there is room. */
   write(chunk: Buffer): boolean {
     return this.#socket.write(chunk)
   }
 
-  /** Ends behind what was written. */
+  /** Half-closes the connection after earlier writes. */
   end(): void {
     this.#socket.end()
   }
 
-  /** Breaks it off, so that the visitor sees that something is missing. */
+  /** Resets the connection, so that the visitor sees that data is missing. */
   abort(): void {
     this.#socket.abort()
   }
 
-  /** Looks at the deadlines; `now` is monotonic. */
+  /** Checks the deadlines; `now` is monotonic. */
   sweep(now: number, isOver: boolean): void {
     this.#countHeld()
     if (isOver) {
@@ -255,7 +255,7 @@ export class SplicedVisitor implements BufferHolder {
     this.#splice.sweep(now)
   }
 
-  /** A mistake of ours ends this connection alone. */
+  /** Runs a step. A bug ends only this connection. */
   guard(step: () => void): void {
     try {
       step()

@@ -21,17 +21,17 @@ import { connectVerdict } from '../exchange/policy-run.ts'
 import { RelayedConnection } from './relayed-connection.ts'
 import { SplicedVisitor } from './spliced-visitor.ts'
 
-/** Where a connection of a visitor is. Before `open` nothing is read of it. */
+/** State of a visitor's connection. Nothing is read from it before `open`. */
 type TcpConnectionState =
-  /** Its endpoint is searched, or waited for. */
+  /** Looks for its endpoint, or waits for it. */
   | { readonly name: 'searching' }
   /** `on_tcp_connect` decides about it. */
   | { readonly name: 'judging'; readonly endpoint: Endpoint }
-  /** It has asked for a stream to the device. */
+  /** Waits for a stream to the device. */
   | { readonly name: 'dialling'; readonly endpoint: AgentEndpoint }
-  /** Bytes pass by, both ways. */
+  /** Bytes pass in both directions. */
   | { readonly name: 'open' }
-  /** A policy has handed it on to an endpoint at another node: what becomes of it is decided there. */
+  /** A policy forwarded it to an endpoint at another node, and that node decides the rest. */
   | { readonly name: 'relayed'; readonly relay: RelayedConnection }
   | { readonly name: 'over' }
 
@@ -39,16 +39,16 @@ type Name = TcpConnectionState['name']
 
 const NEXT: Record<Name, readonly Name[]> = {
   searching: ['judging', 'relayed', 'over'],
-  // It is handed on.
+  // Searches again if the connection is forwarded.
   judging: ['dialling', 'searching', 'over'],
-  // Its session was lost before there was a stream.
+  // Searches again if the session was lost before there was a stream.
   dialling: ['open', 'searching', 'over'],
   open: ['over'],
   relayed: ['over'],
   over: [],
 }
 
-/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+/** Returns the next state. Throws if the transition is not allowed, which can only be a bug. */
 function nextTcpConnectionState(
   state: TcpConnectionState,
   next: TcpConnectionState,
@@ -57,44 +57,44 @@ function nextTcpConnectionState(
   throw new Error(`a connection cannot be ${next.name} after ${state.name}`)
 }
 
-/** What a connection takes while it waits for a device: nothing of it is read. */
+/** Memory of a connection that waits for a device and from which nothing is read, in bytes. */
 const WAITING_BYTES = 2_048
 
 const SEARCHING: TcpConnectionState = { name: 'searching' }
 const OVER: TcpConnectionState = { name: 'over' }
 
 export interface TcpConnectionOptions {
-  /** Paused, and half-open when its peer has ended. */
+  /** Paused, and half-open after its peer has ended. */
   readonly socket: TransportSocket
-  /** What it takes in memory while it waits; little where nothing was read of it. */
+  /** Additional memory while it waits, in bytes; small if nothing was read. */
   readonly waitingBytes?: number
   readonly context: IngressContext
-  /** Who has the address that the visitor came to; `network` is the visitor's. */
+  /** Finds the holder of the address that the visitor connected to; `network` is the visitor's. */
   readonly find: (network: string) => NameState | undefined
-  /** How many endpoints have handed it on, and the TLS that has ended on the way. */
+  /** Number of endpoints that forwarded it, and the TLS session that ended on the way. */
   readonly handed?: { readonly hops: number; readonly tls: TlsSession | undefined } | undefined
-  /** The name that the visitor has said in the clear, at the begin of its TLS. */
+  /** Name that the visitor sent unencrypted at the start of TLS. */
   readonly serverName?: string | undefined
-  /** Begins to end TLS on the socket; absent where visitors speak none. */
+  /** Begins to end TLS on the socket; absent if visitors do not use TLS. */
   readonly endTls?: (terms: TlsTerms) => TlsBegun
   onClose(connection: TcpConnection): void
 }
 
-/** TLS that is being agreed on. */
+/** A TLS handshake in progress. */
 export interface TlsBegun {
   readonly secured: TLSSocket
   readonly agreed: Promise<boolean>
 }
 
 /**
- * A visitor's connection to a TCP endpoint: its bytes go to the device as they are, on one stream
- * for all its life. Nothing is read of it before the policy and the device have taken it.
+ * A visitor's connection to a TCP endpoint. Its bytes go to the device unchanged, on one stream for its whole
+ * life. Nothing is read from it before the policy and the device have accepted it.
  *
  * INVARIANTS
- * - It is in one state of `TcpConnectionState`, and only `#become` changes that; what does not
- *   belong to the state it comes in is late and does nothing.
- * - It holds at most one stream; on the way to `over` that is given up, and the socket is closed, or
- *   closes behind what was written.
+ * - It has one state of `TcpConnectionState`, which only `#become` changes. An event that does not fit the
+ *   state is late and is ignored.
+ * - It holds at most one stream. On the way to `over` the stream is given up. The socket is closed then, or
+ *   closes after earlier writes.
  */
 export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, NameQuery {
   readonly address: string
@@ -111,15 +111,15 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
   readonly #beginTls: TcpConnectionOptions['endTls']
   readonly #traffic = new ExchangeTraffic()
   readonly #socket: TransportSocket
-  /** How many endpoints have handed it on. */
+  /** Number of endpoints that forwarded it. */
   #hops: number
-  /** Set when the endpoint that is judged next comes after the one that has handed it on. */
+  /** Set if the next endpoint is judged in addition to the endpoint that forwarded to it. */
   #isHandedOn = false
-  /** TLS has ended for an endpoint that has handed it on: what follows gets what was in it. */
+  /** TLS ended for an endpoint that forwarded the connection: later endpoints get the decrypted bytes. */
   #hasTlsEndedBefore: boolean
-  /** Where a policy has handed it on to, and whose internal endpoints that may be. */
+  /** Forwarding target of a policy, and the account whose internal endpoints it may reach. */
   #handed: { readonly url: string; readonly ownerId: string | null } | undefined
-  /** What the policies on its way may cost together. */
+  /** Joint cost budget of the policies on its way. */
   #budget = new Account()
   #endpoint: Endpoint | undefined
   #tlsEndedFor: Endpoint | undefined
@@ -153,7 +153,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
     })
   }
 
-  /** Finds the endpoint; without a place it only closes. */
+  /** Finds the endpoint. Without a place, only closes the connection. */
   start(hasPlace = true): void {
     this.#visitor.listen()
     if (hasPlace) this.guard(() => this.#search.start(this))
@@ -172,7 +172,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
     this.abort()
   }
 
-  /** Nobody waits for its end: it may last for days. */
+  /** A stop does not wait for a connection that may last for days. */
   stop(): void {
     this.abort()
   }
@@ -181,15 +181,15 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
     this.abort()
   }
 
-  /** Breaks it off, so that the visitor sees that something is missing. */
+  /** Resets the connection, so that the visitor sees that data is missing. */
   abort(): void {
     this.#visitor.abort()
   }
 
-  /** What comes goes on to the device: there is nothing to be kept busy with. */
+  /** Does nothing: all data goes on to the device and causes no useless work here. */
   checkFlood(): void {}
 
-  /** Looks at the deadlines; `now` is monotonic. */
+  /** Checks the deadlines; `now` is monotonic. */
   sweep(now: number): void {
     this.#visitor.guard(() => {
       this.#search.again()
@@ -253,7 +253,9 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
     else this.#judge(found)
   }
 
-  /** What it was handed on to has gone: who has handed it on counts that. */
+  /**
+   * The name has no endpoint. If the connection was forwarded, the forwarding endpoint counts the refusal.
+   */
   onNone(): void {
     this.#drop()
   }
@@ -288,13 +290,13 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
       .then((verdict) =>
         this.#visitor.guard(() => {
           if (this.#state === state) this.#follow(verdict, endpoint)
-          // TLS that does not come about is over before anybody has heard of that.
+          // If the handshake fails, the connection is over before the policy reports its outcome.
           else if (verdict.kind !== 'continue') this.#traffic.refuse(undefined)
         }),
       )
   }
 
-  /** At the first asking; whoever asks later gets what there is. */
+  /** Ends TLS at the first call. Later calls only report whether the existing TLS has the same terms. */
   readonly #endTls: EndTls = async (terms) => {
     this.#tlsEndedFor = this.#endpoint
     const { tls } = this.facts
@@ -308,7 +310,8 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
   }
 
   #follow(outcome: Outcome, endpoint: Endpoint): void {
-    // One that was lost may have a successor to which TLS is to be passed on: it is too late for that.
+    // The successor of a lost endpoint may expect TLS to be passed on, which is impossible after TLS has
+    // ended.
     const isTlsAsAsked = this.#hasTlsEndedBefore || this.#tlsEndedFor === endpoint
     const isAsAsked = !this.facts.tls || isTlsAsAsked
     if (outcome.kind === 'forward' && isAsAsked) {
@@ -321,7 +324,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
     }
   }
 
-  /** Goes on to an internal endpoint that `from` reaches; its policy runs in its turn. */
+  /** Forwards to an internal endpoint that the account can reach. The policy of that endpoint runs next. */
   #handOn(url: string, { ownerId }: Endpoint): void {
     const { routes } = this.#context
     const target = new URL(url)
@@ -334,7 +337,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
     this.#search.start(this)
   }
 
-  /** What it was handed on to is at another node. */
+  /** Relays to the node that serves the forwarding target. */
   #relay(): void {
     const { facts } = this
     const handed = this.#handed
@@ -376,10 +379,10 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
     return this.#visitor.write(chunk)
   }
 
-  /** The SDK says nothing when it cannot reach the service: its end is all that comes. */
+  /** The SDK reports no error if it cannot reach the service: only the stream ends. */
   #onServiceEnd(): void {
     if (!this.#hasAnswered && this.#visitor.hasEnded) {
-      // The service had what there was, and has nothing to say to it.
+      // The service received all data and has no answer.
       this.#noteOutcome('answered')
     } else if (!this.#hasAnswered) {
       this.#traffic.refuse('ERR_NGROK_8012' satisfies EdgeErrorCode)
@@ -392,7 +395,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
     this.#hasAnswered = true
     const outcomes = this.#endpoint?.traffic.outcomes
     const now = this.#context.clock.monotonic()
-    // Silence is no fault here: a client may wait for hours for what a service has to say.
+    // Silence is not an error: a client may wait hours for data of a service.
     if (outcomes) outcomes.end(outcomes.begin(now), outcome, now)
   }
 

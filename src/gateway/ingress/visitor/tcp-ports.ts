@@ -12,28 +12,28 @@ import { TcpConnection } from './tcp-connection.ts'
 type PortConnection = TcpConnection | RelayedConnection | ProxyGreeting
 
 export interface TcpPortsOptions {
-  /** Where to listen; what visitors connect to stands in the addresses. */
+  /** Local address to listen on. The addresses for visitors are in `addresses`. */
   readonly listenHost: string
   readonly addresses: TcpAddresses
   readonly context: IngressContext
-  /** Each connection begins with a PROXY header of a load balancer in front. */
+  /** Each connection begins with a PROXY header of a load balancer. */
   readonly hasProxyProtocol?: boolean
-  /** A connection has come, or is gone. */
+  /** A connection was opened or closed. */
   onConnection(connection: PortConnection): void
   onClose(connection: PortConnection): void
 }
 
 /**
- * The ports that TCP endpoints have: each is listened on while its address is online, or its device
- * is away. Whoever connects to another one of the range is refused by the system.
+ * Ports of TCP endpoints. The gateway listens on a port while its address is online or its device is
+ * disconnected. The system refuses connections to the other ports of the range.
  */
 export class TcpPorts {
   readonly #options: TcpPortsOptions
   readonly #registry: EndpointRegistry
   readonly #shares: ConnectionShares<PortConnection>
-  /** By address. */
+  /** Keyed by address. */
   readonly #servers = new Map<string, Server>()
-  /** Those that a bind has asked for and that stand in no registry yet. */
+  /** Addresses requested by a bind that are not in the registry yet. */
   readonly #opening = new Set<string>()
   #revision = -1
   #isStopped = false
@@ -44,26 +44,26 @@ export class TcpPorts {
     this.#shares = new ConnectionShares({ capacity: options.context.limits.connections })
   }
 
-  /** How many ports are listened on. */
+  /** Number of open ports. */
   get size(): number {
     return this.#servers.size
   }
 
-  /** Listens for cloud endpoints, and for those who wait for devices that are away. */
+  /** Listens for cloud endpoints, and for visitors that wait for disconnected devices. */
   async start(): Promise<void> {
     for (const { host } of this.#registry.tcpAddresses()) await this.#tryToOpen(host)
   }
 
-  /** The process before may still listen there; it is tried again with each sweep. */
+  /** The previous process may still listen there. Each sweep tries again. */
   async #tryToOpen(address: string): Promise<void> {
     if (!this.#options.addresses.has(address)) return
     await this.open(address).catch(() => {})
   }
 
-  /** Listens; the address has to be in the registry when the caller's turn is over. */
+  /** Listens on the port of an address, which must be in the registry at the end of the caller's turn. */
   async open(address: string): Promise<void> {
     const { addresses, listenHost, context } = this.#options
-    // Nobody but policies comes there.
+    // Only policies use internal addresses.
     if (bindingOf(address) === 'internal') return
     if (this.#isStopped || this.#servers.has(address)) return
     const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) => {
@@ -80,12 +80,12 @@ export class TcpPorts {
       throw addresses.refuse(address, listenProblem(error))
     } finally {
       this.#opening.delete(address)
-      // It may never come into the registry.
+      // The address may never get into the registry, so the next sweep checks it.
       this.#revision = -1
     }
   }
 
-  /** Listens no more where nobody has the address. */
+  /** Closes the ports of addresses that are gone, and opens missing ports. */
   sweep(): void {
     const { revision } = this.#registry
     if (revision === this.#revision) return
@@ -100,7 +100,7 @@ export class TcpPorts {
     }
   }
 
-  /** Listens nowhere any more; connections are the caller's. */
+  /** Closes all ports. The caller closes the connections. */
   async stop(): Promise<void> {
     this.#isStopped = true
     const servers = [...this.#servers.values()]
@@ -130,7 +130,7 @@ export class TcpPorts {
     else this.#serve(socket, address)
   }
 
-  /** To the node where the endpoint is at home. */
+  /** Relays to the node that serves the endpoint. */
   #relay(socket: Socket, address: string): void {
     const { context, onConnection, onClose } = this.#options
     const connection = new RelayedConnection({

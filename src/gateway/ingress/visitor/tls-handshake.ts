@@ -7,10 +7,10 @@ import type { TransportSocket } from '../common/client-socket.ts'
 
 const ID_CONTEXT_LENGTH = 32
 
-/** They go with the policy that has the terms, and with the certificate. */
+/** Secure contexts, kept as long as the policy with the terms and the certificate. */
 const CONTEXTS = new WeakMap<TlsTerms, WeakMap<ServedCertificate, SecureContext>>()
 
-/** What TLS is ended with by the terms of a policy, for a name with this certificate. */
+/** Returns the secure context for the terms of a policy and the certificate of a name. */
 function termsContext(terms: TlsTerms, certificate: ServedCertificate): SecureContext {
   const contexts = CONTEXTS.get(terms) ?? new WeakMap<ServedCertificate, SecureContext>()
   CONTEXTS.set(terms, contexts)
@@ -27,9 +27,9 @@ function createContext(terms: TlsTerms, certificate: ServedCertificate): SecureC
     key,
     minVersion,
     maxVersion,
-    // Each of them is an authority by itself, whoever has signed it.
+    // Each certificate is an authority, even if it is signed by another.
     ...(authorities.length > 0 && { ca: [...authorities], allowPartialTrustChain: true }),
-    // A session that is resumed has a certificate that nobody looks at again.
+    // On a resumed session, the client certificate would not be checked again.
     ...(clientCertificates !== 'none' && { secureOptions: constants.SSL_OP_NO_TICKET }),
     sessionIdContext: id.slice(0, ID_CONTEXT_LENGTH),
   })
@@ -38,47 +38,47 @@ function createContext(terms: TlsTerms, certificate: ServedCertificate): SecureC
 export interface HandshakeOptions {
   readonly socket: TransportSocket
   readonly certificate: ServedCertificate
-  /** Those of a policy; unless given, the gateway's. */
+  /** Terms of a policy; default: the gateway's terms. */
   readonly terms?: TlsTerms | undefined
-  /** In the order of preference (RFC 7301). */
+  /** In order of preference (RFC 7301). */
   readonly protocols?: readonly string[] | undefined
-  /** Called once: whether TLS has come about, in the turn in which it has. */
+  /** Called once with the result, in the turn in which the handshake completes. */
   onSettled(isAgreed: boolean): void
 }
 
 const ADDRESSES = ['remoteAddress', 'remotePort', 'localAddress', 'localPort'] as const
 
 /**
- * TLS over a connection whose reset is one of the transport: `destroy` of a TLSSocket sends a FIN, by
- * which a client that does not look for a close_notify takes a part of a body for the whole.
+ * TLS over a connection that can reset its transport. `destroy` of a TLSSocket sends a FIN. A client that
+ * ignores a missing close_notify then takes a partial body for the complete body.
  */
 class SecuredSocket extends TLSSocket {
   readonly #transport: TransportSocket
 
   constructor(transport: TransportSocket, options: TLSSocketOptions) {
-    // Node's types ask for less than it takes: any duplex will do.
+    // Node's types require a Socket, but any duplex works.
     super(transport as Socket, options)
     this.#transport = transport
-    // A load balancer has named the visitor: the addresses are not those of the handle.
+    // A load balancer named the visitor: the handle has other addresses.
     if (Object.hasOwn(transport, 'remoteAddress')) {
       for (const name of ADDRESSES) Object.defineProperty(this, name, { value: transport[name] })
     }
   }
 
   override resetAndDestroy(): this {
-    // Node resets a socket that has this mark when TLS destroys it. A reset of the transport itself
-    // would free its handle under TLS: the next `destroy` of both would end the process.
+    // Node resets a marked socket when TLS destroys it. A reset of the transport itself would free its handle
+    // under TLS. The next `destroy` of both would then end the process.
     if (this.#transport instanceof Socket) Object.assign(this.#transport, { resetAndClosing: true })
     return this.destroy()
   }
 }
 
 /**
- * Ends TLS on a connection. Without an agreement the connection is over: a client that has to have a
- * certificate, and has none that is good, is cut off.
+ * Ends TLS on a connection. If the handshake fails, the connection is closed. That includes a client without
+ * the valid certificate that the terms require.
  */
 export class Handshake {
-  /** What the client says and hears in it. */
+  /** The socket for the decrypted data. */
   readonly secured: TLSSocket
   readonly terms: TlsTerms | undefined
   readonly #onSettled: (isAgreed: boolean) => void
@@ -96,10 +96,10 @@ export class Handshake {
       ...(protocols && { ALPNProtocols: [...protocols] }),
     })
     this.secured = secured
-    // What went wrong with a client is the client's affair; `close` follows.
+    // Client errors need no handling: `close` follows.
     secured.on('error', () => {})
     secured.on('close', () => this.#settle(false))
-    // Who leaves in the middle of it would be waited for, as half-open connections are.
+    // A client that ends during the handshake would be kept as a half-open connection.
     secured.on('end', () => {
       if (!this.#isSettled) secured.destroy()
     })
@@ -121,14 +121,14 @@ export class Handshake {
   }
 }
 
-/** Where Node keeps what OpenSSL thinks of a certificate. */
+/** The part of Node's handle with OpenSSL's verdict on a certificate. */
 interface Verifier {
   readonly _handle?: { readonly verifyError?: () => Error | null | undefined }
 }
 
 /**
- * Whether the client's certificate is signed by an authority, for clients, and good at this time. Node
- * looks at that itself for servers of its own alone.
+ * Whether the client certificate is signed by an authority, intended for clients, and valid now. Node checks
+ * that only for its own servers.
  */
 function isVerified(socket: TLSSocket): boolean {
   const handle = (socket as unknown as Verifier)._handle

@@ -22,23 +22,23 @@ import type { RequestHead } from '../syntax/request-head.ts'
 import { Http2ResponseWriter, type WriterStream } from './http2-response-writer.ts'
 import { countedHeadBytes, type Visitor } from './visitor.ts'
 
-/** Of memory that Node takes for a piece, however small, while it waits. */
+/** Memory that Node uses for each waiting piece, even a tiny piece, in bytes. */
 const PIECE_BYTES = 256
 
 const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants
 
-/** The last is name and value in turn, which the types of Node leave out. */
+/** `raw` alternates name and value. Node's types omit it. */
 type TrailersEvent = [headers: IncomingHttpHeaders, flags: number, raw?: readonly string[]]
 
-/** The connection, as its streams know it. */
+/** The connection, as its streams see it. */
 export interface StreamConnection {
   readonly isStopping: boolean
   leave(): void
-  /** Content that the client gets. */
+  /** Content is sent to the client. */
   onContent(bytes: number): void
-  /** Content of a request has gone on; other content of it has come and waits. */
+  /** Content of a request was passed on; `waitingBytes` more have arrived and wait. */
   onBody(bytes: number, waitingBytes: number): void
-  /** At once, for what is done about floods. */
+  /** Called as soon as a stream ends, so that floods are noticed early. */
   countEnd(isBroken: boolean, visitor: Visitor): void
   onStreamClose(stream: VisitorStream): void
 }
@@ -55,9 +55,9 @@ export interface VisitorStreamOptions {
  * One stream of a visitor's connection: one request and its response.
  *
  * INVARIANTS
- * - Its exchange hears of the client until `exchangeDone` or `abort`; what comes then is dropped.
- * - `onStreamClose` of the connection follows once, when nothing of it is left with Node.
- * - What it resets itself is no fault of the client.
+ * - Its exchange gets the client's events until `exchangeDone` or `abort`. Later events are dropped.
+ * - `onStreamClose` of the connection is called once, when Node holds nothing more of the stream.
+ * - A reset by the gateway does not count as a fault of the client.
  */
 export class VisitorStream implements Client, BufferHolder, WriterStream, Corked {
   readonly stream: ServerHttp2Stream
@@ -67,22 +67,22 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   readonly #context: IngressContext
   readonly #claim: BufferClaim
   readonly #hasChunks: boolean
-  /** What the exchange keeps of its head, when that is long. */
+  /** Bytes of the head that the exchange keeps, if the head is long. */
   readonly #headBytes: number
   #exchange: Exchange | undefined
   #trailers: readonly string[] = []
-  /** The client sent no end of its request so far. */
+  /** The client has not ended its request. */
   #isOpen: boolean
   #isAborted = false
   #writtenBytes = 0
   #receivedBytes = 0
-  /** Tiny pieces behind the first of a tick: they go on together when it ends. */
+  /** Tiny pieces after the first of a tick. They are passed on together at its end. */
   #gathered: Buffer[] = []
   #gatheredBytes = 0
   #passedTick = 0
   /** Pieces that have arrived and wait in Node. */
   #unreadPieces = 0
-  /** Of what is left when the exchange is over. */
+  /** Progress of the remaining data after the exchange. */
   #watch: ProgressWatch | undefined
 
   constructor({ stream, connection, visitor, context, head }: VisitorStreamOptions) {
@@ -103,7 +103,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
     if (this.#isOpen) {
       onEachPiece(stream, () => {
         this.#unreadPieces += 1
-        // Nobody else counts what comes meanwhile.
+        // No other code counts pieces that arrive while the stream is paused.
         if (stream.isPaused()) this.guard(() => this.countHeld())
       })
       stream.on('trailers', (...[, , raw = []]: TrailersEvent) => {
@@ -115,7 +115,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
       stream.resume()
     }
     stream.on('drain', () => this.guard(() => this.#onDrain()))
-    // The code of a stream reports its error; `close` follows.
+    // The error is in the code of the stream; `close` follows.
     stream.on('error', () => {})
     stream.once('close', () => this.#connection.countEnd(this.isBroken, this.visitor))
     whenClosed(stream, () => this.guard(() => this.#onClose()))
@@ -169,24 +169,24 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
     this.visitor.admit(endpoint)
   }
 
-  /** True while it is the client's turn. */
+  /** Whether the gateway waits for the client. */
   get isAwaited(): boolean {
     return this.#exchange ? this.#exchange.isAwaited : true
   }
 
-  /** True while the client may send content. */
+  /** Whether the client may still send content. */
   get hasOpenBody(): boolean {
     return this.#isOpen
   }
 
-  /** True when it speaks WebSocket by now. */
+  /** Whether the stream has switched to WebSocket. */
   get isSwitched(): boolean {
     return this.#exchange?.isSwitched === true
   }
 
   /**
-   * True when the client, or what it sent, has ended it before its time. To give up a response that
-   * has begun is the right of those who waited for it, as calls of gRPC are ended.
+   * Whether the client or its data ended the stream too early. A client may cancel a response that has begun,
+   * as gRPC clients do.
    */
   get isBroken(): boolean {
     const { aborted, rstCode, headersSent } = this.stream
@@ -214,7 +214,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
     return this.#writtenBytes - this.unreadBytes
   }
 
-  /** See `BufferHolder`: what waits for the client, and for the device. */
+  /** See `BufferHolder`: bytes that wait for the client or the device. */
   get heldBytes(): number {
     const exchangeBytes = this.#exchange ? this.#headBytes + this.#exchange.heldBytes : 0
     return (
@@ -274,7 +274,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   abort(): void {
     if (this.isGone) return
     this.#isAborted = true
-    // Not `close()`: that would end the stream first, as if the response were whole.
+    // Not `close()`: that would first end the stream, as if the response were complete.
     this.stream.destroy(new Error('broken off'))
   }
 
@@ -293,7 +293,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
     else this.stream.once('finish', () => this.#refuseRest())
   }
 
-  /** The client need not send what nobody reads (RFC 9113 8.1). */
+  /** The client need not send data that is not read (RFC 9113 8.1). */
   #refuseRest(): void {
     if (this.#isOpen && !this.isGone) this.stream.close(NGHTTP2_NO_ERROR)
   }
@@ -307,18 +307,21 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
     }
   }
 
-  /** Looks at the deadlines; `now` is monotonic. */
+  /** Checks the deadlines; `now` is monotonic. */
   sweep(now: number): void {
     this.guard(() => {
       this.countHeld()
-      // Node may have lost it: on Node 20 nothing closes the streams of some broken connections.
+      // Node may have lost the stream: Node 20 does not close the streams of some broken connections.
       if (this.isGone) this.stream.destroy()
       else if (this.#exchange) this.#exchange.sweep(now)
       else this.#sweepRest(now)
     })
   }
 
-  /** A client that takes nothing of the rest must not take what it has for all there is. */
+  /**
+   * Aborts a client that stops reading, so that it cannot mistake a partial response for the complete
+   * response.
+   */
   #sweepRest(now: number): void {
     this.#watch ??= new ProgressWatch(this.#context.limits)
     const progress = { movedBytes: -this.unreadBytes, awaitedBodyBytes: undefined }
@@ -360,7 +363,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
     if (!this.#exchange) return
     const bytes = this.#hasChunks ? encodeChunk(chunk) : chunk
     if (this.#exchange.take(bytes, 0) === 0) {
-      // Frames of a WebSocket that the device has not agreed to.
+      // WebSocket frames before the device has accepted the switch.
       this.pause()
       this.stream.unshift(chunk)
       this.#receivedBytes -= chunk.length
@@ -371,7 +374,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   #onEnd(): void {
     this.#isOpen = false
     this.#passGathered()
-    // Node also reports the end of a stream that was reset without an error: then the content is incomplete.
+    // Node also reports an end if a stream was reset without an error. The content is incomplete then.
     if (this.stream.aborted || this.stream.closed) return
     if (this.isSwitched) this.#exchange?.onClientEnd()
     else if (this.#hasChunks) this.#exchange?.take(lastChunk(this.#trailers), 0)

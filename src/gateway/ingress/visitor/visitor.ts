@@ -14,31 +14,31 @@ import type { RequestHead } from '../syntax/request-head.ts'
 
 /** A visitor's connection, as the ingress keeps it. */
 export interface IngressConnection extends SharedConnection {
-  /** Begins no exchange any more; closes when those under way are over. */
+  /** Begins no new exchange. Closes when the current exchanges have ended. */
   stop(): void
-  /** Closes without waiting for anybody. */
+  /** Closes at once. */
   destroy(): void
-  /** Looks at the deadlines; `now` is monotonic. */
+  /** Checks the deadlines; `now` is monotonic. */
   sweep(now: number): void
-  /** Looks whether the client keeps the gateway busy with nothing; more often than `sweep`. */
+  /** Checks for useless work caused by the client; called more often than `sweep`. */
   checkFlood(): void
 }
 
-/** A connection that a policy has judged before there was HTTP on it. */
+/** A connection that a policy judged before there was HTTP on it. */
 export interface Admitted {
   readonly facts: Connection
-  /** Whose `on_tcp_connect` is done with it; undefined: each request goes through it. */
+  /** Endpoint whose `on_tcp_connect` has run. If undefined, it runs for each request. */
   readonly endpoint: Endpoint | undefined
-  /** All whose connect rules are done with it; shared by the streams of one visitor's connection. */
+  /** All endpoints whose connect rules have run; shared by the streams of one visitor's connection. */
   readonly by?: WeakSet<Endpoint> | undefined
 }
 
-/** Heads up to this length are a part of what each request costs, and not counted. */
+/** Heads up to this length are part of the usual cost of a request and are not counted. */
 const USUAL_HEAD_BYTES = 4_096
-/** They are kept as they came, and as they go on. */
+/** A head is kept in two forms: as received, and as sent on. */
 const COPIES_OF_HEAD = 2
 
-/** Bytes that a head is counted for while its exchange lasts. */
+/** Returns the bytes that are counted for a head during its exchange. */
 export function countedHeadBytes(bytes: number): number {
   return bytes > USUAL_HEAD_BYTES ? COPIES_OF_HEAD * bytes : 0
 }
@@ -47,13 +47,13 @@ export interface VisitorOptions {
   readonly listener: IngressListener
   readonly ip: string
   readonly port: number
-  /** The connection as its policy sees it; made when first asked for. */
+  /** Returns the connection as policies see it; called at the first use. */
   readonly facts: () => Connection
-  /** Endpoints whose connect rules are done with the visitor; they go when the endpoint does. */
+  /** Endpoints whose connect rules have run for the visitor. Entries disappear with the endpoint. */
   readonly admittedBy?: WeakSet<Endpoint> | undefined
 }
 
-/** Who sends requests on a connection: its peer, or the client that a trusted proxy names. */
+/** Sender of requests on a connection: its peer, or the client named by a trusted proxy. */
 export class Visitor {
   readonly listener: IngressListener
   readonly ip: string
@@ -77,7 +77,7 @@ export class Visitor {
     this.#admittedBy = admittedBy ?? new WeakSet()
   }
 
-  /** The peer of a socket. */
+  /** Creates the visitor for the peer of a socket. */
   static at(socket: ClientSocket, options: Omit<VisitorOptions, 'ip' | 'port'>): Visitor {
     const { remoteAddress = '', remotePort = 0 } = socket
     return new Visitor({ ...options, ip: plainAddress(remoteAddress), port: remotePort })
@@ -88,7 +88,7 @@ export class Visitor {
     return this.#facts
   }
 
-  /** Its ways to other nodes; made when first asked for. */
+  /** Paths to other nodes; created at the first use. */
   get hops(): VisitorHops {
     this.#hops ??= new VisitorHops(this)
     return this.#hops
@@ -109,8 +109,8 @@ export class Visitor {
   }
 
   /**
-   * Who sends a request. Behind a trusted proxy each request has a visitor of its own, because the
-   * proxy sends those of many clients on one connection: nothing is kept from one to the next.
+   * Returns the visitor of a request. A trusted proxy sends requests of many clients on one connection. Each
+   * of its requests has a separate visitor, and no state is kept between them.
    */
   of(
     head: RequestHead,
@@ -127,14 +127,14 @@ export class Visitor {
     return { visitor, head: { ...head, fields: forwardedFields(head.fields, before) } }
   }
 
-  /** Nothing more is sent for it. */
+  /** Releases its resources: no more requests are sent for it. */
   close(): void {
     this.logins.close()
     this.#hops?.close()
   }
 }
 
-/** A connection of a proxy, for one request of a client behind it. */
+/** A proxy's connection, seen by one request of a client behind it. */
 class ForwardedConnection implements Connection {
   readonly clientIp: string
   readonly clientPort: number
@@ -175,7 +175,7 @@ class ForwardedConnection implements Connection {
   }
 }
 
-/** Clients that came to the proxy by plain HTTP are led to HTTPS as those of a plain listener are. */
+/** Clients that reached the proxy over plain HTTP are redirected to HTTPS, as on a plain listener. */
 function listenerFor(listener: IngressListener, scheme: IngressListener['scheme'] | undefined) {
   return scheme ? { ...listener, scheme, redirectsToHttps: scheme === 'http' } : listener
 }
@@ -188,7 +188,7 @@ function valuesOf(fields: readonly string[], name: string): string[] {
   return values
 }
 
-/** With the entries left of the client in place of the proxies' own `x-forwarded-for`. */
+/** Replaces `x-forwarded-for` of the proxies by the entries left of the client. */
 function forwardedFields(fields: readonly string[], before: readonly string[]): string[] {
   const kept: string[] = []
   for (let at = 0; at < fields.length; at += 2) {
