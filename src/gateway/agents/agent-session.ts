@@ -105,11 +105,8 @@ export class AgentSession implements TableEntry {
     const { instance, unsupported, tellsComplete } = identity
     const isOurs = instance !== undefined && !unsupported.update
     this.#namesToCome = new NamesToCome({
-      registry: deps.registry,
+      ...deps,
       identity,
-      limits,
-      others: deps.others,
-      clock,
       tell: isOurs && tellsComplete ? (notice) => this.#tell(notice) : undefined,
     })
     this.#heartbeat = new AgentHeartbeat({
@@ -586,11 +583,8 @@ export class AgentSession implements TableEntry {
   }
 
   /** Never rejects. If the agent misses the notice, it continues in its own order. */
-  #tell(notice: object): Promise<void> {
-    return this.#call(StreamType.update, notice).then(
-      () => {},
-      () => {},
-    )
+  async #tell(notice: object): Promise<void> {
+    await this.#call(StreamType.update, notice).catch(() => {})
   }
 
   async #call(type: number, message: object): Promise<unknown> {

@@ -60,6 +60,7 @@ export class NamesToCome {
     if (!this.#isTelling) void this.#tellAwaited()
   }
   #listensTo: DeviceReturn | undefined
+  #hasToldOthers = false
 
   constructor(options: NamesToComeOptions) {
     this.#options = options
@@ -100,8 +101,13 @@ export class NamesToCome {
     this.#tellOthers()
   }
 
-  /** The device may have left names at another gateway. An older gateway ignores the report. */
+  /**
+   * The device may have left names at another gateway. An older gateway ignores the report. Once for each
+   * connection: an agent that repeats itself must not use up the calls between gateways.
+   */
   #tellOthers(): void {
+    if (this.#hasToldOthers) return
+    this.#hasToldOthers = true
     const { identity, others } = this.#options
     const { ownerId, credentialId, deviceId, instance } = identity
     for (const { id, isSelf, isLinked } of others.all()) {

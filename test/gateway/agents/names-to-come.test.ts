@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { awaitedIn } from '../../../src/agent/sessions/gateway-notice.ts'
 import { awaitedNotice } from '../../../src/gateway/agents/agent-notice.ts'
+import { NamesToCome, type NamesToComeOptions } from '../../../src/gateway/agents/names-to-come.ts'
+import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts'
 import { deviceMetadata, forward, startDeviceService, visit } from '../../helpers/device-sdk.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
@@ -208,4 +210,29 @@ describe('names that their device has not bound again yet', () => {
     await on.say(agent, COMPLETE)
     expect(await on.statusOf('b.site.test')).toBe(404)
   })
+})
+
+it('reports a complete device to each linked gateway, once for a connection', () => {
+  const clock = new ManualClock()
+  const asked: unknown[] = []
+  const names = new NamesToCome({
+    registry: new EndpointRegistry({ clock }),
+    identity: { ownerId: null, credentialId: 'cr_a', deviceId: 'cam', instance: 'process-1' },
+    limits: { returnMs: 1_000, progressMs: 1_000 },
+    clock,
+    others: {
+      all: () => [
+        { id: 'nd_self', isSelf: true, isLinked: true },
+        { id: 'nd_linked', isSelf: false, isLinked: true },
+        { id: 'nd_lost', isSelf: false, isLinked: false },
+      ],
+      ask: async (...question: unknown[]) => {
+        asked.push(question)
+        throw new Error('an older gateway')
+      },
+    },
+  } as unknown as NamesToComeOptions)
+  for (let n = 0; n < 3; n += 1) names.complete()
+  const mark = { ownerId: null, credentialId: 'cr_a', deviceId: 'cam', instance: 'process-1' }
+  expect(asked).toEqual([['nd_linked', 'device-complete', mark]])
 })

@@ -228,7 +228,10 @@ describe('a device that comes back', () => {
     expect([waits(registry, name), name.stateAt(clock.monotonic())]).toEqual([false, 'away'])
   })
 
-  it('gives up its own names alone', () => {
+  it.each<[where: string, complete: (registry: EndpointRegistry) => void]>([
+    ['here', (registry) => registry.endReturn(registry.startReturn(CAM, QUIET_MS))],
+    ['at another gateway', (registry) => registry.endReturnElsewhere(CAM)],
+  ])('gives up its own names alone when it is complete %s', (_where, complete) => {
     const { registry } = startRegistry()
     const own = registry.hold(facts('cam.test', { deviceId: 'cam' })) as AwayName
     const kept = [
@@ -237,12 +240,24 @@ describe('a device that comes back', () => {
       facts('other.test', { deviceId: 'cam', ownerId: 'bot_a' }),
       facts('renewed.test', { deviceId: 'cam', credentialId: 'cr_b' }),
     ].map((it) => registry.hold(it) as AwayName)
-    registry.endReturn(registry.startReturn(CAM, QUIET_MS))
+    complete(registry)
     expect([own, ...kept].map((name) => registry.isAway(name))).toEqual([
       false,
       ...kept.map(() => true),
     ])
     // Forgotten, it takes part in no other return.
     expect(registry.startReturn(CAM, QUIET_MS).names.size).toBe(0)
+  })
+
+  it('keeps the names that it is about to bind here when it is complete elsewhere', () => {
+    const { registry } = startRegistry()
+    const name = registry.hold(facts('cam.test', { deviceId: 'cam' })) as AwayName
+    const device = registry.startReturn(CAM, QUIET_MS)
+    device.sessions += 1
+    registry.endReturnElsewhere(CAM)
+    expect(registry.isAway(name)).toBe(true)
+    registry.loseReturn(device)
+    registry.endReturnElsewhere(CAM)
+    expect(registry.isAway(name)).toBe(false)
   })
 })

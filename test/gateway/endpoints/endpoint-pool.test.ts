@@ -82,6 +82,7 @@ describe('a pool', () => {
     expect(registry.match(HOST, 'https')).toBe(away)
     // Another device may bring it back: that this one does not says nothing.
     registry.endReturn(registry.startReturn({ ownerId: null, ...WHO }, 10_000))
+    registry.endReturnElsewhere({ ownerId: null, ...WHO })
     expect(registry.match(HOST, 'https')).toBe(away)
     registry.add(a)
     expect(registry.match(HOST, 'https')).toBe(a)
