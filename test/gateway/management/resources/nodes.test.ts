@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import type { Caller } from '../../../../src/gateway/management/common/caller.ts'
+import { type NodesDeps, nodes } from '../../../../src/gateway/management/resources/nodes.ts'
 import { ONLY_NODE } from '../../../../src/gateway/ports/other-gateways.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
 
@@ -47,4 +49,24 @@ describe('nodes of a gateway that is the only one', () => {
     expect((await call('GET', '/nodes', { key: token })).body.nodes).toEqual([])
     expect((await call('GET', `/nodes/${ONLY_NODE}`, { key: token })).status).toBe(404)
   })
+})
+
+it('keeps a lost gateway that has linked since it was looked up', async () => {
+  const seen = { id: 'nd_lost', name: 'two', isSelf: false, standing: 'lost', isLinked: false }
+  const now = { ...seen, isLinked: true }
+  const forgotten: string[] = []
+  const { remove } = nodes({
+    others: {
+      find: () => now,
+      forget: async (id: string) => {
+        forgotten.push(id)
+        return true
+      },
+    },
+    drain: {},
+    database: { change: async (change: () => void) => change() },
+  } as unknown as NodesDeps)
+  const item = seen as unknown as Parameters<NonNullable<typeof remove>>[0]
+  await expect((async () => remove?.(item, {} as Caller))()).rejects.toMatchObject({ code: 844 })
+  expect(forgotten).toEqual([])
 })
