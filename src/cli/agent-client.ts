@@ -71,12 +71,9 @@ export class AgentClient {
   async send(request: AgentRequest): Promise<AgentResponse> {
     const { method = 'GET', path, body, headers = {} } = request
     const content = body === undefined ? undefined : JSON.stringify(body)
-    const contentHeaders = content !== undefined && {
-      'content-type': 'application/json',
-      'content-length': String(Buffer.byteLength(content)),
-    }
+    const contentType = content !== undefined && { 'content-type': 'application/json' }
     try {
-      const sent = { method, path, headers: { ...contentHeaders, ...headers }, content }
+      const sent = { method, path, headers: { ...contentType, ...headers }, content }
       return toResponse(await this.#transport.exchange(sent))
     } catch (error) {
       throw this.#transport.failure(error as NodeJS.ErrnoException)

@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { onTestFinished } from 'vitest'
 import { trustBeside } from '../../src/agent/probes/public-request.ts'
 import { Secret } from '../../src/base/secret.ts'
-import { DeviceApi } from '../../src/cli/fleet/device-api.ts'
+import { DeviceApi, type DeviceApiOptions } from '../../src/cli/fleet/device-api.ts'
 import { createTlsFixture } from './tls-fixture.ts'
 
 const DEVICE = {
@@ -20,6 +20,7 @@ export async function startDevice(
   listener: RequestListener,
   isTrusted = true,
   agentDomain = DEVICE.agentDomain,
+  options: Partial<Pick<DeviceApiOptions, 'stop' | 'timeoutMs'>> = {},
 ) {
   const { caPem, certPem, keyPem } = await createTlsFixture()
   const server = createServer({ key: keyPem, cert: certPem }, listener)
@@ -32,5 +33,6 @@ export async function startDevice(
     address: { host: '127.0.0.1', port },
     trust: isTrusted ? trustBeside(caPem) : undefined,
     stop: new AbortController().signal,
+    ...options,
   })
 }

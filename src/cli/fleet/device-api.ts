@@ -74,6 +74,8 @@ export interface DeviceApiOptions {
   /** Undefined: the public CAs. */
   readonly trust: SecureContext | undefined
   readonly stop: AbortSignal
+  /** Limit of a whole exchange; default 60 s. */
+  readonly timeoutMs?: number
 }
 
 /**
@@ -120,9 +122,9 @@ class DomainTransport implements Transport {
   }
 
   exchange({ method, path, headers, content }: TransportRequest): Promise<ReadAnswer> {
-    const { device, address, trust, stop } = this.#options
+    const { device, address, trust, stop, timeoutMs = TIMEOUT_MS } = this.#options
     const { agentDomain, apiToken } = device
-    return abortedAfter(TIMEOUT_MS, stop, (signal) => {
+    return abortedAfter(timeoutMs, stop, (signal) => {
       const sent = request({
         method,
         path,

@@ -17,20 +17,30 @@ import {
 import type { CommandContext } from '../command-context.ts'
 import { plainLine } from './terminal-text.ts'
 
-const TIMEOUT_MS = 60_000
 /** How often an agent that is starting is asked again, and how long between. */
 const MAX_TRIES = 120
 const RETRY_MS = 500
-/** A thousand tunnels with the largest policies that the API takes stay below it. */
-const MAX_ANSWER_BYTES = 128 * 1024 * 1024
+/** Limits of a response. */
+interface SocketLimits {
+  /** Longest time without a byte. */
+  readonly silenceMs: number
+  readonly maxBytes: number
+}
+
+/** A thousand tunnels with the largest policies stay below the limit of bytes. */
+const LIMITS: SocketLimits = { silenceMs: 60_000, maxBytes: 128 * 1024 * 1024 }
 
 /** The agent that runs on this device, as its socket shows it. Every failure is a StartError. */
 export class LocalAgent {
   readonly #client: AgentClient
   readonly #context: Pick<CommandContext, 'stderr' | 'stop'>
 
-  constructor(socketPath: string, context: Pick<CommandContext, 'stderr' | 'stop'>) {
-    this.#client = new AgentClient(new SocketTransport(socketPath))
+  constructor(
+    socketPath: string,
+    context: Pick<CommandContext, 'stderr' | 'stop'>,
+    limits: Partial<SocketLimits> = {},
+  ) {
+    this.#client = new AgentClient(new SocketTransport(socketPath, { ...LIMITS, ...limits }))
     this.#context = context
   }
 
@@ -81,23 +91,26 @@ export class LocalAgent {
 /** The socket of an agent on this device: only its users can open it, so there is no token. */
 class SocketTransport implements Transport {
   readonly #socketPath: string
+  readonly #limits: SocketLimits
   readonly unknownFormat =
     'The agent has another version than this command. Restart it (systemctl restart device-agent).'
 
-  constructor(socketPath: string) {
+  constructor(socketPath: string, limits: SocketLimits) {
     this.#socketPath = socketPath
+    this.#limits = limits
   }
 
   exchange({ method, path, headers, content }: TransportRequest): Promise<ReadAnswer> {
+    const { silenceMs, maxBytes } = this.#limits
     const sent = request({
       socketPath: this.#socketPath,
       method,
       path,
-      timeout: TIMEOUT_MS,
+      timeout: silenceMs,
       headers: { host: 'localhost', ...headers },
     })
-    sent.on('timeout', () => sent.destroy(new Error(`no answer within ${TIMEOUT_MS / 1_000} s`)))
-    return exchange(sent, content, MAX_ANSWER_BYTES)
+    sent.on('timeout', () => sent.destroy(new Error(`no answer within ${silenceMs / 1_000} s`)))
+    return exchange(sent, content, maxBytes)
   }
 
   failure(error: NodeJS.ErrnoException): StartError {

@@ -75,6 +75,25 @@ describe('the API of a device', () => {
     await eventually(() => expect(isEnded).toBe(true))
   })
 
+  it('is offline when it does not answer in time', async () => {
+    const api = await startDevice(() => {}, true, 'localhost', { timeoutMs: 50 })
+    const error = await api.plan([]).catch((it: unknown) => it)
+    expect(error).toBeInstanceOf(OfflineError)
+    expect((error as Error).message).toBe('Not within 50 ms')
+  })
+
+  it('is left at once by a command that stops', async () => {
+    const stopping = new AbortController()
+    const onRequest = () => stopping.abort()
+    const api = await startDevice(onRequest, true, 'localhost', { stop: stopping.signal })
+    await expect(api.plan([])).rejects.toThrow('Stopped before the end.')
+  })
+
+  it('follows no redirect', async () => {
+    const error = await refusalOf(307, { location: 'https://localhost:1/' })
+    expect((error as Error).message).toBe('The device returned status 307.')
+  })
+
   it('is offline when the service says so', async () => {
     const error = await refusalOf(404, { 'ngrok-error-code': 'ERR_NGROK_3200' })
     expect(error).toBeInstanceOf(OfflineError)

@@ -7,14 +7,14 @@ import * as z from 'zod'
 import { LocalAgent } from '../../../src/cli/local/local-agent.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
-async function startAgent(listener: RequestListener) {
+async function startAgent(listener: RequestListener, limits = {}) {
   const socketPath = join(temporaryFolder(), 'local.sock')
   const server = createServer(listener).listen(socketPath)
   await once(server, 'listening')
   onTestFinished(() => void server.close())
   const stderr = new PassThrough()
   const stopping = new AbortController()
-  const agent = new LocalAgent(socketPath, { stderr, stop: stopping.signal })
+  const agent = new LocalAgent(socketPath, { stderr, stop: stopping.signal }, limits)
   const ask = () => agent.ask({ path: '/tunnels' }, z.array(z.string()))
   const Status = z.strictObject({ of: z.array(z.strictObject({ name: z.string() })) })
   const askStatus = () => agent.ask({ path: '/status' }, Status)
@@ -67,6 +67,19 @@ describe('the agent of this device', () => {
       response.end('{"of": [{"name": 1, "mood": 1}], "weather": 1}'),
     )
     await expect(askStatus()).rejects.toThrow('has another version than this command')
+  })
+
+  it.each<[what: string, listener: RequestListener, limits: object, sentence: string]>([
+    ['silent', () => {}, { silenceMs: 50 }, 'The agent does not answer: no answer within 0.05 s.'],
+    [
+      'endless',
+      (_request, response) => void response.write('[]'.padEnd(5_000)),
+      { maxBytes: 4_096 },
+      'The agent does not answer: the answer is longer than 4096 bytes.',
+    ],
+  ])('is given up when it is %s', async (_what, listener, limits, sentence) => {
+    const { ask } = await startAgent(listener, limits)
+    await expect(ask()).rejects.toThrow(sentence)
   })
 
   it('says so when the connection breaks off', async () => {
