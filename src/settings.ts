@@ -120,7 +120,7 @@ const cidrs = list.transform((texts, context): Cidr[] =>
   }),
 )
 
-/** Every setting with its meaning. `describe` texts are the table in docs/settings.md and `help settings`. */
+/** Every setting with its meaning. `describe` texts are the table in docs/reference/settings.md and `help settings`. */
 export const SettingsSchema = z.strictObject({
   SVC_AUTHTOKEN: secret.optional().describe('authtoken; prefer SVC_AUTHTOKEN_FILE'),
   SVC_AUTHTOKEN_FILE: z

@@ -295,9 +295,9 @@ describe('the source', () => {
   })
 })
 
-describe('docs/architecture.md', () => {
+describe('docs/internals/overview.md', () => {
   it('says truly which rooms do not know each other', () => {
-    const page = readFileSync(join(SRC, '../docs/architecture.md'), 'utf8')
+    const page = readFileSync(join(SRC, '../docs/internals/overview.md'), 'utf8')
     const rows = [...page.matchAll(/^\| `([\w/-]+)\/` \|.*\| ([^|]+) \|$/gm)]
     const strangers = rows.flatMap(([, room = '', list = '']) =>
       Array.from(list.matchAll(/`([\w/-]+)`/g), ([, stranger = '']) => [room, stranger] as const),

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Binder } from '../src/gateway/agents/binder.ts'
@@ -13,12 +13,13 @@ import {
   TABLE_SETTINGS,
   UNAVAILABLE_VARIABLES,
 } from '../src/policy/vocabulary/variables.ts'
+import { markdownPages } from './helpers/document-part.ts'
 import { openGatewayStores } from './helpers/gateway-stores.ts'
 import { serviceCode } from './helpers/service-code.ts'
 import { createTlsFixture } from './helpers/tls-fixture.ts'
 
 const DOCS = join(import.meta.dirname, '..', 'docs')
-const PAGE = readFileSync(join(DOCS, 'compatibility.md'), 'utf8')
+const PAGE = readFileSync(join(DOCS, 'reference/compatibility.md'), 'utf8')
 
 /** The rows of the table below a heading, as cells. */
 function rowsBelow(heading: string): string[][] {
@@ -175,7 +176,7 @@ describe('the page on compatibility', () => {
 
   it('has policies for examples, as the other pages do, that can be taken as they stand', async () => {
     const { caPem } = await createTlsFixture()
-    const examples = readdirSync(DOCS).flatMap((page) => {
+    const examples = markdownPages(DOCS).flatMap((page) => {
       const text = readFileSync(join(DOCS, page), 'utf8')
       return [...text.matchAll(/```(?:json|yaml)\n(.*?)```/gs)].flatMap(([, example = '']) =>
         /^ *"?on_(tcp_connect|http_request|http_response)"?:/m.test(example)
@@ -184,7 +185,7 @@ describe('the page on compatibility', () => {
       )
     })
     expect(new Set(examples.map(([page]) => page))).toEqual(
-      new Set(['login.md', 'policies.md', 'tcp-and-tls.md']),
+      new Set(['guides/sign-in.md', 'guides/ssh-and-tcp.md', 'reference/policies.md']),
     )
     for (const [page, example = ''] of examples) {
       const filled = example.replace(

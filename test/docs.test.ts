@@ -4,27 +4,14 @@ import { describe, expect, it } from 'vitest'
 import { ERRORS } from '../src/base/app-error.ts'
 import { EDGE_ERRORS } from '../src/gateway/ingress/common/edge-error.ts'
 import { ACTIONS } from '../src/policy/actions/all-actions.ts'
-import { expectTable, ROOT } from './helpers/document-part.ts'
+import { expectTable, markdownPages, ROOT } from './helpers/document-part.ts'
 
 const SRC = join(ROOT, 'src')
-const ARCHITECTURE = 'docs/architecture.md'
-const PAGES = [
-  'README.md',
-  'CONTRIBUTING.md',
-  'SECURITY.md',
-  ...readdirSync(join(ROOT, 'docs'))
-    .filter((name) => name.endsWith('.md'))
-    .map((name) => `docs/${name}`),
-]
-/** Beside the pages: what links lead to and from. */
-const LINKED = [
-  ...PAGES,
-  'CHANGELOG.md',
-  'bench/README.md',
-  'test/README.md',
-  'test/chaos/README.md',
-  'test/mutation/survivors.md',
-]
+const INDEX = 'docs/README.md'
+const OVERVIEW = 'docs/internals/overview.md'
+const ALL_PAGES = markdownPages(ROOT)
+const DOCS = ALL_PAGES.filter((page) => page.startsWith('docs/'))
+const PAGES = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', ...DOCS]
 const LINK = /\[[^\]]*\]\(([^)\s]+)\)/g
 
 const readPage = (page: string) => readFileSync(join(ROOT, page), 'utf8')
@@ -132,13 +119,18 @@ function deadLinksIn(page: string): string[] {
 }
 
 describe('links', () => {
-  it.each(LINKED)('of %s lead somewhere', (page) => {
+  it.each(ALL_PAGES)('of %s lead somewhere', (page) => {
     expect(deadLinksIn(page)).toEqual([])
   })
 
-  it('lead from the README to each page', () => {
-    const links = [...readPage('README.md').matchAll(LINK)].map(([, link]) => link)
-    expect(PAGES.filter((page) => page !== 'README.md' && !links.includes(page))).toEqual([])
+  it('lead from the README to the index, and from the index to each page', () => {
+    const linksOf = (page: string) =>
+      [...readPage(page).matchAll(LINK)].map(([, link = '']) => join(dirname(page), link))
+    expect(linksOf('README.md')).toEqual(
+      expect.arrayContaining([INDEX, 'CONTRIBUTING.md', 'SECURITY.md']),
+    )
+    const links = linksOf(INDEX)
+    expect(DOCS.filter((page) => page !== INDEX && !links.includes(page))).toEqual([])
   })
 })
 
@@ -147,7 +139,7 @@ describe('the tables', () => {
     const rows = Object.entries(ERRORS).map(([code, { status, title }]) => {
       return [status, `\`${code}\``, title]
     })
-    expectTable('docs/agent-api.md', 'errors', ['status', 'code', 'title'], rows)
+    expectTable('docs/reference/errors.md', 'errors', ['status', 'code', 'title'], rows)
   })
 
   it('have no error that nothing answers', () => {
@@ -162,12 +154,12 @@ describe('the tables', () => {
     const rows = Object.entries(EDGE_ERRORS).map(([code, { status, sentence }]) => {
       return [status, `\`${code}\``, sentence]
     })
-    expectTable('docs/troubleshooting.md', 'edge-errors', ['status', 'code', 'it says'], rows)
+    expectTable('docs/reference/errors.md', 'edge-errors', ['status', 'code', 'it says'], rows)
   })
 
   it('have every policy action with its phases', () => {
     const described = [
-      ...readPage('docs/policies.md').matchAll(
+      ...readPage('docs/reference/policies.md').matchAll(
         /^\| `([a-z-]+)` \| ((?:connect|request|response)[a-z, ]*) \|/gm,
       ),
     ].map(([, type, phases]) => [type, phases])
@@ -178,15 +170,14 @@ describe('the tables', () => {
   })
 })
 
-describe(ARCHITECTURE, () => {
-  const text = readPage(ARCHITECTURE)
-
+describe('docs/internals', () => {
   it('has every floor, and every room of the three big ones', () => {
     const rooms = ['gateway', 'policy', 'agent'].flatMap((floor) =>
       foldersIn(join(SRC, floor)).map((room) => `${floor}/${room}`),
     )
     const all = [...foldersIn(SRC), ...rooms]
-    expect(all.filter((room) => !text.includes(`\`${room}/\``))).toEqual([])
+    const overview = readPage(OVERVIEW)
+    expect(all.filter((room) => !overview.includes(`\`${room}/\``))).toEqual([])
   })
 
   it('draws with names that the code has', () => {
@@ -199,7 +190,8 @@ describe(ARCHITECTURE, () => {
           file.includes(`${member}<`) ||
           has(parent, member),
       )
-    const names = codeOf(text)
+    const names = DOCS.filter((page) => dirname(page) === dirname(OVERVIEW))
+      .flatMap((page) => codeOf(readPage(page)))
       .map((code) => NAME.exec(code))
       .filter((match) => match !== null)
       .filter(([, name = '', member]) => member || /[a-z][A-Z]/.test(name))

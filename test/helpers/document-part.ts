@@ -1,8 +1,21 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect } from 'vitest'
 
 export const ROOT = join(import.meta.dirname, '../..')
+/** Folders that installs, builds and tests make, beside those that begin with a dot. */
+const MADE = /^(?:\..*|node_modules|dist|coverage|packages|reports|data)$/
+
+/** The Markdown pages of a folder, by their path in it. */
+export function markdownPages(folder: string): string[] {
+  return readdirSync(folder, { withFileTypes: true })
+    .flatMap((entry) => {
+      if (!entry.isDirectory()) return entry.name.endsWith('.md') ? [entry.name] : []
+      if (MADE.test(entry.name)) return []
+      return markdownPages(join(folder, entry.name)).map((page) => join(entry.name, page))
+    })
+    .sort()
+}
 
 /**
  * Holds the part of a page between `<!-- name -->` and `<!-- /name -->` to a table that is made from the

@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { ROOT } from '../helpers/document-part.ts'
+import { markdownPages, ROOT } from '../helpers/document-part.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 import {
   commentsOf,
@@ -182,7 +182,7 @@ describe('the report', () => {
   })
 
   it('has every page and every source file', () => {
-    const pages = readdirSync(join(ROOT, 'docs')).filter((name) => name.endsWith('.md'))
+    const pages = markdownPages(join(ROOT, 'docs'))
     const named = GROUPS.flatMap(({ paths }) => paths)
     expect(pages.filter((page) => !named.includes(`docs/${page}`))).toEqual([])
     expect([...named, ...NOT_TEXTS].filter((path) => !existsSync(join(ROOT, path)))).toEqual([])

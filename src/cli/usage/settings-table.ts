@@ -17,7 +17,7 @@ const COMPUTED_DEFAULTS: Readonly<Record<string, string>> = {
   GATEWAY_DATA_DIR: 'data/gateway',
 }
 
-/** The settings table as docs/settings.md and `help settings` show it. */
+/** The settings table as docs/reference/settings.md and `help settings` show it. */
 export function settingRows(): SettingRow[] {
   return Object.entries(SettingsSchema.shape).map(([name, schema]) => ({
     name,

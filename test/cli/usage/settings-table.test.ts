@@ -12,10 +12,10 @@ describe('settingRows', () => {
     })
   })
 
-  it('is the table of docs/settings.md', () => {
+  it('is the table of docs/reference/settings.md', () => {
     const rows = settingRows().map(({ name, fallback, meaning }) => {
       return [`\`${name}\``, fallback === '' ? '' : `\`${fallback}\``, meaning]
     })
-    expectTable('docs/settings.md', 'settings', ['name', 'default', 'meaning'], rows)
+    expectTable('docs/reference/settings.md', 'settings', ['name', 'default', 'meaning'], rows)
   })
 })

@@ -143,7 +143,7 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
     const { acme, nodes, add, query, reserve, agreed } = await openSite()
     const domain = await reserve()
     const leaf = await agreed()
-    // As docs/several-gateways.md says: max_connections is set by it.
+    // As docs/guides/several-gateways.md says: max_connections is set by it.
     await eventually(async () => {
       const others = 'datname = current_database() AND pid <> pg_backend_pid()'
       const rows = await query(`SELECT application_name FROM pg_stat_activity WHERE ${others}`)
