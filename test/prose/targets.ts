@@ -64,6 +64,7 @@ export const GROUPS: readonly Group[] = [
   page('docs/guides/troubleshooting.md'),
   page('docs/guides/update.md'),
   page('docs/internals/cluster.md'),
+  page('docs/internals/extend.md', true),
   page('docs/internals/overview.md'),
   page('docs/internals/request-path.md'),
   page('docs/internals/state-and-storage.md'),
