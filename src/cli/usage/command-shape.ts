@@ -63,6 +63,12 @@ export function* everyCommand(
   for (const command of shape.commands) yield* everyCommand(command, [...words, command.name])
 }
 
+/** A group has subcommands, and neither arguments nor options of its own: it does nothing alone. */
+export function isGroup({ commands, usage, options }: CommandShape): boolean {
+  const own = options.filter(({ names }) => !names.includes('--help'))
+  return commands.length > 0 && usage === '' && own.length === 0
+}
+
 function optionShape(option: Option): OptionShape {
   const { flags, description, short, long, required, optional } = option
   const [, term = ''] = /[<[]([^>\]]+)[>\]]/.exec(flags) ?? []

@@ -1,4 +1,4 @@
-import { type CommandShape, everyCommand } from './command-shape.ts'
+import { type CommandShape, everyCommand, isGroup } from './command-shape.ts'
 
 export interface ManPage {
   readonly program: CommandShape
@@ -55,9 +55,9 @@ export function manPage({ program, version, settings }: ManPage): string {
   ].join('\n')}\n`
 }
 
-/** A command with its options. A group is only a heading. */
+/** A command with its options; nothing for a group. */
 function commandPart(words: readonly string[], shape: CommandShape): string[] {
-  if (shape.commands.length > 0) return []
+  if (isGroup(shape)) return []
   const usage = shape.usage === '' ? '' : ` \\fI${escaped(shape.usage)}\\fR`
   const options = shape.options.filter(({ names }) => !names.includes('--help'))
   return [

@@ -142,6 +142,8 @@ describe('the manual', () => {
       expect(page.replaceAll('\\', '')).toContain(words.at(-1))
     }
     expect(page).toContain('.SS "tunnels set\\-policy \\fI<tunnel> [file]\\fR"')
+    expect(page).toContain('.SS "gateway"')
+    expect(page).not.toContain('.SS "tunnels"')
     expect(page).toContain('\\fBGATEWAY_HTTP_LISTEN\\fR')
     expect(page).toMatch(/^\.TH DEVICE-AGENT 1 /)
   })
