@@ -158,11 +158,20 @@ export class AlwaysOnSite {
     })
   }
 
-  async restartAgent(signal: NodeJS.Signals): Promise<void> {
+  async endAgent(signal: NodeJS.Signals): Promise<void> {
     await this.#agent.end(signal)
+  }
+
+  /** Starts the agent again after `endAgent`. */
+  async startAgent(): Promise<void> {
     const { folder, agentEnv } = this.#options
     this.#agent = startAgent(folder, this.ready, agentEnv)
     this.#api = await this.#agent.ready<RunReady>()
+  }
+
+  async restartAgent(signal: NodeJS.Signals): Promise<void> {
+    await this.endAgent(signal)
+    await this.startAgent()
   }
 
   async restartGateway(): Promise<void> {
