@@ -30,7 +30,7 @@ import {
 
 const HOST = 'bench.site.localhost'
 /** What is sent at most before a flood counts as not bounded. */
-const MOST_BYTES = 60 * 1_048_576
+const MAX_BYTES = 60 * 1_048_576
 const SLOW_READERS_MS = 3_000
 const GET: readonly Field[] = [
   ...([
@@ -117,7 +117,7 @@ async function run(flood: Flood): Promise<Spent> {
   const socket = await open(Buffer.alloc(0))
   const closed = new Promise((resolve) => socket.once('close', resolve))
   let bytes = 0
-  for (let n = 0; !socket.destroyed && bytes < MOST_BYTES; n += 1) {
+  for (let n = 0; !socket.destroyed && bytes < MAX_BYTES; n += 1) {
     const piece = flood(n)
     bytes += piece.length
     if (!socket.write(piece)) await Promise.race([once(socket, 'drain'), closed]).catch(() => {})

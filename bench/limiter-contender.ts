@@ -64,7 +64,7 @@ function ours(capacity: number): Contender {
     clock: systemClock,
     maxBuckets: 2 * MANY,
   })
-  return { hit: (key) => limiter.take(key, ADDRESS), close: () => {} }
+  return { hit: (key) => limiter.tryCount(key, ADDRESS), close: () => {} }
 }
 
 /** Nanoseconds per call. */

@@ -50,13 +50,13 @@ printTable(
 const busy = new RateLimiter({ capacity: 1_000, windowMs: 60_000, clock: systemClock })
 for (let key = 0; key < 98_304; key += 1) {
   const address = `10.${key >>> 16}.${(key >>> 8) & 255}.${key & 255}`
-  for (let call = 0; call < 10; call += 1) busy.take(`client-${key}`, address)
+  for (let call = 0; call < 10; call += 1) busy.tryCount(`client-${key}`, address)
 }
 console.log(`\nA busy bucket takes ${(busy.figures.bytes / busy.buckets).toFixed(0)} B.`)
 
 /** One address floods the same table with ever new keys: hardly one gets a bucket. */
 const startedAt = cpuUs()
-for (let key = 0; key < FLOOD; key += 1) busy.take(`flood-${key}`, '203.0.113.9')
+for (let key = 0; key < FLOOD; key += 1) busy.tryCount(`flood-${key}`, '203.0.113.9')
 const each = ((cpuUs() - startedAt) * 1_000) / FLOOD
 const { shared, bytes } = busy.figures
 console.log(

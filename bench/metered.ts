@@ -19,7 +19,7 @@ const MTU = 1_400
 /** What a start costs is over then. */
 const SETTLE_MS = 20_000
 const DEAD_LINK_S = 70
-const LOOK_MS = 100
+const POLL_MS = 100
 const AIM_MB = 30
 const AIM_S = 60
 
@@ -79,7 +79,7 @@ progress('start')
 for (;;) {
   const answer = await site.create('device.site.localhost', 9)
   if (answer.status === 200 || answer.status === 409) break
-  await sleep(LOOK_MS)
+  await sleep(POLL_MS)
 }
 const beginning = counted()
 await sleep(SETTLE_MS)
@@ -99,14 +99,14 @@ if (!ready) throw new Error(`not idle, but: ${verdict}`)
 
 // The worst moment: a heartbeat was just answered.
 progress('a dead link, behind the next heartbeat')
-for (let { bytes } = counted(); counted().bytes - bytes < 200; ) await sleep(LOOK_MS)
+for (let { bytes } = counted(); counted().bytes - bytes < 200; ) await sleep(POLL_MS)
 await sleep(1_000)
 site.gateway.child.kill('SIGSTOP')
 const deadAt = performance.now()
 while ((await status()).link.state === 'up') {
   if (performance.now() - deadAt > 2 * AIM_S * 1_000)
     throw new Error('the dead link was not noticed')
-  await sleep(LOOK_MS)
+  await sleep(POLL_MS)
 }
 const noticedS = (performance.now() - deadAt) / 1_000
 const told = (await status()).verdict

@@ -28,7 +28,7 @@ import { printTable, progress } from './tools.ts'
 const SAMPLES = Number(process.env.BENCH_SAMPLES ?? 60)
 /** Functions that are measured: all unless an expression for their calls is given. */
 const ONLY = new RegExp(process.env.BENCH_ONLY ?? '')
-const MOST_MS = 5
+const MAX_MS = 5
 /** What takes longer is measured again, and the best counts: neighbours make some of them slow. */
 const SUSPECT_US = 1_500
 const AGAIN = 12
@@ -233,8 +233,6 @@ printTable(
       operands,
     ]),
 )
-const long = rows.filter(({ us }) => us > 1_000 * MOST_MS)
-console.log(
-  `\n${rows.length} calls; ${long.length} take more than ${MOST_MS} ms in one expression.`,
-)
+const long = rows.filter(({ us }) => us > 1_000 * MAX_MS)
+console.log(`\n${rows.length} calls; ${long.length} take more than ${MAX_MS} ms in one expression.`)
 process.exitCode = long.length > 0 ? 1 : 0

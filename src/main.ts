@@ -39,7 +39,7 @@ function readEnvironment(): Record<string, string | undefined> {
 const predecessor = Predecessor.meet(process)
 try {
   // After a handover, LISTEN_PID is the id of the previous process, which could not know the id of this one.
-  const sockets = InheritedSockets.take(process.env, predecessor?.pid ?? process.pid)
+  const sockets = InheritedSockets.fromEnvironment(process.env, predecessor?.pid ?? process.pid)
   const program = createProgram({
     environment: readEnvironment(),
     stdout: needsPrivateStdout(process.argv) ? openPrivateStdout() : process.stdout,

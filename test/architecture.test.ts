@@ -100,8 +100,8 @@ const KNOWS_PLUG_IN = ['cli/site/join-token.ts', 'cli/site/migrate.ts', 'gateway
 const DATABASE_SETTINGS = ['config.ts', 'settings.ts']
 
 /** At most that many files stand loose in a hall; any other folder is a room. */
-const MOST_LOOSE: Readonly<Record<string, number>> = { '.': 4, gateway: 4, policy: 8 }
-const MOST_IN_A_ROOM = 40
+const MAX_LOOSE: Readonly<Record<string, number>> = { '.': 4, gateway: 4, policy: 8 }
+const MAX_IN_A_ROOM = 40
 
 /** What only one place may import, so that it can be replaced there. */
 const SOLE_USERS: Readonly<Record<string, readonly string[]>> = {
@@ -126,7 +126,7 @@ const filesWith = (pattern: RegExp) =>
 function overfull(rooms: House): string[] {
   return foldersOf(rooms).flatMap((folder) => {
     const loose = looseIn(rooms, folder).length
-    return loose > (MOST_LOOSE[folder] ?? MOST_IN_A_ROOM) ? [`${folder}: ${loose}`] : []
+    return loose > (MAX_LOOSE[folder] ?? MAX_IN_A_ROOM) ? [`${folder}: ${loose}`] : []
   })
 }
 
@@ -234,7 +234,7 @@ describe('the house', () => {
   it('has no hall or room with too much in it', () => {
     expect(overfull(house)).toEqual([])
     const planted = new Map(house)
-    for (let n = 0; n <= MOST_IN_A_ROOM; n++) planted.set(`muxado/more-${n}.ts`, [])
+    for (let n = 0; n <= MAX_IN_A_ROOM; n++) planted.set(`muxado/more-${n}.ts`, [])
     planted.set('gateway/one.ts', []).set('gateway/two.ts', []).set('gateway/three.ts', [])
     expect(overfull(planted)).toEqual([
       expect.stringMatching(/^gateway: /),

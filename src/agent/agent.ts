@@ -303,7 +303,11 @@ export class Agent {
     this.#defaultPolicy.stop()
     this.#policyChecker.stop()
     const { drainMs } = this.#timings
-    await Promise.all([this.#upstreams.stop(), this.#own?.leave(), this.#tunnels.leave()])
+    await Promise.all([
+      this.#upstreams.stop(),
+      this.#own?.stopKeepingEndpoint(),
+      this.#tunnels.stopKeepingEndpoints(),
+    ])
     await this.#link.stop({ drainMs })
     // Requests in progress needed the connections to the upstreams until now.
     await this.#tunnels.stop()

@@ -49,9 +49,9 @@ export class AuthtokenSource {
 
   /** `onFlaw`: `problem` may have changed, but not the token. */
   start(onChange: () => void, onFlaw: () => void = () => {}): void {
-    this.#take(this.#file.read())
+    this.#apply(this.#file.read())
     this.#file.start((reading) => {
-      if (this.#take(reading)) onChange()
+      if (this.#apply(reading)) onChange()
       else onFlaw()
     })
   }
@@ -61,7 +61,7 @@ export class AuthtokenSource {
   }
 
   /** Returns whether the token, or the reason why it is missing, has changed. */
-  #take({ path, text, problem }: FileReading): boolean {
+  #apply({ path, text, problem }: FileReading): boolean {
     const { files, log, value } = this.#options
     const found = text?.trim() ?? ''
     const isToken = isAuthtoken(found)

@@ -258,7 +258,7 @@ export class Link {
     this.#retired.close(session)
     if (this.#stopping.signal.aborted) return
     const pauseMs = this.#pauses.afterLoss(problem, this.#options.clock.monotonic() - this.#upAt)
-    const next = this.#standby?.take()
+    const next = this.#standby?.takeReady()
     if (next) {
       this.#log.warn({ detail: problem.detail }, 'link down, the standby session takes over')
       this.#adopt(next)

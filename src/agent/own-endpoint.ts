@@ -142,9 +142,9 @@ export class OwnEndpoint {
   }
 
   /** Stops without closing the endpoint at the service. */
-  async leave(): Promise<void> {
+  async stopKeepingEndpoint(): Promise<void> {
     await this.probe.stop()
-    await this.#supervisor.leave()
+    await this.#supervisor.stopKeepingEndpoint()
   }
 
   linkChanged(): void {

@@ -2,7 +2,7 @@ import { AppError, type ErrorCode } from '../base/app-error.ts'
 import { networkProblem, type Problem, type Reason } from './problem.ts'
 
 /** Effect of one or more codes of the service on the device. */
-interface Meaning {
+interface ErrorMapping {
   /** Numbers in `ERR_NGROK_<number>`. */
   readonly codes: readonly number[]
   readonly reason: Reason
@@ -13,7 +13,7 @@ interface Meaning {
 }
 
 /** All codes that an agent can receive in an auth or bind reply. */
-const MEANINGS: readonly Meaning[] = [
+const MEANINGS: readonly ErrorMapping[] = [
   {
     codes: [105, 106, 107, 300, 4018],
     reason: 'auth',
@@ -124,7 +124,7 @@ const MEANINGS: readonly Meaning[] = [
 ]
 
 /** Used for unknown codes, which are refusals too. */
-const UNKNOWN: Omit<Meaning, 'codes'> = {
+const UNKNOWN: Omit<ErrorMapping, 'codes'> = {
   reason: 'internal',
   permanent: true,
   answer: 'service-refused',

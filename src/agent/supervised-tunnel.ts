@@ -171,8 +171,8 @@ export class SupervisedTunnel {
   }
 
   /** Stops opening endpoints. The open endpoint stays at the service. */
-  leave(): Promise<void> {
-    return this.#supervisor.leave()
+  stopKeepingEndpoint(): Promise<void> {
+    return this.#supervisor.stopKeepingEndpoint()
   }
 
   /**

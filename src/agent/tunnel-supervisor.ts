@@ -140,7 +140,7 @@ export class TunnelSupervisor {
   }
 
   /** Stops like `stop()`, but leaves the endpoint at the service for a short absence. */
-  leave(): Promise<void> {
+  stopKeepingEndpoint(): Promise<void> {
     this.#isLeaving = true
     return this.stop()
   }
@@ -199,7 +199,7 @@ export class TunnelSupervisor {
     const session = this.#options.session()
     if (!this.#open || this.#open.session === session) return
     if (session && this.#open.session.isAlive) return
-    this.#leave()
+    this.#forgetEndpoint()
     this.#move('failed')
   }
 
@@ -248,7 +248,7 @@ export class TunnelSupervisor {
       const before = this.#open
       if (!before || problemOf(error).reason !== 'conflict') throw error
       // The hosted service does not support takeover, so the name has to be released first.
-      this.#leave()
+      this.#forgetEndpoint()
       this.#move('open')
       await before.listener.close()
       return await session.open(request)
@@ -264,12 +264,12 @@ export class TunnelSupervisor {
     opening.dropped ??= problem
     // During an opening, the loop continues by itself. `set()` would stay pending and shorten the next pause.
     if (this.#open !== opening) return
-    this.#leave()
+    this.#forgetEndpoint()
     this.#dropped = problem
     this.#wakeUp.set()
   }
 
-  #leave(): void {
+  #forgetEndpoint(): void {
     const { clock, timings } = this.#options
     this.#open = undefined
     if (clock.monotonic() - this.#openedAt >= timings.stableMs) this.#resetPauses()

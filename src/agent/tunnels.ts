@@ -54,7 +54,7 @@ export interface AcceptedTunnel {
  * - Each wanted tunnel has one entry. Code that removes the entry also closes it.
  * - Before `restore()`, no tunnel can be found or changed, because a row that is not loaded yet would be
  *   overwritten.
- * - After `stop()` and `leave()`, no endpoint is opened: creates are refused, and closed tunnels stay closed.
+ * - After `stop()` and `stopKeepingEndpoints()`, no endpoint is opened: creates are refused, and closed tunnels stay closed.
  */
 export class Tunnels {
   readonly #options: TunnelsOptions
@@ -107,8 +107,8 @@ export class Tunnels {
   }
 
   /** Stops opening endpoints. Open ones stay at the service. `stop()` ends the rest. */
-  async leave(): Promise<void> {
-    await Promise.all(this.#end().map((entry) => entry.leave()))
+  async stopKeepingEndpoints(): Promise<void> {
+    await Promise.all(this.#end().map((entry) => entry.stopKeepingEndpoint()))
   }
 
   #end(): SupervisedTunnel[] {

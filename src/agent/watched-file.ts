@@ -33,7 +33,7 @@ export class WatchedFile {
   }
 
   read(): FileReading {
-    this.#mark = this.#look()
+    this.#mark = this.#currentMarks()
     for (const path of this.#options.paths) {
       try {
         const bytes = readFileSync(path)
@@ -63,11 +63,11 @@ export class WatchedFile {
     const { signal } = this.#stopping
     while (!signal.aborted) {
       await clock.sleep(everyMs, signal).catch(() => {})
-      if (!signal.aborted && this.#look() !== this.#mark) await onReading(this.read())
+      if (!signal.aborted && this.#currentMarks() !== this.#mark) await onReading(this.read())
     }
   }
 
-  #look(): string {
+  #currentMarks(): string {
     return this.#options.paths.map(markOf).join()
   }
 }

@@ -28,7 +28,7 @@ const UPSTREAM_STATES = [
   'unknown',
 ] as const
 /** Tunnels that have a series of their own, the oldest. */
-const MOST_TUNNELS = 200
+const MAX_TUNNELS = 200
 
 export interface AgentMetricsDeps {
   readonly agent: Pick<Agent, 'status' | 'list'>
@@ -114,11 +114,11 @@ function tunnelMetrics(gauge: Gauge, agent: AgentMetricsDeps['agent']): Metric[]
     ),
     gauge(
       'tunnel_online',
-      `1 if the tunnel is online, else 0; for the oldest ${MOST_TUNNELS} tunnels.`,
+      `1 if the tunnel is online, else 0; for the oldest ${MAX_TUNNELS} tunnels.`,
       () =>
         agent
           .list()
-          .slice(0, MOST_TUNNELS)
+          .slice(0, MAX_TUNNELS)
           .map(({ id, spec, status }) => {
             return [{ tunnel: spec.domain || id }, Number(status.state === 'online')] as const
           }),

@@ -7,7 +7,7 @@ export interface Limiter {
    * Counts an event of the key and returns 0, or refuses it without counting. A refusal returns the
    * milliseconds until the next event fits, if no other comes first.
    */
-  take(key: string): number
+  tryCount(key: string): number
 }
 
 interface SlidingLogOptions {
@@ -31,7 +31,7 @@ export class SlidingLog implements Limiter {
     this.#clock = clock
   }
 
-  take(key: string): number {
+  tryCount(key: string): number {
     const now = this.#clock.monotonic()
     this.#sweep(now)
     const times = this.#timesOf.get(key) ?? []
@@ -80,7 +80,7 @@ export class TokenBuckets implements Limiter {
     this.#options = options
   }
 
-  take(key: string): number {
+  tryCount(key: string): number {
     const { refillPerS } = this.#options
     const bucket = this.#refilled(key)
     if (bucket.level < 1) return Math.ceil(((1 - bucket.level) / refillPerS) * 1_000)
@@ -130,13 +130,13 @@ export class FailureLimiter implements Limiter {
     this.#gateways = gateways
   }
 
-  take(client: string): number {
+  tryCount(client: string): number {
     // A client that has to wait must not use up the shared limit.
     return this.#takeFrom(this.#clients, peerNetwork(client)) || this.#takeFrom(this.#all, '')
   }
 
   #takeFrom(buckets: TokenBuckets, key: string): number {
-    const waitMs = buckets.take(key)
+    const waitMs = buckets.tryCount(key)
     if (waitMs === 0) buckets.charge(key, this.#gateways() - 1)
     return waitMs
   }

@@ -159,7 +159,10 @@ export class InheritedSockets {
   }
 
   /** Takes the sockets from the environment, and removes the variables so that no child process uses them. */
-  static take(environment: Record<string, string | undefined>, pid: number): InheritedSockets {
+  static fromEnvironment(
+    environment: Record<string, string | undefined>,
+    pid: number,
+  ): InheritedSockets {
     const { LISTEN_PID, LISTEN_FDS } = environment
     for (const name of ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']) delete environment[name]
     const count = Number(LISTEN_FDS ?? 0)

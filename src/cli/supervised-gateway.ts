@@ -33,7 +33,7 @@ export async function startSupervisedGateway(
       service: {
         release: () => gateway.release(),
         reclaim: () => gateway.reclaim(),
-        leave: () => gateway.leave(),
+        handOver: () => gateway.handOver(),
         sockets: () => listens.map(inheritedSocket),
       },
       ...{ news: supervision, environment: () => process.env, log },

@@ -25,8 +25,8 @@ import { CertificateKeeper } from './certificates/certificate-keeper.ts'
 import { CertificateWatch } from './certificates/certificate-watch.ts'
 import { Devices } from './devices/devices.ts'
 import { AddrRegistrar, watchAddrs } from './endpoints/addr-registrar.ts'
-import type { AwayName } from './endpoints/away-name.ts'
 import { CloudEndpoints } from './endpoints/cloud-endpoints.ts'
+import type { DisconnectedName } from './endpoints/disconnected-name.ts'
 import { DomainRegistrar, watchDomains } from './endpoints/domain-registrar.ts'
 import { EndpointUrls } from './endpoints/endpoint-host.ts'
 import { EndpointPolicies, policyReach } from './endpoints/endpoint-policies.ts'
@@ -298,7 +298,8 @@ function followRecords(
   const { registry, authority, sessions, certificates, domains } = core
   watchDomains(domains, (domain) => {
     void certificates.domains.follow(domain)
-    const isBelowIt = ({ host }: AwayName) => host === domain.domain || isBelow(host, domain.domain)
+    const isBelowIt = ({ host }: DisconnectedName) =>
+      host === domain.domain || isBelow(host, domain.domain)
     registry.forgetUnless((name) => !isBelowIt(name) || authority.mayBind(name))
   })
   watchCredentials(core, (id) => {

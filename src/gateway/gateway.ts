@@ -121,13 +121,13 @@ export class Gateway {
   }
 
   /** The other process has started. Stops accepting new connections here, and sends the agents there. */
-  leave(): void {
+  handOver(): void {
     const { drainMs = DRAIN_MS } = this.#options
     const { ingress, certificates } = this.parts
     certificates.stop()
     void this.#api?.stop()
     void ingress.stop(drainMs)
-    this.#listener?.leave(drainMs)
+    this.#listener?.stopAccepting(drainMs)
   }
 
   /** Finishes requests under way, says goodbye to the agents, and closes all parts. */

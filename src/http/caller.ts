@@ -78,7 +78,7 @@ export function bearerAuth({
       throw new AppError('unauthenticated', 'Send the header authorization: Bearer <token>.')
     }
     const client = clientOf(request)
-    const waitMs = failures.take(client)
+    const waitMs = failures.tryCount(client)
     if (waitMs > 0) {
       const retryAfterS = waitMs / 1_000
       throw new AppError('too-many-requests', 'Too many wrong tokens.', { retryAfterS })

@@ -96,7 +96,7 @@ export class RequestedChange {
     if (this.#isTold || code === undefined) return undefined
     this.#isTold = true
     const { id, name } = this.#change.actor
-    const waitMs = refusals.take(id ?? name)
+    const waitMs = refusals.tryCount(id ?? name)
     if (waitMs > 0) {
       const retryAfterS = waitMs / 1_000
       return new AppError('too-many-requests', 'Too many changes were refused.', { retryAfterS })

@@ -178,7 +178,7 @@ export class HttpServer {
    * Stops accepting, because another process listens now. Open connections end with their next answer. Idle
    * connections stay open, because a client may be about to use them. `stop()` would close them at once.
    */
-  leave(): void {
+  stopAccepting(): void {
     if (this.#left || this.#stopped || !this.#server.listening) return
     this.#left = once(this.#server, 'close')
     // `close` of the HTTP server would also close idle connections.

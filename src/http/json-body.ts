@@ -35,17 +35,17 @@ export class FairSemaphore {
 
   /** Settles like `work`, which starts when a slot is free. */
   async run<T>(key: string, work: () => Promise<T>): Promise<T> {
-    if (this.#total < this.#options.limit && this.#hasShare(key)) this.#take(key)
+    if (this.#total < this.#options.limit && this.#hasShare(key)) this.#occupy(key)
     else await new Promise<void>((begin) => this.#line.push({ key, begin }))
     try {
       return await work()
     } finally {
-      this.#leave(key)
+      this.#release_(key)
     }
   }
 
   /** Gives the slot to the key with the fewest running tasks. Among equals, the first in line gets it. */
-  #leave(key: string): void {
+  #release_(key: string): void {
     this.#total -= 1
     const left = this.#heldBy(key) - 1
     if (left > 0) this.#running.set(key, left)
@@ -57,11 +57,11 @@ export class FairSemaphore {
     }
     if (!next) return
     this.#line.splice(this.#line.indexOf(next), 1)
-    this.#take(next.key)
+    this.#occupy(next.key)
     next.begin()
   }
 
-  #take(key: string): void {
+  #occupy(key: string): void {
     this.#total += 1
     this.#running.set(key, this.#heldBy(key) + 1)
   }

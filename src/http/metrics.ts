@@ -4,7 +4,7 @@ import type { Counter, Gauge, Registry } from 'prom-client'
 import { methodNotAllowed } from './error-response.ts'
 
 /** Maximum number of series per metric. More are left out, to protect the monitoring database. */
-export const MOST_SERIES = 1_000
+export const MAX_SERIES = 1_000
 
 /** One value per set of labels. */
 export type Samples = Iterable<readonly [labels: Readonly<Record<string, string>>, value: number]>
@@ -116,7 +116,7 @@ function* samplesOf(read: ReturnType<Metric['read']>): Samples {
   }
   let count = 0
   for (const sample of read) {
-    if (count === MOST_SERIES) return
+    if (count === MAX_SERIES) return
     count += 1
     yield sample
   }

@@ -14,7 +14,7 @@ import {
 /** Room for four frames of the largest size. */
 const SLAB_BYTES = 65_536
 /** Unused slabs kept for reuse: 8 MB. */
-const MOST_SPARE = 128
+const MAX_SPARE_SLABS = 128
 
 /**
  * Pool of buffers in which frames are collected. Sessions that share a pool take a slab only while they
@@ -34,7 +34,7 @@ export class SlabPool {
 
   /** Returns a slab to the pool. The caller must not read or write it after this. */
   give(slab: Buffer): void {
-    if (this.#spare.length < MOST_SPARE) this.#spare.push(slab)
+    if (this.#spare.length < MAX_SPARE_SLABS) this.#spare.push(slab)
   }
 }
 

@@ -5,7 +5,7 @@ import { ALLOW_AMBIGUOUS_PATHS } from './document/document.ts'
 import { KnownDocuments } from './document/known-documents.ts'
 import { atOnce, readPolicyText, SourcePositions } from './document/policy-text.ts'
 import { child, type PolicyProblem, ProblemList, type SourcePosition } from './document/problem.ts'
-import { Lane } from './limit/lane.ts'
+import { FairScheduler } from './limit/fair-scheduler.ts'
 import { LimiterTables } from './limit/limiter-tables.ts'
 import { BodyRewriter } from './rewriting/body-rewriter.ts'
 
@@ -28,7 +28,7 @@ export function checkPolicy(text: string, { service }: PolicyCheckOptions): Plac
     limits: new LimiterTables(base),
     reach: {},
     previous: undefined,
-    lane: new Lane(),
+    lane: new FairScheduler(),
     rewriter: new BodyRewriter(),
     documents: new KnownDocuments(),
     isRun: false,

@@ -25,7 +25,7 @@ import type { ExpressionLanguage } from './expression/expression.ts'
 import type { Scope } from './expression/expression-check.ts'
 import { ExpressionProblem } from './expression/expression-problem.ts'
 import { aType, canBe } from './expression/expression-type.ts'
-import { type Lane, LaneMember } from './limit/lane.ts'
+import { type FairScheduler, SchedulerMember } from './limit/fair-scheduler.ts'
 import type { LimiterTables } from './limit/limiter-tables.ts'
 import type { PolicyReach } from './outbound/outbound-allow.ts'
 import { PHASES, type Phase } from './phase.ts'
@@ -51,7 +51,7 @@ export interface CompilerOptions {
   readonly limits: LimiterTables
   readonly previous: ActionStates | undefined
   /** Scheduler for costly policies. */
-  readonly lane: Lane
+  readonly lane: FairScheduler
   readonly rewriter: BodyRewriter
   readonly documents: KnownDocuments
   /** Whether requests will follow. Then slow preparations run before the first request. */
@@ -80,7 +80,7 @@ export class Compiler {
   readonly #language: ExpressionLanguage<PolicyExchange>
   readonly #scope: PolicyScope
   /** Scheduler member for work on whole bodies. */
-  readonly #bodies: LaneMember
+  readonly #bodies: SchedulerMember
   /** Whether the rule that is being compiled looks at the path of requests. */
   #readsPath = false
   readonly #states = new Map<string, unknown>()
@@ -97,7 +97,7 @@ export class Compiler {
     this.#problems = problems
     this.#scope = new PolicyScope(options.reach.hasTable)
     this.#language = policyLanguage(options.clock)
-    this.#bodies = new LaneMember(options.lane, 'long')
+    this.#bodies = new SchedulerMember(options.lane, 'long')
   }
 
   /** State of the actions that were compiled, for the policy that comes after. */
@@ -114,7 +114,7 @@ export class Compiler {
     const { isEnabled, rules: inner } = document
     const { rules: outer } = readDocument(around, this.#problems, AROUND)
     const { log, lane } = this.#options
-    const member = new LaneMember(lane)
+    const member = new SchedulerMember(lane)
     const phases: Partial<Record<Phase, PhaseRules>> = {}
     for (const phase of PHASES) {
       this.#scope.enterPhase(phase)

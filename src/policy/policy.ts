@@ -7,7 +7,7 @@ import { PolicyError, type PolicyProblem, ProblemList } from './document/problem
 import { CONTINUE, type MaybePromise, type Outcome } from './exchange/outcome.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import { AMBIGUOUS_PATH, isAmbiguousPath } from './exchange/request-path.ts'
-import { Lane, LaneMember } from './limit/lane.ts'
+import { FairScheduler, SchedulerMember } from './limit/fair-scheduler.ts'
 import { LimiterTables } from './limit/limiter-tables.ts'
 import { RateLimiter } from './limit/rate-limiter.ts'
 import type { PolicyReach } from './outbound/outbound-allow.ts'
@@ -26,7 +26,7 @@ export interface PolicyOptions extends PolicyReach {
   /** The replaced policy: counters of unchanged actions are kept. */
   readonly previous?: Pick<CompiledPolicy, 'states'> | undefined
   /** Shared by all policies of a process, so that costly policies wait for each other. */
-  readonly lane?: Lane
+  readonly lane?: FairScheduler
   /** Shared in the same way, so that one thread is enough. Default: its own. */
   readonly rewriter?: BodyRewriter
   /** Shared in the same way, so that equal documents are parsed once. Default: its own. */
@@ -116,10 +116,10 @@ export function compilePolicy(source: unknown, options: PolicyOptions): Compiled
 /** The same in parts, so that a long document does not block other work. */
 export async function compilePolicyInTurns(
   source: unknown,
-  options: PolicyOptions & { readonly lane: Lane },
+  options: PolicyOptions & { readonly lane: FairScheduler },
 ): Promise<CompiledPolicy> {
   const parts = policyInParts(source, options, true)
-  const member = new LaneMember(options.lane, 'long')
+  const member = new SchedulerMember(options.lane, 'long')
   let characters = 0
   let part = parts.next()
   while (!part.done) {
@@ -145,7 +145,7 @@ function* policyInParts(
     log,
     limits = new LimiterTables({ clock, log }),
     previous,
-    lane = new Lane(),
+    lane = new FairScheduler(),
     rewriter = new BodyRewriter(),
     documents = new KnownDocuments(),
     around,

@@ -4,7 +4,7 @@ import { CLOSE, CONTINUE, type MaybePromise, type Outcome, refuse } from './exch
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import type { CompiledExpression } from './expression/compiled-expression.ts'
 import { EvaluationError } from './expression/expression-problem.ts'
-import type { LaneMember } from './limit/lane.ts'
+import type { SchedulerMember } from './limit/fair-scheduler.ts'
 import type { Phase } from './phase.ts'
 
 /** Position where a phase continues. An action above 0 has a matching rule. */
@@ -58,10 +58,10 @@ export class PhaseRules {
   readonly #phase: Phase
   readonly #rules: readonly CompiledRule[]
   readonly #log: Logger
-  readonly #lane: LaneMember
+  readonly #lane: SchedulerMember
 
   /** `lane`: of the policy, which has turns for all its phases together. */
-  constructor(phase: Phase, rules: readonly CompiledRule[], log: Logger, lane: LaneMember) {
+  constructor(phase: Phase, rules: readonly CompiledRule[], log: Logger, lane: SchedulerMember) {
     this.#phase = phase
     this.#rules = rules
     this.#log = log

@@ -13,7 +13,7 @@ import {
 import { isWritable } from './data-folder.ts'
 import { type JournalContent, readJournal } from './journal/journal-text.ts'
 import type { Migration } from './migrations.ts'
-import type { BackupSource, Evidence } from './recovery.ts'
+import type { BackupSource, RecoverySources } from './recovery.ts'
 import { type Connection, openFile, openMemory } from './sqlite.ts'
 import { faultOf } from './storage-state.ts'
 
@@ -83,7 +83,7 @@ export function checkOf({ path, applicationId, migrations }: SoundOptions): Dama
 }
 
 /** Collects all sources from which the rows of a database can be recovered. */
-export function gather(options: SoundOptions, database: Inspection | Damage): Evidence {
+export function gather(options: SoundOptions, database: Inspection | Damage): RecoverySources {
   const { path } = options
   const journal = journalFor(path, database)
   const check = { ...checkOf(options), wasInitialised: true }

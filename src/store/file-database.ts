@@ -52,12 +52,12 @@ export interface WriteOptions {
  */
 export type WriteListener = (concludes: string | undefined) => (() => void) | undefined
 
-const MOST_VERIFIED_BYTES = 1024 * 1024
+const MAX_VERIFIED_BYTES = 1024 * 1024
 
 /** Whether the file is too large to be compared with the rows without blocking the process for too long. */
 export function isLarge(path: string): boolean {
   const stat = statSync(path, { throwIfNoEntry: false })
-  return stat !== undefined && stat.size > MOST_VERIFIED_BYTES
+  return stat !== undefined && stat.size > MAX_VERIFIED_BYTES
 }
 
 /** Identifies the file at `path` in its current version. */

@@ -5,7 +5,7 @@ import { syncFolder, writeFileDurably } from '../base/file.ts'
 import { type Healing, isLossy } from './recovery.ts'
 
 /** Maximum number of entries. The oldest and the newest are always kept. */
-const MOST_KEPT = 10
+const MAX_RECORDS = 10
 
 const LossSchema = z.strictObject({
   foundAt: z.number(),
@@ -40,7 +40,8 @@ export class LossRecord {
     const kept = this.list()
     // After a power cut during the recovery, the same loss is found again.
     const others = kept.filter((loss) => !isSame(loss, healing))
-    const bounded = others.length < MOST_KEPT ? others : [...others.slice(0, 1), ...others.slice(2)]
+    const bounded =
+      others.length < MAX_RECORDS ? others : [...others.slice(0, 1), ...others.slice(2)]
     writeFileDurably(this.#path, `${JSON.stringify([...bounded, { ...healing, foundAt }])}\n`)
   }
 

@@ -49,7 +49,7 @@ export type Recovery =
       readonly healing: Healing
     }
 
-export interface Evidence {
+export interface RecoverySources {
   readonly database: Inspection | Damage
   /** Time of the last write to the database file. */
   readonly writtenAt: number
@@ -62,12 +62,12 @@ export interface Evidence {
  * Decides which copy is correct. A commit comes before its line in the journal. So a sound database may be
  * one change ahead, and that change was not acknowledged. All other differences are damage.
  */
-export function decide(evidence: Evidence): Recovery {
+export function decide(evidence: RecoverySources): Recovery {
   return withoutLoss(evidence) ?? withLoss(evidence)
 }
 
 /** Returns a sound copy with all acknowledged changes. Undefined if this cannot be proven for any copy. */
-function withoutLoss(evidence: Evidence): Recovery | undefined {
+function withoutLoss(evidence: RecoverySources): Recovery | undefined {
   const { database, journal } = evidence
   const use = (hasJournal: boolean) => ({ kind: 'use', hasJournal, healing: undefined }) as const
   const isSound = typeof database !== 'string' && database.isUsable
@@ -106,7 +106,7 @@ function agree(database: Inspection | Damage, journal: JournalContent | undefine
  * which the sum proves. Otherwise uses the newest copy.
  */
 function trailsOf(
-  { database, journal, backups }: Evidence,
+  { database, journal, backups }: RecoverySources,
   later: readonly TrailChange[] = [],
 ): { readonly rows: Rows; readonly areWhole: boolean } {
   const changes = [...(journal?.trails.recent ?? []), ...later]
@@ -129,7 +129,7 @@ function* lazily<T>(lists: readonly (() => readonly T[])[]): Generator<T> {
 }
 
 /** Returns the newest complete copy with the readable later changes, and the number of missing changes. */
-function withLoss(evidence: Evidence): Recovery {
+function withLoss(evidence: RecoverySources): Recovery {
   const { database, writtenAt, journal, backups } = evidence
   const sources: Source[] = [...sourcesOf(database, writtenAt, journal), ...backups()]
   const newest = sources.reduce<Source | undefined>(

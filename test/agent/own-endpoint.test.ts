@@ -43,7 +43,7 @@ async function setUp() {
     onProbe: (reach) => probes.push(reach),
     onRebuild: () => {},
   })
-  onTestFinished(() => own.leave())
+  onTestFinished(() => own.stopKeepingEndpoint())
   const connect = async () => {
     await connector.connect({
       authtoken: new Secret('good'),
@@ -147,7 +147,7 @@ describe('OwnEndpoint', () => {
     const { own, connector, clock, connect } = await setUp()
     own.start()
     await connect()
-    await own.leave()
+    await own.stopKeepingEndpoint()
     expect(connector.journal).toEqual([`open ${DOMAIN}`])
     expect(clock.sleeping).toBe(0)
   })

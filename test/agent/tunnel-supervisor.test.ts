@@ -317,7 +317,7 @@ describe('TunnelSupervisor', () => {
   it('leaves the endpoint open when it is told to leave', async () => {
     const { connector, supervisor, start } = await setUp()
     await start()
-    await supervisor.leave()
+    await supervisor.stopKeepingEndpoint()
     expect(connector.journal).toEqual(['open a.test'])
     expect(supervisor.status.state).toBe('closing')
   })

@@ -11,7 +11,7 @@ import { until } from './until.ts'
 
 const WITHIN_MS = 30_000
 const VISIT_EVERY_MS = 1_000
-const LOOK_EVERY_MS = 250
+const POLL_MS = 250
 const HELLO = 'hello'
 const CUT = 'cut off'
 
@@ -135,7 +135,7 @@ async function timeUntilTold(site: AlwaysOnSite, suspect: Suspect, fault: Fault)
       if (tunnel.upstream !== fault.upstream) return false
       return (tunnel.reason === 'upstream') === isTrouble && (tunnel.remedy !== null) === isTrouble
     },
-    LOOK_EVERY_MS,
+    POLL_MS,
   )
   return performance.now() - since
 }
@@ -171,7 +171,7 @@ async function tryWay(
         const status = await site.status()
         return status !== undefined && check(status)
       },
-      LOOK_EVERY_MS,
+      POLL_MS,
     )
   await isSo(({ healthy }) => healthy)
   const struckAt = performance.now()

@@ -115,7 +115,7 @@ it('gives each socket once, to whoever means where it listens', () => {
 
 it('takes none that are meant for another process, and leaves nothing for a child', () => {
   const environment = { LISTEN_PID: '1', LISTEN_FDS: '2', LISTEN_FDNAMES: 'a:b', PATH: '/bin' }
-  const sockets = InheritedSockets.take(environment, 2)
+  const sockets = InheritedSockets.fromEnvironment(environment, 2)
   expect(environment).toEqual({ PATH: '/bin' })
   expect(sockets.closeRest()).toEqual([])
 })
@@ -132,7 +132,7 @@ describe('what a service manager passes', () => {
       for (const server of servers) server.close()
     })
     const environment = { LISTEN_PID: '7', LISTEN_FDS: String(Math.max(...fds) - 2) }
-    const sockets = InheritedSockets.take(environment, 7)
+    const sockets = InheritedSockets.fromEnvironment(environment, 7)
     const ports = servers.map((server) => (server.address() as AddressInfo).port)
     return { sockets, fds, ports }
   }

@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ListenAddress } from '../../src/base/listen-address.ts'
 
-const LOOK_EVERY_MS = 1_000
+const POLL_MS = 1_000
 const CONNECT_MS = 1_000
 
 export interface Backend {
@@ -60,7 +60,7 @@ export class Balancer {
       this.#ready = this.#backends.filter((it) =>
         it === backend ? isReady : this.#ready.includes(it),
       )
-      await sleep(LOOK_EVERY_MS, undefined, { signal }).catch(() => {})
+      await sleep(POLL_MS, undefined, { signal }).catch(() => {})
     }
   }
 

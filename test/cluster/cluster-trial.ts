@@ -16,7 +16,7 @@ import { WriteLedger } from './write-ledger.ts'
 /** Between faults, so that what fails too long after one is seen. */
 const CALM_MS = AGAIN_MS + 3_000
 /** Where names do not come back, the next fault does not wait for them. */
-const MOST_CALM_MS = 40_000
+const MAX_CALM_MS = 40_000
 
 export interface ClusterTrialOptions {
   readonly folder: string
@@ -151,7 +151,7 @@ async function suffer(
 
 /** Waits until each name was served at each entrance since `end`, and nobody fails any more. */
 async function areServed(log: VisitLog, end: number, lanes = 1): Promise<void> {
-  const giveUpAt = end + MOST_CALM_MS
+  const giveUpAt = end + MAX_CALM_MS
   for (;;) {
     const recoveries = log.recoveries(end, Number.POSITIVE_INFINITY)
     if (recoveries.length >= lanes && recoveries.every(({ ms }) => Number.isFinite(ms))) return

@@ -9,7 +9,7 @@ import { ENTRANCES, type Entrance, type Visit, type VisitLog } from './visit-log
 const EVERY_MS = 1_000
 const PATIENCE_MS = 20_000
 /** Of one name at one entrance; a gateway lets a bounded number wait. */
-const MOST_WAITING = 4
+const MAX_WAITING = 4
 const DOWNLOADS = 6
 const DOWNLOAD_BYTES = 409_600
 /** No gateway may take them for one visitor. */
@@ -94,7 +94,7 @@ export class Crowd {
       await sleep(Math.max(0, begun + n * EVERY_MS - performance.now()))
       if (this.#isOver) return
       const waiting = this.#waiting.get(`${lane}`) ?? 0
-      if (this.#closed.has(entrance) || waiting >= MOST_WAITING) continue
+      if (this.#closed.has(entrance) || waiting >= MAX_WAITING) continue
       this.#waiting.set(`${lane}`, waiting + 1)
       const visit = this.#get(host.host, entrance, lane, { isKept: n % 2 === 1, path: '/' })
       this.#track(

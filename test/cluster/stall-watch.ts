@@ -1,7 +1,7 @@
 import { performance } from 'node:perf_hooks'
 import type { Interval } from './limit-watch.ts'
 
-const LOOK_EVERY_MS = 250
+const POLL_MS = 250
 /** More than a busy machine holds a timer up. */
 const STALL_MS = 3_000
 
@@ -13,7 +13,7 @@ export class StallWatch {
 
   start(): void {
     this.#seen = performance.now()
-    this.#timer = setInterval(() => this.#look(), LOOK_EVERY_MS)
+    this.#timer = setInterval(() => this.#look(), POLL_MS)
   }
 
   stop(): void {

@@ -6,7 +6,7 @@ import type { TrialNode, TrialSite } from './trial-site.ts'
 const EVERY_MS = 1_000
 const DELETED = 0.4
 /** The list is read in pages of a hundred. */
-const MOST_KEPT = 250
+const MAX_RECORDS = 250
 /** How soon all nodes have what one has acknowledged, without a fault. */
 const SOON_MS = 10_000
 
@@ -103,7 +103,7 @@ export class WriteLedger {
   async #change(node: TrialNode, n: number): Promise<boolean> {
     const key = this.#keys[node.number - 1] ?? ''
     const ids = [...this.#present.keys()]
-    const isDelete = ids.length > MOST_KEPT || (ids.length > 3 && this.#random() < DELETED)
+    const isDelete = ids.length > MAX_RECORDS || (ids.length > 3 && this.#random() < DELETED)
     const doomed = isDelete ? this.#present.get(ids[n % ids.length] ?? '') : undefined
     const at = performance.now()
     if (doomed) {

@@ -50,7 +50,7 @@ describe('a gateway that another process takes over', () => {
     await once(stranger, 'connect')
     const isSentAway = once(stranger, 'close')
     await running.gateway.release()
-    running.gateway.leave()
+    running.gateway.handOver()
     await isSentAway
     await eventually(() => expect(asked).toEqual(['ours']))
     // It has said that it is of ours, and brings no second session up.

@@ -41,7 +41,7 @@ it('holds them for longer while its predecessor still lets go of devices, unless
   const heldMs = async (holdMs: number) => {
     const options = { authtoken, holdMs, hasPredecessor: true, drainMs: 60_000 }
     const { gateway } = await startGateway({ ...options, dataDir: copy() })
-    const [name] = gateway.parts.registry.allAway()
+    const [name] = gateway.parts.registry.allDisconnected()
     return (name?.heldUntil ?? 0) - systemClock.monotonic()
   }
   expect(await heldMs(10_000)).toBeGreaterThan(30_000)

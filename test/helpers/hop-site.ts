@@ -5,7 +5,11 @@ import type { PeerLinks } from '../../src/gateway/cluster/peers/peer-links.ts'
 import type { Endpoint } from '../../src/gateway/endpoints/endpoint.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
 import type { NameState } from '../../src/gateway/endpoints/host-table.ts'
-import { ClusterRoutes, type Homes, type RemoteHome } from '../../src/gateway/endpoints/routes.ts'
+import {
+  ClusterRoutes,
+  type RemoteEndpoint,
+  type RemoteEndpoints,
+} from '../../src/gateway/endpoints/routes.ts'
 import type { TcpAddresses } from '../../src/gateway/endpoints/tcp-addresses.ts'
 import type { IngressLimits } from '../../src/gateway/ingress/common/ingress-context.ts'
 import {
@@ -20,11 +24,11 @@ import { eventually } from './eventually.ts'
 export const HOME = 'nd_home'
 
 /** The homes of what a registry has, online or away: what nodes tell each other in a cluster. */
-export function homesOf(registry: EndpointRegistry, nodeId = HOME): Homes {
-  const homeOf = (state: NameState | undefined): RemoteHome | undefined => {
+export function homesOf(registry: EndpointRegistry, nodeId = HOME): RemoteEndpoints {
+  const homeOf = (state: NameState | undefined): RemoteEndpoint | undefined => {
     if (!state) return undefined
     const { protocol, host, url, ownerId } = state
-    const endsTls = state.type !== 'away' && doesEndTls(state)
+    const endsTls = state.type !== 'disconnected' && doesEndTls(state)
     return { type: 'remote', nodeId, protocol, host, url, ownerId, endsTls }
   }
   return {
@@ -44,7 +48,7 @@ const doesEndTls = ({ policy }: Endpoint) =>
 export interface FirstNodeOptions {
   readonly cluster: TestCluster
   readonly nodeId?: string
-  readonly homes: Homes
+  readonly homes: RemoteEndpoints
   /** What is at home here. */
   readonly registry?: EndpointRegistry
   readonly nodes: readonly {
@@ -74,8 +78,8 @@ export async function startFirstNode(options: FirstNodeOptions): Promise<FirstNo
   const { cluster, nodeId = 'nd_first', homes, nodes, httpHost = '127.0.0.1', tls } = options
   const { log, clock, linkClock = systemClock, limits, holdMs, tcp } = options
   const registry = options.registry ?? new EndpointRegistry({ clock })
-  const tenures = { nodeId, of: () => 'firm' as const }
-  const routes = new ClusterRoutes({ registry, homes, tenures, clock, holdMs })
+  const ownerships = { nodeId, of: () => 'owned' as const }
+  const routes = new ClusterRoutes({ registry, homes, ownerships, clock, holdMs })
   const { links } = openLinks(await cluster.identify(nodeId), {
     clock: linkClock,
     onChange: (id) => {

@@ -20,7 +20,7 @@ export class TimedLimiter extends RateLimiter {
 
   admit(key: string, time: number, address = '192.0.2.1'): number {
     this.#times.now = time
-    return this.take(key, address)
+    return this.tryCount(key, address)
   }
 }
 

@@ -12,7 +12,7 @@ const ONLINE_MS = 300_000
 const WORST_MS = 10_000
 /** How long tunnels on slow links have to stay online. */
 const STAY_MS = Number(process.env.LINKS_STAY_SECONDS ?? 300) * 1_000
-const LOOK_EVERY_MS = 1_000
+const POLL_MS = 1_000
 
 interface OnLink {
   readonly link: LinkShape
@@ -66,7 +66,7 @@ async function staying(site: LinkSite, what: string, tunnels: number): Promise<T
   const end = performance.now() + STAY_MS
   let fewest = tunnels
   while (performance.now() < end) {
-    await sleep(LOOK_EVERY_MS)
+    await sleep(POLL_MS)
     fewest = Math.min(fewest, await site.onlineCount())
   }
   const bar = `all online for ${seconds(STAY_MS)}`
@@ -114,7 +114,7 @@ function cut(rig: Rig, { link, tunnels, backMs: barMs }: OnLink & { backMs: numb
       rig.shape('device', link)
       const { visits, backMs } = await whileVisited(site, tunnels, async () => {
         rig.reset('device')
-        await sleep(LOOK_EVERY_MS)
+        await sleep(POLL_MS)
       })
       const notFound = [...visits.failed].some(([outcome]) => outcome.startsWith('404'))
       const isMet = !notFound && backMs !== undefined && backMs < barMs

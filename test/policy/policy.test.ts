@@ -1,6 +1,6 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import { describe, expect, it } from 'vitest'
-import { Lane } from '../../src/policy/limit/lane.ts'
+import { FairScheduler } from '../../src/policy/limit/fair-scheduler.ts'
 import { compilePolicyInTurns } from '../../src/policy/policy.ts'
 import { manyExpressions } from '../helpers/policy-bombs.ts'
 import {
@@ -263,7 +263,7 @@ describe('a long policy', () => {
     const compiled = compilePolicyInTurns(source, {
       clock,
       log: captured.log,
-      lane: new Lane(),
+      lane: new FairScheduler(),
     }).finally(() => {
       isDone = true
     })

@@ -42,9 +42,9 @@ export class DeviceWatch {
     const { steady, everyMs, signal } = this.#options
     while (!signal.aborted) {
       await steady.sleep(everyMs, signal).catch(() => {})
-      const jumpMs = steady.look()
+      const jumpMs = steady.readChange()
       if (signal.aborted) return
-      this.#resourcesChanged(this.#resources.look())
+      this.#resourcesChanged(this.#resources.check())
       if (jumpMs !== 0) await this.#clockSet(jumpMs)
     }
   }

@@ -103,7 +103,7 @@ export class ResourceWatch {
   }
 
   /** Checks the process. Returns true if the state has changed. */
-  look(): boolean {
+  check(): boolean {
     const { read = readUsage, now } = this.#options
     return this.#note(judgeUsage(read()), now())
   }

@@ -40,7 +40,7 @@ export class SteadyClock implements Clock {
   }
 
   /** Returns the change of the device's clock since the last call, 0 if it was not set. */
-  look(): number {
+  readChange(): number {
     const before = this.#lookedMs
     this.#lookedMs = this.#moved()
     return this.#lookedMs - before

@@ -78,7 +78,7 @@ export class Inspections {
       hop.proxy.close()
       return dialUrl
     }
-    this.#leave(tunnelId, inspection)
+    this.#closeUnused(tunnelId, inspection)
     inspection.hop = hop
     return hop.url
   }
@@ -229,7 +229,7 @@ export class Inspections {
   }
 
   /** Closes the proxy as soon as the tunnel no longer uses it. */
-  #leave(tunnelId: string, inspection: Inspection): void {
+  #closeUnused(tunnelId: string, inspection: Inspection): void {
     const { hop } = inspection
     inspection.hop = undefined
     if (hop) this.#leaving.push({ tunnelId, hop })
@@ -239,7 +239,7 @@ export class Inspections {
   async #end(tunnelId: string, inspection: Inspection): Promise<void> {
     if (!inspection.isOn) return
     inspection.isOn = false
-    this.#leave(tunnelId, inspection)
+    this.#closeUnused(tunnelId, inspection)
     await this.#options.repoint(tunnelId)
     this.tunnelsChanged()
   }

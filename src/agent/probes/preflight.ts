@@ -12,8 +12,8 @@ import type { PreflightTimings } from '../timings.ts'
 import { CLOCK_REMEDY, connectionProblem, silenceProblem } from './connection-problem.ts'
 import { CLOCK_TOLERANCE_MS, HOSTED_SERVICE } from './service-time.ts'
 
-const MOST_CERTIFICATES = 8
-const MOST_CHARACTERS = 64
+const MAX_CERTIFICATES = 8
+const MAX_CHARACTERS = 64
 
 /**
  * Returns the names in a server's certificate chain, its own first: `gateway.lan ← site CA`. Untrusted text.
@@ -25,7 +25,7 @@ export function shownChain(socket: TLSSocket): string {
   let issuer: string | undefined
   // The last certificate of a chain is its own issuer.
   while (certificate?.fingerprint256 && !seen.has(certificate.fingerprint256)) {
-    if (names.length === MOST_CERTIFICATES) return [...names, '…'].join(' ← ')
+    if (names.length === MAX_CERTIFICATES) return [...names, '…'].join(' ← ')
     seen.add(certificate.fingerprint256)
     names.push(nameOf(certificate.subject))
     issuer = nameOf(certificate.issuer)
@@ -38,7 +38,7 @@ export function shownChain(socket: TLSSocket): string {
 function nameOf(name: Partial<Record<string, string | string[]>> | undefined): string {
   const said = name?.CN ?? name?.O
   const text = Array.isArray(said) ? said[0] : said
-  return (text ?? 'unnamed certificate').slice(0, MOST_CHARACTERS)
+  return (text ?? 'unnamed certificate').slice(0, MAX_CHARACTERS)
 }
 
 /** After a timeout, the next attempt waits twice as long, up to this factor: the link may be slow. */

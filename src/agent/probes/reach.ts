@@ -20,13 +20,13 @@ export type Reach =
 /** Result for display: whether the device can reach its own public address. */
 export type Reachable = 'yes' | 'no' | 'unverified' | 'unknown'
 
-interface Meaning {
+interface ErrorMapping {
   readonly shown: Reachable
   /** The link is not the cause, so open endpoints stay online. */
   readonly isLinkFine: boolean
 }
 
-const MEANINGS: Record<Reach['name'], Meaning> = {
+const MEANINGS: Record<Reach['name'], ErrorMapping> = {
   unknown: { shown: 'unknown', isLinkFine: true },
   reached: { shown: 'yes', isLinkFine: true },
   busy: { shown: 'no', isLinkFine: true },
@@ -36,7 +36,7 @@ const MEANINGS: Record<Reach['name'], Meaning> = {
   unreachable: { shown: 'no', isLinkFine: false },
 }
 
-export function meaningOf(reach: Reach): Meaning {
+export function meaningOf(reach: Reach): ErrorMapping {
   return MEANINGS[reach.name]
 }
 

@@ -113,7 +113,7 @@ export class Standby {
   }
 
   /** Hands the ready session over to the link. */
-  take(): LinkSession | undefined {
+  takeReady(): LinkSession | undefined {
     const session = this.#ready
     this.#ready = undefined
     if (session) this.#move('release')

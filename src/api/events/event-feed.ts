@@ -6,9 +6,9 @@ import { type AgentEvent, EventLog } from './event-log.ts'
 import { type Snapshot, StatusChanges } from './status-changes.ts'
 
 /** Changes are looked for no more often. */
-const LOOK_STEP_MS = 100
+const POLL_STEP_MS = 100
 /** With many tunnels each look is work: it may take the n-th part of the time. */
-const LOOK_SHARE = 20
+const POLL_SHARE = 20
 /** Interval of storage checks: the storage does not report faults itself. */
 const STORAGE_MS = 10_000
 
@@ -56,7 +56,7 @@ export class EventFeed {
 
   stop(): void {
     if (this.#stopping.signal.aborted) return
-    this.#look()
+    this.#poll()
     this.#stopping.abort()
     this.#unfollow?.()
     for (const subscriber of this.#subscribers) subscriber.onEnd()
@@ -91,22 +91,22 @@ export class EventFeed {
     const waitMs = Math.max(0, this.#restsUntil - clock.monotonic())
     const look = () => {
       this.#isLooking = false
-      this.#look()
+      this.#poll()
     }
     clock.sleep(waitMs, this.#stopping.signal).then(look, () => {})
   }
 
-  #look(): void {
+  #poll(): void {
     if (!this.#changes || this.#stopping.signal.aborted) return
     const { clock, log } = this.#options
     const begunAt = clock.monotonic()
     try {
-      for (const { type, data } of this.#changes.look(this.#snapshot())) this.#tell(type, data)
+      for (const { type, data } of this.#changes.changesIn(this.#snapshot())) this.#tell(type, data)
     } catch (error) {
       log.warn({ err: error }, 'cannot detect changes, retrying with the next change')
     }
     const tookMs = clock.monotonic() - begunAt
-    this.#restsUntil = begunAt + Math.max(LOOK_STEP_MS, LOOK_SHARE * tookMs)
+    this.#restsUntil = begunAt + Math.max(POLL_STEP_MS, POLL_SHARE * tookMs)
   }
 
   #tell(type: AgentEvent['type'], data: AgentEvent['data']): void {
@@ -122,7 +122,7 @@ export class EventFeed {
     for (;;) {
       await clock.sleep(STORAGE_MS, signal).catch(() => {})
       if (signal.aborted) return
-      if (database.fault !== fault) this.#look()
+      if (database.fault !== fault) this.#poll()
       fault = database.fault
     }
   }

@@ -5,7 +5,7 @@ import type { Database, Statement } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
 
 /** So many of the newest events stay. */
-export const MOST_EVENTS = 1_000
+export const MAX_EVENTS = 1_000
 /** Events are told at once, and written together this much later … */
 const WRITE_MS = 1_000
 /** … or later when that was often: storage on devices wears out. */
@@ -25,7 +25,7 @@ export const AGENT_EVENT_MIGRATIONS: readonly Migration[] = [
     ) STRICT;
     CREATE TRIGGER events_are_bounded AFTER INSERT ON events BEGIN
       DELETE FROM events
-      WHERE id <= (SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET ${MOST_EVENTS});
+      WHERE id <= (SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET ${MAX_EVENTS});
     END;
     CREATE TABLE event_ids (
       id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -103,11 +103,11 @@ export class EventLog {
     this.#pace = new TokenBuckets({ ...WRITES, clock })
     const rows = database
       .prepare<[number], EventRow>('SELECT * FROM events ORDER BY id DESC LIMIT ?')
-      .all(MOST_EVENTS)
+      .all(MAX_EVENTS)
     this.#events = rows.reverse().map((row) => ({ ...row, data: JSON.parse(row.data) }))
     this.#lastId = this.#events.at(-1)?.id ?? 0
     const [oldest] = this.#events
-    this.#droppedUpTo = oldest && this.#events.length === MOST_EVENTS ? oldest.id - 1 : 0
+    this.#droppedUpTo = oldest && this.#events.length === MAX_EVENTS ? oldest.id - 1 : 0
   }
 
   append({ type, data }: AgentChange): AgentEvent {
@@ -115,11 +115,11 @@ export class EventLog {
     this.#lastId = Math.max(this.#lastId + 1, at)
     const event = { id: this.#lastId, at, type, data }
     this.#events.push(event)
-    if (this.#events.length > MOST_EVENTS) {
+    if (this.#events.length > MAX_EVENTS) {
       this.#droppedUpTo = this.#events.shift()?.id ?? this.#droppedUpTo
     }
     this.#unwritten.push(event)
-    if (this.#unwritten.length > MOST_EVENTS) this.#unwritten.shift()
+    if (this.#unwritten.length > MAX_EVENTS) this.#unwritten.shift()
     if (!this.#isWriting) void this.#writeSoon()
     return event
   }
@@ -145,7 +145,7 @@ export class EventLog {
     const { signal } = this.#stopping
     try {
       await this.#clock.sleep(WRITE_MS, signal)
-      for (let waitMs = this.#pace.take(''); waitMs > 0; waitMs = this.#pace.take('')) {
+      for (let waitMs = this.#pace.tryCount(''); waitMs > 0; waitMs = this.#pace.tryCount('')) {
         await this.#clock.sleep(waitMs, signal)
       }
     } catch {

@@ -34,7 +34,7 @@ class ReaderPlaces {
   }
 
   /** Takes a place until the returned function is called, which `end` has to do. */
-  take(caller: string, end: () => void): () => void {
+  acquire(caller: string, end: () => void): () => void {
     const readers = this.#readers.get(caller) ?? new Set()
     this.#readers.set(caller, readers.add(end))
     return () => {
@@ -48,9 +48,9 @@ class ReaderPlaces {
   }
 }
 
-const MOST_SUBSCRIBERS = 32
+const MAX_SUBSCRIBERS = 32
 /** Bytes that a reader may leave lying: all that is kept is less. */
-const MOST_UNREAD = 1_048_576
+const MAX_UNREAD_BYTES = 1_048_576
 /**
  * Interval of heartbeats: proxies keep the stream open. Each heartbeat also checks whether the token is still
  * valid.
@@ -76,7 +76,7 @@ export interface EventRoutesDeps {
 /** `/events`: each change as it happens, as server-sent events. */
 export function eventRoutes(deps: EventRoutesDeps): Router {
   const router = Router()
-  const places = new ReaderPlaces(MOST_SUBSCRIBERS)
+  const places = new ReaderPlaces(MAX_SUBSCRIBERS)
   router
     .route('/events')
     .get((request, response) => serve(request, response, { ...deps, places }))
@@ -97,7 +97,7 @@ function serve(request: Request, response: Response, deps: Served): void {
   const { kind, id } = callerOf(response).actor
   const caller = `${kind} ${id}`
   if (request.method !== 'HEAD' && !places.makeRoom(caller)) {
-    const detail = `The limit of ${MOST_SUBSCRIBERS} event streams is reached. Close one of yours, or try again later.`
+    const detail = `The limit of ${MAX_SUBSCRIBERS} event streams is reached. Close one of yours, or try again later.`
     throw new AppError('too-many-requests', detail, { retryAfterS: 10 })
   }
   response.writeHead(200, {
@@ -127,7 +127,7 @@ function follow(response: Response, caller: string, { feed, clock, places }: Ser
     onEvent: (event) => {
       response.write(textOf(event))
       // It comes back and goes on where it was, if it can read at all.
-      if (response.writableLength > MOST_UNREAD) response.destroy()
+      if (response.writableLength > MAX_UNREAD_BYTES) response.destroy()
     },
     onEnd: () => finish(),
   })
@@ -141,7 +141,7 @@ function follow(response: Response, caller: string, { feed, clock, places }: Ser
     giveBack()
     over.abort()
   }
-  const giveBack = places.take(caller, finish)
+  const giveBack = places.acquire(caller, finish)
   response.on('close', leave)
   void beat(response, { clock, signal: over.signal, finish })
 }

@@ -37,7 +37,7 @@ export class StatusChanges {
   }
 
   /** Changes since the last call. Changes of tunnels come last. */
-  look(snapshot: Snapshot): AgentChange[] {
+  changesIn(snapshot: Snapshot): AgentChange[] {
     return [
       ...this.#storageChange(snapshot),
       ...this.#linkChange(snapshot),

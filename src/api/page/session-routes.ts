@@ -73,7 +73,7 @@ export function pageAuth(deps: PageSessionDeps): RequestHandler {
   return (request, response, next) => {
     const caller = callerOfSession(deps, request)
     if (!caller) throw new AppError('unauthenticated', IS_OVER)
-    const waitMs = requests.take(peerNetwork(peerAddress(request)))
+    const waitMs = requests.tryCount(peerNetwork(peerAddress(request)))
     if (waitMs > 0) {
       throw new AppError(
         'too-many-requests',
@@ -149,7 +149,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
   /** A right code never waits, even after wrong codes from the same address. */
   function redeem(code: string, client: string): string {
     if (codes.redeem(code)) return CODE_HOLDER
-    const waitMs = tries.take(peerNetwork(client))
+    const waitMs = tries.tryCount(peerNetwork(client))
     if (waitMs > 0) throw tooMany('Too many wrong codes from this address.', waitMs)
     log.warn({ client }, 'wrong code on the device page')
     const detail = 'The code is wrong or has expired. Create a new code with device-agent page.'
@@ -161,7 +161,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     const hash = hashToken(token.trim())
     const found = tokens.authenticateHash(hash)
     if (found !== undefined && found !== 'ended') return hash
-    const waitMs = failures.take(client)
+    const waitMs = failures.tryCount(client)
     if (waitMs > 0) throw tooMany('Too many wrong tokens.', waitMs)
     log.warn({ client }, 'wrong token on the device page')
     throw new AppError(

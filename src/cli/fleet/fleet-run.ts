@@ -9,9 +9,9 @@ import type { DeviceOutcome } from './device-outcome.ts'
 import type { Fleet } from './fleet-file.ts'
 
 /** How long between two looks for devices that are offline. */
-const LOOK_EVERY_MS = 5_000
+const POLL_MS = 5_000
 /** How long after the end of the wait a look at another device may begin. */
-const LAST_LOOK_MS = 30_000
+const LAST_POLL_MS = 30_000
 
 export interface FleetRunOptions {
   readonly fleet: Fleet
@@ -61,9 +61,9 @@ export async function runFleet(
   const isOver = () => stop.aborted || clock.monotonic() >= until
   if (offline().length > 0 && !isOver()) onWait(offline().length)
   while (offline().length > 0 && !isOver()) {
-    await clock.sleep(Math.min(LOOK_EVERY_MS, until - clock.monotonic()), stop).catch(() => {})
+    await clock.sleep(Math.min(POLL_MS, until - clock.monotonic()), stop).catch(() => {})
     // The last look begins when the time is up; many that do not answer could make it a long one.
-    await round(offline(), () => stop.aborted || clock.monotonic() >= until + LAST_LOOK_MS)
+    await round(offline(), () => stop.aborted || clock.monotonic() >= until + LAST_POLL_MS)
   }
   return devices.map(({ name }) => outcomes.get(name) ?? stoppedOutcome(name))
 }

@@ -106,7 +106,7 @@ export class DeviceList {
   }
 
   /** Before its authtoken is issued; `put` follows when its files have the token. */
-  async begin(device: PendingDevice): Promise<void> {
+  async addPending(device: PendingDevice): Promise<void> {
     const { before, isRotated: rotated } = device
     await this.#append({ ...toLine(device), pending: true, before, rotated })
     this.#pending.set(device.name, device)

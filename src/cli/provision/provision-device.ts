@@ -132,7 +132,7 @@ export async function applyChange(account: Account, change: DeviceChange): Promi
   // First: after an interruption, the next run finds this entry. A hash on the device would be useless
   // without its token.
   const before = known.map(({ id }) => id)
-  await list.begin({ ...listedOf(change), before, isRotated: replaced.length > 0 })
+  await list.addPending({ ...listedOf(change), before, isRotated: replaced.length > 0 })
   const { credential, authtoken } = await account.issue(device, botUser)
   try {
     writeToken(change, authtoken)

@@ -189,7 +189,7 @@ export interface ReloadableService {
   /** Takes it back. Throws when not all of it can be had. */
   reclaim(): Promise<void>
   /** The new process serves: no new connections here. */
-  leave(): void
+  handOver(): void
   /** Listening sockets for the new process. Throws a StartError if they cannot be passed on. */
   sockets(): number[]
 }
@@ -326,7 +326,7 @@ export class ProcessReload {
     this.#move('served')
     news.leaveTo(successor.pid)
     try {
-      service.leave()
+      service.handOver()
     } catch (error) {
       log.error({ err: error }, 'cannot hand over all resources to the new process')
     }

@@ -5,7 +5,7 @@ import { runInNewContext } from 'node:vm'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 
-const LOOK_MS = 5_000
+const POLL_MS = 5_000
 /** The process is idle if it used at most this share of the time since the last check. */
 const IDLE_SHARE = 0.05
 /**
@@ -15,7 +15,7 @@ const IDLE_SHARE = 0.05
 const LEAST_GARBAGE_BYTES = 4 * 1024 * 1024
 const LEAST_GARBAGE_SHARE = 0.25
 /** A larger heap takes more than 50 ms: V8 has its own ways with it, which pause less. */
-const MOST_USED_BYTES = 64 * 1024 * 1024
+const MAX_USED_BYTES = 64 * 1024 * 1024
 /** Pauses are at most a thousandth of the time, also on a slow device. */
 const REST_PER_PAUSE = 1_000
 
@@ -93,8 +93,8 @@ export class IdleCollector {
 
   async #run(signal: AbortSignal): Promise<void> {
     for (;;) {
-      await this.#clock.sleep(LOOK_MS, signal)
-      if (this.#wasIdle() && this.#clock.monotonic() >= this.#restsUntil) this.#look()
+      await this.#clock.sleep(POLL_MS, signal)
+      if (this.#wasIdle() && this.#clock.monotonic() >= this.#restsUntil) this.#poll()
     }
   }
 
@@ -106,11 +106,11 @@ export class IdleCollector {
     return activeMs <= IDLE_SHARE * (activeMs + idleMs)
   }
 
-  #look(): void {
+  #poll(): void {
     const usedBytes = this.#heap.usedBytes()
     this.#leftBytes = Math.min(this.#leftBytes, usedBytes)
     const least = Math.max(LEAST_GARBAGE_BYTES, LEAST_GARBAGE_SHARE * this.#leftBytes)
-    if (usedBytes > MOST_USED_BYTES || usedBytes - this.#leftBytes < least) return
+    if (usedBytes > MAX_USED_BYTES || usedBytes - this.#leftBytes < least) return
     const pauseMs = this.#heap.collect()
     this.#restsUntil = this.#clock.monotonic() + REST_PER_PAUSE * pauseMs
     this.#leftBytes = this.#heap.usedBytes()

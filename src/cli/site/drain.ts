@@ -10,7 +10,7 @@ import type { ManagementClient } from '../provision/management-client.ts'
 import { ProgressBar } from '../provision/progress-bar.ts'
 import { findNode } from './named-node.ts'
 
-const LOOK_MS = 500
+const POLL_MS = 500
 const EXIT_LEFT = 3
 
 const Left = z.object({ agents: z.number(), endpoints: z.number(), requests: z.number() })
@@ -69,7 +69,7 @@ async function untilEmpty(
     while (node.drain?.is_done !== true && systemClock.monotonic() < until) {
       const left = node.drain?.left
       if (left) bar.show(total - sum(left), `${wordsOf(left)} left`)
-      await systemClock.sleep(LOOK_MS, stop).catch(() => {})
+      await systemClock.sleep(POLL_MS, stop).catch(() => {})
       if (stop.aborted) {
         throw new StartError(
           `Stopped waiting. ${asked.name} continues to drain until --undo or its stop.`,

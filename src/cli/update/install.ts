@@ -32,7 +32,7 @@ import { type startOf, unpackVersion } from './unpack.ts'
 import { bootId, monotonicMs, UpdateHome } from './update-home.ts'
 
 const BEFORE_A_TRIAL: ReadonlySet<string | undefined> = new Set(['prepared', 'copying'])
-const LOOK_EVERY_MS = 500
+const POLL_MS = 500
 /** Time to detect a version that starts well and then dies. */
 const STEADY_MS = 10_000
 /** The drain of the version before, and the copy of its data. */
@@ -103,7 +103,7 @@ async function judge({ home, trial, clock, now, look }: WatchOptions): Promise<s
       return undefined
     }
     if (now() >= state.untilMs) return problem
-    await clock.sleep(LOOK_EVERY_MS)
+    await clock.sleep(POLL_MS)
   }
 }
 
@@ -115,7 +115,7 @@ async function until(
   const endMs = now() + withinMs
   while (!isTrue()) {
     if (now() >= endMs) return false
-    await clock.sleep(LOOK_EVERY_MS)
+    await clock.sleep(POLL_MS)
   }
   return true
 }
@@ -123,7 +123,7 @@ async function until(
 /** Place of an archive during its check: only for root, and for one update at a time. */
 interface Incoming {
   /** Copies an archive to a path that no other user can change, and returns the path. Throws a StartError. */
-  take(archive: string): Promise<string>
+  copyIn(archive: string): Promise<string>
   /** Removes the copy, and allows the next update. */
   close(): void
 }
@@ -142,7 +142,7 @@ export function openIncoming(
   rmSync(path, { force: true })
   home.removeUnfinished()
   return {
-    take: async (archive) => {
+    copyIn: async (archive) => {
       try {
         await copyStart(archive, path, maxBytes)
       } catch (error) {
@@ -177,7 +177,7 @@ const UNIT = 'device-agent.service'
 /** The program that calls `settle`. Without it, an update could not be rolled back. */
 const SETTLER = '/usr/lib/device-agent/bin/settle-update'
 const OWNERS_KEYS = '/etc/device-agent/update-keys.pem'
-const LOOK_WITHIN_MS = 2_000
+const PROBE_WITHIN_MS = 2_000
 const FOLLOW_EVERY_MS = 200
 /** The user of the agent has to read and run the installed files. */
 const UMASK = 0o022
@@ -265,7 +265,7 @@ async function putInPlace(home: UpdateHome, incoming: Incoming, path: string): P
   const statement = readStatement(archive, keys)
   const here = { version: readVersion(), arch: arch() }
   requireFitting(statement, here)
-  const copy = await incoming.take(archive)
+  const copy = await incoming.copyIn(archive)
   await requireStated(copy, statement, archive)
   const toFolder = await unpackVersion(home, copy, statement.version)
   return { from: here.version, to: statement.version, toFolder }
@@ -317,7 +317,7 @@ function trialOf(home: UpdateHome, context: CommandContext): Trial {
 }
 
 async function lookAtService(context: CommandContext): Promise<SeenStart | undefined> {
-  const late = systemClock.sleep(LOOK_WITHIN_MS).then(() => undefined)
+  const late = systemClock.sleep(PROBE_WITHIN_MS).then(() => undefined)
   const asked = new LocalAgent(INSTALLED_SOCKET, context)
     .ask({ path: '/status' }, SeenStatus)
     .then(({ started_at: startedAt, link, versions }) => ({

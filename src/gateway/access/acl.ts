@@ -4,7 +4,7 @@ import type { Logger } from '../../base/logger.ts'
 import type { CloudEndpointStore, StoredCloudEndpoint } from '../records/cloud-endpoint-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { findDomainProblem, isBelow, isInternal } from '../records/domain-name.ts'
-import { MOST_TOLD, type NameOwners } from './name-rules.ts'
+import { MAX_LISTED, type NameOwners } from './name-rules.ts'
 
 /** Authtokens read at once. */
 const PAGE = 100
@@ -64,7 +64,7 @@ export function tellOfLostNames(
   for (const credential of allOf(stores.credentials)) {
     for (const { rule, msg } of rulesWithoutEffect(credential, owners)) {
       rules += 1
-      if (rules > MOST_TOLD) continue
+      if (rules > MAX_LISTED) continue
       log.warn({ authtoken: credential.id, owner: credential.ownerId, rule }, msg)
     }
   }
@@ -72,10 +72,10 @@ export function tellOfLostNames(
   for (const endpoint of stores.cloudEndpointStore.all()) {
     const msg = lostNameOf(endpoint, owners)
     endpoints += msg === undefined ? 0 : 1
-    if (msg === undefined || endpoints > MOST_TOLD) continue
+    if (msg === undefined || endpoints > MAX_LISTED) continue
     log.warn({ endpoint: endpoint.id, owner: endpoint.ownerId }, msg)
   }
-  if (rules <= MOST_TOLD && endpoints <= MOST_TOLD) return
+  if (rules <= MAX_LISTED && endpoints <= MAX_LISTED) return
   log.warn(
     { rules, endpoints },
     'more ACL rules and cloud endpoints have lost names than are listed',

@@ -75,14 +75,14 @@ export class NameOwners {
 }
 
 /** Maximum number of log entries of each kind. Beyond that, only the total is logged. */
-export const MOST_TOLD = 20
+export const MAX_LISTED = 20
 
 /** Logs overlapping domains that were reserved before overlaps were refused, for the gateway's owner. */
 export function tellOfOverlaps(domains: Pick<ReservedDomainStore, 'all'>, log: Logger): void {
   let count = 0
   for (const [older, newer] of contradictions(domains.all())) {
     count += 1
-    if (count > MOST_TOLD) continue
+    if (count > MAX_LISTED) continue
     log.warn(
       {
         older: older.domain,
@@ -93,7 +93,7 @@ export function tellOfOverlaps(domains: Pick<ReservedDomainStore, 'all'>, log: L
       'two accounts have domains that overlap: the older one serves; to let the newer one serve its names, set its owner_id again with a key of the gateway’s owner, or delete it',
     )
   }
-  if (count > MOST_TOLD) log.warn({ count }, 'more domains overlap than are listed')
+  if (count > MAX_LISTED) log.warn({ count }, 'more domains overlap than are listed')
 }
 
 /** Placeholder label for a name directly below another. */

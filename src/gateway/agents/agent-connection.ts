@@ -21,7 +21,7 @@ import {
   refusal,
   StreamType,
 } from './control-message.ts'
-import { awaitTurn, settleRivals } from './rivals.ts'
+import { awaitTurn, settleRivals } from './duplicate-sessions.ts'
 
 /** Messages of one connection under way at once. The SDK sends them one at a time. */
 const MAX_RPCS = 16
@@ -220,7 +220,7 @@ export class AgentConnection {
   async #refuseAgent(error: unknown): Promise<never> {
     const { clock, failures, limits, log } = this.#deps
     const isWrong = error instanceof ServiceError && WRONG_AUTHTOKEN.has(error.code)
-    const waitMs = isWrong ? failures.take(this.#remote.host) : 0
+    const waitMs = isWrong ? failures.tryCount(this.#remote.host) : 0
     if (waitMs > 0) log.debug({ remote: this.#remoteAddress, waitMs }, 'invalid authtoken delayed')
     // The connection may end first; then the answer is not read.
     if (waitMs > 0) await clock.sleep(waitMs, this.#closing.signal).catch(() => {})

@@ -91,7 +91,7 @@ export class AgentListener {
    * Stops accepting, because another process now accepts on the same socket. Unauthenticated connections are
    * closed at once; the others leave as `sendAway` says.
    */
-  leave(withinMs: number): void {
+  stopAccepting(withinMs: number): void {
     this.#server?.close()
     for (const socket of this.#sockets.values()) if (socket.stage === 'idle') socket.yieldPlace()
     const departure = { ...this.#deps, withinMs }

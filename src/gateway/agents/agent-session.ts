@@ -3,7 +3,7 @@ import { ErrorCode } from '../../muxado/error-code.ts'
 import { call, notify } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
 import { HeldByLegError } from '../access/name-claims.ts'
-import type { AwayName } from '../endpoints/away-name.ts'
+import type { DisconnectedName } from '../endpoints/disconnected-name.ts'
 import {
   type AgentCommand,
   type AgentEndpoint,
@@ -44,9 +44,9 @@ import {
   StreamType,
 } from './control-message.ts'
 import { commandAgent, IdleEnd } from './departure.ts'
+import { DuplicateSessions, ipOf } from './duplicate-sessions.ts'
 import { NamesToCome } from './names-to-come.ts'
 import { acceptedAs, isPassing, type Rebind, RefusedEndpoints, readRebind } from './rebind.ts'
-import { DuplicateRecord, ipOf } from './rivals.ts'
 import type { Heir, TableEntry } from './session-table.ts'
 import { VisitorNotices } from './visitor-notices.ts'
 
@@ -81,8 +81,8 @@ export class AgentSession implements TableEntry {
   /** Whether the watch runs: another gateway serves one of the standbys. */
   #isWatching = false
   /** Names that a drain has withdrawn. */
-  #drained: AwayName[] = []
-  readonly #duplicates: DuplicateRecord
+  #drained: DisconnectedName[] = []
+  readonly #duplicates: DuplicateSessions
   /** Whether the agent has confirmed a stop command. */
   #isStopped = false
   #hasBound = false
@@ -100,7 +100,7 @@ export class AgentSession implements TableEntry {
     this.identity = identity
     this.#session = session
     this.#deps = deps
-    this.#duplicates = new DuplicateRecord(clock)
+    this.#duplicates = new DuplicateSessions(clock)
     this.#refused = new RefusedEndpoints(clock)
     const { instance, unsupported, tellsComplete } = identity
     const isOurs = instance !== undefined && !unsupported.update
@@ -149,7 +149,7 @@ export class AgentSession implements TableEntry {
     this.#deps.sessions.add(this)
     try {
       this.#heartbeat.start()
-      this.#namesToCome.look()
+      this.#namesToCome.refresh()
     } catch (error) {
       // The connection broke while the agent authenticated.
       this.end('the connection was lost')
@@ -551,7 +551,7 @@ export class AgentSession implements TableEntry {
   }
 
   /** The agent is expected to come back: visitors wait for it. */
-  #suspend(endpoint: AgentEndpoint, extraMs = 0): AwayName | undefined {
+  #suspend(endpoint: AgentEndpoint, extraMs = 0): DisconnectedName | undefined {
     const name = this.#deps.registry.suspend(endpoint, this.identity, extraMs)
     this.#release(endpoint)
     return name

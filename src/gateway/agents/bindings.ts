@@ -1,6 +1,6 @@
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { WantedName } from '../access/name-claims.ts'
-import { isSameDevice } from '../endpoints/away-name.ts'
+import { isSameDevice } from '../endpoints/disconnected-name.ts'
 import type { AgentEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import { checkAddressFree } from '../endpoints/endpoint-host.ts'
 import { problemsText } from '../endpoints/endpoint-policies.ts'
@@ -81,7 +81,7 @@ function checkHeld(
   { identity }: TableEntry,
   registry: EndpointRegistry,
 ): void {
-  const name = registry.awayAt(binding, binding.ownerId)
+  const name = registry.disconnectedAt(binding, binding.ownerId)
   if (!name || name.isPooled || !registry.isHeld(name) || isSameDevice(name, identity)) return
   throw new ServiceError(
     334,
@@ -207,7 +207,8 @@ export function checkQuota(
 ): void {
   if (!before) {
     // A name that is held for its device is accepted even above the quota.
-    if (!registry.awayAt(address, ownerId)) quotas.checkBind(ownerId, address, trafficPolicy)
+    if (!registry.disconnectedAt(address, ownerId))
+      quotas.checkBind(ownerId, address, trafficPolicy)
     return
   }
   const grown =

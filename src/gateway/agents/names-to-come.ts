@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
-import type { AwaitedListener, DeviceReturn } from '../endpoints/away-name.ts'
+import type { AwaitedListener, DeviceReturn } from '../endpoints/disconnected-name.ts'
 import type { AgentIdentity } from '../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { OtherGateways } from '../ports/other-gateways.ts'
@@ -8,7 +8,7 @@ import type { AgentLimits } from './agent-deps.ts'
 import { awaitedNotice } from './agent-notice.ts'
 
 /** Minimum time between two checks for names that were lost after the device had connected. */
-const LOOK_MS = 1_000
+const POLL_MS = 1_000
 /** Minimum time between two notices of names that visitors wait for. */
 const TELL_MS = 100
 
@@ -68,16 +68,16 @@ export class NamesToCome {
 
   /** Called for each bind, which shows progress. The agent has the answer to its authentication by then. */
   goOn(): void {
-    this.look()
+    this.refresh()
     this.#listen()
   }
 
   /** Checks which names the device may bind again. Called first when the device has connected. */
-  look(): void {
+  refresh(): void {
     if (this.#ending.signal.aborted) return
     const { registry, identity, clock } = this.#options
     const now = clock.monotonic()
-    if (this.#device && now < this.#lookedAt + LOOK_MS) {
+    if (this.#device && now < this.#lookedAt + POLL_MS) {
       this.#device.goOn(now + this.#quietMs)
       return
     }
@@ -96,7 +96,7 @@ export class NamesToCome {
   complete(): void {
     // Includes names that were lost since the last check.
     this.#lookedAt = Number.NEGATIVE_INFINITY
-    this.look()
+    this.refresh()
     if (this.#device) this.#options.registry.endReturn(this.#device)
     this.#tellOthers()
   }

@@ -6,7 +6,7 @@ import {
   type OnlineName,
   type UsageElsewhere,
 } from '../access/name-claims.ts'
-import type { NameFacts } from '../endpoints/away-name.ts'
+import type { NameFacts } from '../endpoints/disconnected-name.ts'
 import type {
   AgentEndpoint,
   AgentIdentity,
@@ -174,7 +174,7 @@ export class SessionTable {
 
   /** Returns 0 if a session may replace another session now, else the wait in milliseconds. */
   takeTurn(identity: AgentIdentity): number {
-    return this.#turns.take(`${identity.credentialId} ${identity.deviceId}`)
+    return this.#turns.tryCount(`${identity.credentialId} ${identity.deviceId}`)
   }
 
   /** The other connections of the same client. */
@@ -219,7 +219,8 @@ export class SessionTable {
   /** Checks a further connection of a process that already has `own` connections. */
   #checkLane({ identity: { credentialId, deviceId } }: TableEntry, own: number): void {
     const perMinute = this.#limits.sessionsPerMinute
-    if (own < MAX_OF_PROCESS && this.#newSessions.take(`${credentialId} ${deviceId}`) === 0) return
+    if (own < MAX_OF_PROCESS && this.#newSessions.tryCount(`${credentialId} ${deviceId}`) === 0)
+      return
     throw new ServiceError(
       349,
       `The device ${deviceId} has ${own} connections, or opened more than ${perMinute} in a minute.`,
@@ -241,7 +242,7 @@ export class SessionTable {
         `The authtoken ${credentialId} is at its limit of ${sessions} agent sessions.`,
       )
     }
-    if (this.#newSessions.take(credentialId) > 0) {
+    if (this.#newSessions.tryCount(credentialId) > 0) {
       throw new ServiceError(
         349,
         `The authtoken ${credentialId} opened more than ${this.#limits.sessionsPerMinute} sessions in a minute.`,
@@ -259,7 +260,7 @@ export class SessionTable {
 
   /** Counts a bind of a session. Throws ServiceError 351 if its credential is at its limit. */
   countBind({ identity: { credentialId } }: Pick<TableEntry, 'identity'>): void {
-    if (this.#newBinds.take(credentialId) === 0) return
+    if (this.#newBinds.tryCount(credentialId) === 0) return
     throw new ServiceError(
       351,
       `The authtoken ${credentialId} opened more than ${this.#limits.bindsPerMinute} endpoints in a minute.`,

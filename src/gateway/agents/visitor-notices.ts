@@ -10,7 +10,7 @@ import {
 import type { ServicePressure } from '../streams/service-connections.ts'
 
 /** Interval of checks. Changes within it are reported as one. */
-const LOOK_MS = 2_000
+const POLL_MS = 2_000
 /**
  * Persistent trouble is reported again after this time: the agent may have checked meanwhile and found
  * nothing.
@@ -98,15 +98,15 @@ export class VisitorNotices {
     const { signal } = this.#stopping
     let isDue = false
     while (this.#active.size > 0 || isDue) {
-      await clock.sleep(LOOK_MS, signal).catch(() => {})
+      await clock.sleep(POLL_MS, signal).catch(() => {})
       if (signal.aborted) return
-      for (const endpoint of [...this.#active]) this.#look(endpoint)
+      for (const endpoint of [...this.#active]) this.#poll(endpoint)
       isDue = await this.#tell()
     }
     this.#isLooking = false
   }
 
-  #look(endpoint: AgentEndpoint): void {
+  #poll(endpoint: AgentEndpoint): void {
     const watched = this.#watched.get(endpoint)
     const { outcomes } = endpoint.traffic
     if (outcomes.waiting === 0) this.#active.delete(endpoint)
@@ -131,7 +131,7 @@ export class VisitorNotices {
   async #tell(): Promise<boolean> {
     const due = [...this.#watched].filter(([, { isDue }]) => isDue)
     if (due.length === 0) return false
-    if (this.#sent.take('notice') > 0) return true
+    if (this.#sent.tryCount('notice') > 0) return true
     const told: Watched[] = []
     const visitors: object[] = []
     for (const [endpoint, watched] of due) {

@@ -12,7 +12,7 @@ import { OwnCertificate } from './own-certificate.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
 /** Interval for checking the wall clock, and the clock step that triggers a check of the certificates. */
-const CLOCK_LOOK_MS = 5_000
+const CLOCK_POLL_MS = 5_000
 const CLOCK_STEP_MS = 60_000
 
 export interface CertificateKeeperOptions {
@@ -130,7 +130,7 @@ export class CertificateKeeper {
     const before = aheadMs()
     const until = clock.monotonic() + CERTIFICATE_CHECK_MS
     while (clock.monotonic() < until && Math.abs(aheadMs() - before) < CLOCK_STEP_MS) {
-      await clock.sleep(CLOCK_LOOK_MS, this.#stopping.signal)
+      await clock.sleep(CLOCK_POLL_MS, this.#stopping.signal)
     }
   }
 }

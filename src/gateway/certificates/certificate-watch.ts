@@ -7,7 +7,7 @@ import { ownCertificateProblem } from './own-certificate.ts'
 import type { CertificateStatus } from './server-certificate.ts'
 
 /** Interval of the checks, in milliseconds. */
-const LOOK_MS = 60_000
+const POLL_MS = 60_000
 
 export interface CertificateWatchOptions {
   readonly database: Pick<Database, 'change'>
@@ -69,17 +69,17 @@ export class CertificateWatch {
     const { clock, log } = this.#options
     const { signal } = this.#stopping
     for (;;) {
-      await clock.sleep(LOOK_MS, signal).catch(() => {})
+      await clock.sleep(POLL_MS, signal).catch(() => {})
       if (signal.aborted) return
       try {
-        await this.#look()
+        await this.#poll()
       } catch (error) {
         log.warn({ err: error }, 'certificates not checked, will retry')
       }
     }
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const { database, domains, events, clock, log } = this.#options
     const now = clock.now()
     const troubles = new Map<string, Trouble>()

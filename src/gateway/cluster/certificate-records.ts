@@ -5,7 +5,7 @@ import { Cursor } from './postgres/database-follower.ts'
 import type { PostgresConnection } from './postgres/postgres-connection.ts'
 
 /** Rows of one message: each has a chain and a key, and has to come within the time for a statement. */
-const MOST_ROWS = 100
+const MAX_ROWS = 100
 const NOTHING: CertificateRecord = {
   ...{ number: 0, pem: undefined, startedAt: undefined, error: undefined },
   ...{ retriesAt: undefined, failingSince: undefined },
@@ -127,12 +127,12 @@ export class CertificateRecords {
     for (;;) {
       const rows = await this.#options.connection.query<Row>(
         `SELECT domain, authority, key_type, number, pem, started_at, error, failing_since, next_at
-         FROM certificates WHERE number > $1 ORDER BY number LIMIT ${MOST_ROWS}`,
+         FROM certificates WHERE number > $1 ORDER BY number LIMIT ${MAX_ROWS}`,
         [last],
       )
       yield* rows
       last = rows.at(-1)?.number ?? last
-      if (rows.length < MOST_ROWS) return
+      if (rows.length < MAX_ROWS) return
     }
   }
 }

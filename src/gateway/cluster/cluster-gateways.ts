@@ -2,9 +2,9 @@ import type { OtherGateways, SeenGateway } from '../ports/other-gateways.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { Cluster } from './nodes/cluster.ts'
 import { isThere, type NodeFacts, type NodeRow } from './nodes/node-facts.ts'
+import type { PeerRpc } from './peer-rpc.ts'
 import type { PeerLinks } from './peers/peer-links.ts'
 import { DatabaseError } from './postgres/database-error.ts'
-import type { Questions } from './questions.ts'
 
 /** Heartbeats come every 3 s. After two missing heartbeats, a node is overdue. */
 const OVERDUE_MS = 7_000
@@ -27,7 +27,7 @@ export interface ClusterGatewaysOptions {
   readonly facts: NodeFacts
   readonly cluster: Pick<Cluster, 'nodes' | 'lease' | 'forget'>
   readonly links: Pick<PeerLinks, 'find'>
-  readonly questions: Questions
+  readonly questions: PeerRpc
 }
 
 /** The nodes of the site, as this node sees them. */

@@ -1,13 +1,13 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { CloudEndpoint, Endpoint } from '../endpoints/endpoint.ts'
-import { ClusterRoutes, type OwnRoutes, type Tenure } from '../endpoints/routes.ts'
+import { ClusterRoutes, type Ownership, type OwnRoutes } from '../endpoints/routes.ts'
 import type { DrainLeft } from '../ports/drain.ts'
 import type { LocalWork, Membership, Places, Readiness } from '../ports/membership.ts'
-import { ClusterDuties, LeftChanges, type LeftChangesOptions } from './cluster-duties.ts'
 import { ClusterGateways } from './cluster-gateways.ts'
+import { ClusterJobs, LeftChanges, type LeftChangesOptions } from './cluster-jobs.ts'
 import { MovedLimits } from './moved-limits.ts'
-import { Moves } from './moves.ts'
+import { NameTransfer } from './name-transfer.ts'
 import { NodeDrain } from './node-drain.ts'
 import { NodeNames } from './node-names.ts'
 import { isShared, type OwnCondition, readinessOf } from './node-readiness.ts'
@@ -17,13 +17,13 @@ import { homeFor, isThere, type NodeRow } from './nodes/node-facts.ts'
 import { SITE_STEPS, type Site } from './open-site.ts'
 import { Outage } from './outage.ts'
 import { OwnIdentity } from './own-identity.ts'
+import { GiveQuestion, PeerRpc } from './peer-rpc.ts'
 import type { PublicPorts } from './peers/greeting.ts'
 import { PeerLinks } from './peers/peer-links.ts'
 import { PeerListener } from './peers/peer-listener.ts'
 import { DatabaseError } from './postgres/database-error.ts'
 import type { PostgresServer } from './postgres/postgres-session.ts'
 import { migrateSchema } from './postgres/schema.ts'
-import { GiveQuestion, Questions } from './questions.ts'
 
 /** How often it is tried to take up work while PostgreSQL is away at the start. */
 const RETRY_MS = 1_000
@@ -45,7 +45,7 @@ export interface ClusterNodeOptions extends Places {
 /** This gateway as a node of a cluster: its lease, its names, and the links in both directions. */
 export class ClusterNode implements Membership {
   readonly #options: ClusterNodeOptions
-  readonly #moves: Moves
+  readonly #moves: NameTransfer
   readonly #limits: MovedLimits
   readonly #identity: OwnIdentity
   readonly #outage: Outage
@@ -56,9 +56,9 @@ export class ClusterNode implements Membership {
   readonly routes: ClusterRoutes
   readonly links: PeerLinks
   /** Calls between nodes. */
-  readonly questions: Questions
+  readonly questions: PeerRpc
   readonly others: ClusterGateways
-  readonly duties: ClusterDuties
+  readonly duties: ClusterJobs
   readonly drain: NodeDrain
   #listener: PeerListener | undefined
   /** Undefined until the start: nothing is served here before. */
@@ -85,7 +85,7 @@ export class ClusterNode implements Membership {
       clock,
       onChange: (id) => this.#onLink(id),
     })
-    this.questions = new Questions({ links: this.links, log, clock })
+    this.questions = new PeerRpc({ links: this.links, log, clock })
     this.#limits = this.#openLimits()
     this.#moves = this.#openMoves()
     this.cluster = this.#openCluster()
@@ -105,7 +105,7 @@ export class ClusterNode implements Membership {
       owners: authority.owners,
       clock,
       holdMs,
-      tenures: { nodeId, of: (endpoint) => this.#tenureOf(endpoint) },
+      ownerships: { nodeId, of: (endpoint) => this.#ownershipOf(endpoint) },
     })
     this.#outage = new Outage({
       questions,
@@ -127,7 +127,7 @@ export class ClusterNode implements Membership {
       log,
       clock,
     })
-    this.duties = new ClusterDuties(nodeId)
+    this.duties = new ClusterJobs(nodeId)
     this.#leftChanges = new LeftChanges({
       trail: options.trail,
       isThere: (id) => this.#isThere(id),
@@ -153,9 +153,9 @@ export class ClusterNode implements Membership {
     })
   }
 
-  #openMoves(): Moves {
+  #openMoves(): NameTransfer {
     const { registry, log, clock } = this.#options
-    return new Moves({
+    return new NameTransfer({
       registry,
       sessionOf: (id) => this.#work?.sessions.find(id),
       policies: { last: (place) => this.#work?.policies.last(place) },
@@ -302,7 +302,7 @@ export class ClusterNode implements Membership {
 
   /** A new node needs a poll. Without the database, a certificate alone is not enough. */
   async #isKnown(nodeId: string): Promise<boolean | undefined> {
-    const hasLooked = this.#isListed(nodeId) || (await this.cluster.look())
+    const hasLooked = this.#isListed(nodeId) || (await this.cluster.refreshNodes())
     return this.#isListed(nodeId) || (hasLooked ? false : undefined)
   }
 
@@ -358,13 +358,13 @@ export class ClusterNode implements Membership {
    * All nodes know all cloud endpoints. An endpoint with limits is served by one node, which counts its
    * visitors.
    */
-  #tenureOf(endpoint: Endpoint): Tenure {
+  #ownershipOf(endpoint: Endpoint): Ownership {
     const { claims } = this.cluster
     const { type, policy, ownerId, poolMember } = endpoint
-    if (type === 'cloud' && policy.limiters.length === 0) return 'firm'
+    if (type === 'cloud' && policy.limiters.length === 0) return 'owned'
     const key = claimKey(endpoint, ownerId, poolMember)
-    if (type === 'cloud' && this.names.isAwaited(key)) return 'unsure'
-    return type === 'cloud' ? claims.tenureOfCounter(key) : claims.tenureOfDevice(key)
+    if (type === 'cloud' && this.names.isAwaited(key)) return 'unknown'
+    return type === 'cloud' ? claims.ownershipOfCounter(key) : claims.ownershipOfDevice(key)
   }
 
   #onNodes(nodes: readonly NodeRow[]): void {
@@ -383,7 +383,7 @@ export class ClusterNode implements Membership {
     for (const { host, node, entrance, facts } of rows) {
       if (node !== null && node !== this.nodeId) {
         // Requests that wait here for the device go to its new node.
-        const away = registry.awayAt({ protocol: facts.protocol, host }, facts.ownerId)
+        const away = registry.disconnectedAt({ protocol: facts.protocol, host }, facts.ownerId)
         if (away) registry.forget(away)
         if (entrance === 'tcp') this.#work?.ingress.openAddress(host).catch(() => {})
       }

@@ -11,7 +11,7 @@ import {
   ClaimKeySchema,
   keyText,
 } from './nodes/claim.ts'
-import type { Questions } from './questions.ts'
+import type { PeerRpc } from './peer-rpc.ts'
 
 const MOVED = 'limits'
 /** Limit of visitors' wait for the counts of a linked node. A lost node loses its link sooner. */
@@ -40,7 +40,7 @@ type States = PlacedStates['states']
 
 export interface MovedLimitsOptions {
   readonly nodeId: string
-  readonly questions: Pick<Questions, 'on' | 'ask'>
+  readonly questions: Pick<PeerRpc, 'on' | 'ask'>
   /** Whether another node answers as far as is known: it has a link, or is about to get its first. */
   readonly isReached: (nodeId: string) => boolean
   /** Another node has the name: later requests are not counted here. */
@@ -95,7 +95,7 @@ export class MovedLimits {
   }
 
   /** Continues the next policy of a name with the counts of its last node. Never rejects. */
-  async take(claim: Claim, states: States, from: string): Promise<void> {
+  async importStates(claim: Claim, states: States, from: string): Promise<void> {
     const { log, isReached, remember } = this.#options
     if (limitersOf(states).length === 0) return
     try {

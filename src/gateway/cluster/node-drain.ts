@@ -8,7 +8,7 @@ import type { NodeLease } from './nodes/node-lease.ts'
 export const DRAIN_MS = 60_000
 /** Agents are sent away one after another, so that they do not come to the others all at once. */
 const STEP_MS = 50
-const LOOK_MS = 100
+const POLL_MS = 100
 
 const LAST_ONE = 'No other gateway is left to take over.'
 
@@ -153,7 +153,7 @@ export class NodeDrain implements Drain {
   async #untilDone(withinMs: number): Promise<void> {
     const { clock } = this.#options
     const until = clock.monotonic() + withinMs
-    while (this.isOn && !this.isDone && clock.monotonic() < until) await clock.sleep(LOOK_MS)
+    while (this.isOn && !this.isDone && clock.monotonic() < until) await clock.sleep(POLL_MS)
   }
 
   async #serveAgain(): Promise<void> {
@@ -179,7 +179,7 @@ export class NodeDrain implements Drain {
         isTold = true
         log.info('drained: this gateway can be stopped without affecting visitors')
       }
-      await clock.sleep(next === undefined ? LOOK_MS : stepMs, signal).catch(() => {})
+      await clock.sleep(next === undefined ? POLL_MS : stepMs, signal).catch(() => {})
     }
   }
 }

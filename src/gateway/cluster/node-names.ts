@@ -38,7 +38,7 @@ export interface NodeNamesOptions {
   /** A name is online here from now on. */
   readonly onOpened: (host: string) => void
   readonly ids: IdSource
-  readonly limits: Pick<MovedLimits, 'take'>
+  readonly limits: Pick<MovedLimits, 'importStates'>
   /** The other node that had a name last, as far as is known. */
   readonly lastHome: (key: ClaimKey) => string | undefined
   /** Whether another account has a name at another node, or had it there a moment ago. */
@@ -115,7 +115,7 @@ export class NodeNames implements NameClaims {
     const key = keyText(claim.key)
     this.#awaited.add(key)
     try {
-      await limits.take(claim, policy.states, from)
+      await limits.importStates(claim, policy.states, from)
     } finally {
       this.#awaited.delete(key)
     }
@@ -154,7 +154,7 @@ export class NodeNames implements NameClaims {
     const address = { protocol, host: key.host }
     const { registry } = this.#options
     // The others of a pool serve meanwhile.
-    if (key.member === '' && registry.awayAt(address, ownerId)) return true
+    if (key.member === '' && registry.disconnectedAt(address, ownerId)) return true
     return registry
       .holdersOf(address, ownerId)
       .some(({ poolMember = '' }) => poolMember === key.member)
@@ -217,7 +217,7 @@ export class NodeNames implements NameClaims {
     const { claims, log } = this.#options
     const { host, ownerId, protocol } = left
     const members =
-      left.type === 'away' || left.poolMember === undefined ? [''] : ['', left.poolMember]
+      left.type === 'disconnected' || left.poolMember === undefined ? [''] : ['', left.poolMember]
     for (const member of members) {
       const key = claimKey({ protocol, host }, ownerId, member)
       for (const one of isInternal(host) ? [key, sharedKey(key)] : [key]) {

@@ -1,9 +1,9 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
-import type { Questions } from './questions.ts'
+import type { PeerRpc } from './peer-rpc.ts'
 
 /** How often the others are asked while something is wrong here. */
-const LOOK_MS = 1_000
+const POLL_MS = 1_000
 const QUESTION = 'lease'
 const AnswerSchema = z.object({ is_firm: z.boolean() })
 
@@ -12,7 +12,7 @@ export interface OutageOptions {
   readonly isHit: () => boolean
   /** Whether this node works without problems. Must not depend on answers of other nodes. */
   readonly isFine: () => boolean
-  readonly questions: Pick<Questions, 'on' | 'ask'>
+  readonly questions: Pick<PeerRpc, 'on' | 'ask'>
   /** The ids of the other nodes that are there. */
   readonly others: () => readonly string[]
   readonly clock: Clock
@@ -53,7 +53,7 @@ export class Outage {
     const { signal } = this.#stopping
     while (!signal.aborted) {
       this.#isOwn = isHit() && (await this.#isElsewhereFine())
-      await clock.sleep(LOOK_MS, signal).catch(() => {})
+      await clock.sleep(POLL_MS, signal).catch(() => {})
     }
   }
 

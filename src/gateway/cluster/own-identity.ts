@@ -7,7 +7,7 @@ import { keepIdentity, type PeerIdentity } from './peers/peer-identity.ts'
 
 /** A certificate is good for a year: that leaves months for a database that is away, or a broken clock. */
 const RENEW_BEFORE_MS = 120 * 86_400_000
-const LOOK_MS = 12 * 3_600_000
+const POLL_MS = 12 * 3_600_000
 
 export interface OwnIdentityOptions {
   /** Directory of the identity. */
@@ -52,7 +52,7 @@ export class OwnIdentity {
       await this.#renewWhenDue().catch((err: unknown) => {
         log.warn({ err }, 'the node certificate is not renewed yet')
       })
-      await clock.sleep(LOOK_MS, signal).catch(() => {})
+      await clock.sleep(POLL_MS, signal).catch(() => {})
     }
   }
 

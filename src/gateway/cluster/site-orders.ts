@@ -48,9 +48,9 @@ export class FreshReader<T> {
 }
 
 /** Interval of polls for orders of other gateways. */
-const LOOK_MS = 1_000
+const POLL_MS = 1_000
 /** Polls between attempts to take over an order of another gateway. */
-const HELD_LOOKS = 5
+const HELD_POLLS = 5
 /** As with one gateway: authorities count failed orders, five an hour for a name are common. */
 const RETRY = { baseMs: 300_000, capMs: 43_200_000 }
 const RETRY_FLOOR_MS = 60_000
@@ -93,7 +93,7 @@ export class SiteOrders implements OrderBook {
   #isClockOff = false
   #lease: Pick<NodeLease, 'nodeId' | 'epoch' | 'state' | 'standing'> | undefined
   constructor(options: SiteOrdersOptions) {
-    const { connection, reads, lookMs = LOOK_MS, log, clock } = options
+    const { connection, reads, lookMs = POLL_MS, log, clock } = options
     this.#options = options
     this.#connection = connection
     this.#records = new CertificateRecords({ connection: reads, lookMs, log, clock })
@@ -137,13 +137,13 @@ export class SiteOrders implements OrderBook {
   }
 
   #pause(): void {
-    this.#pausesUntil = this.#options.clock.monotonic() + HELD_LOOKS * this.#lookMs
+    this.#pausesUntil = this.#options.clock.monotonic() + HELD_POLLS * this.#lookMs
   }
 
   async #claim(id: CertificateId, seen: number): Promise<Claimed> {
     const { clock } = this.#options
     const lease = this.#lease
-    const heldMs = HELD_LOOKS * this.#lookMs
+    const heldMs = HELD_POLLS * this.#lookMs
     if (lease?.state !== 'held' || lease.standing !== 'serving') return { waitMs: heldMs }
     const { nodeId, epoch } = lease
     const [row] = await this.#connection.query<{ claimed: ClaimAnswer }>(
@@ -197,7 +197,7 @@ export class SiteOrders implements OrderBook {
   }
 
   get #lookMs(): number {
-    return this.#options.lookMs ?? LOOK_MS
+    return this.#options.lookMs ?? POLL_MS
   }
 
   #order(id: CertificateId, nodeId: string, epoch: number, failures: number): SiteOrder {

@@ -7,14 +7,14 @@ import {
   type Device,
   type DeviceFacts,
   type DeviceStore,
-  MOST_URLS,
+  MAX_URLS,
 } from '../records/device-store.ts'
 import type { EventStore, NewEvent } from '../records/event-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { givenOf, inTurns, type News } from './device-reports.ts'
 
 /** Maximum number of devices per account. */
-export const MOST_DEVICES = 10_000
+export const MAX_DEVICES = 10_000
 
 const NO_FACTS: DeviceFacts = {
   ip: '',
@@ -88,7 +88,7 @@ export function urlsOf(sessions: Iterable<ConnectedAgent>): string[] {
 export function factsOf({ identity }: ConnectedAgent, urls: readonly string[]): DeviceFacts {
   const { remoteAddress, hostname, agentVersion, os, arch } = identity
   const ip = remoteAddress.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
-  const endpoints = [...new Set(urls)].sort().slice(0, MOST_URLS)
+  const endpoints = [...new Set(urls)].sort().slice(0, MAX_URLS)
   return { ip, hostname, agentVersion, os, arch, endpoints }
 }
 
@@ -102,7 +102,7 @@ const WRITE_STEP_MS = 200
 /** Delay between two attempts while the storage cannot be written. */
 const RETRY_MS = 10_000
 /** Maximum number of events kept while the storage cannot be written. The oldest events are dropped. */
-const MOST_WAITING = 10_000
+const MAX_WAITING = 10_000
 /** Number of events after which a backup is due: the second copy of the database lacks newer events. */
 const BACKUP_EVERY = 200
 
@@ -226,7 +226,7 @@ export class DeviceJournal implements DeviceRows {
   async #flushOnce(): Promise<boolean> {
     const { database, clock, log } = this.#options
     const rows = new Map(this.#rows)
-    const news = this.#news.slice(-MOST_WAITING)
+    const news = this.#news.slice(-MAX_WAITING)
     const watchedAt = this.#watchedAt
     this.#news = [...news]
     const hasNothing = rows.size === 0 && news.length === 0 && watchedAt === undefined
@@ -324,7 +324,7 @@ export class DeviceJournal implements DeviceRows {
       store.replace(device)
       return
     }
-    while (store.count(ownerId) >= MOST_DEVICES) {
+    while (store.count(ownerId) >= MAX_DEVICES) {
       const surplus = store.surplus(ownerId)
       if (surplus === undefined) return
       store.delete(surplus)

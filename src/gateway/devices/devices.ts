@@ -103,13 +103,13 @@ class RefusedSignIns {
 
   /** Whether to report a duplicate of a device again. */
   isNewDuplicate(identityKey: string): boolean {
-    return this.#seldom.take(`duplicate ${identityKey}`) === 0
+    return this.#seldom.tryCount(`duplicate ${identityKey}`) === 0
   }
 
   tell(signIn: RefusedSignIn): void {
     const { ownerId, deviceId, ip } = signIn
-    if (this.#seldom.take(`refused ${deviceId ?? ip}`) > 0) return
-    if (this.#ofAddress.take(networkOf(ip)) > 0 || this.#all.take('all') > 0) return
+    if (this.#seldom.tryCount(`refused ${deviceId ?? ip}`) > 0) return
+    if (this.#ofAddress.tryCount(networkOf(ip)) > 0 || this.#all.tryCount('all') > 0) return
     const device =
       deviceId === undefined ? undefined : this.#journal.findByDevice(ownerId, deviceId)
     this.#journal.tell(refusedEvent(signIn, device, this.#clock.now()))
@@ -121,7 +121,7 @@ const AWAY_MS = 5_000
 /** After a start, devices that were online have this long to come back. */
 const RETURN_MS = 30_000
 /** Interval for checking the facts of devices and lost gateways, in milliseconds. */
-const LOOK_MS = 10_000
+const POLL_MS = 10_000
 /** Minimum time between two writes of a device's facts. */
 const FACTS_STEP_MS = 60_000
 /** Accuracy of the time when devices were last online, if the gateway is killed. */
@@ -190,7 +190,7 @@ export class Devices {
   }
 
   start(): void {
-    this.#inBackground(this.#look())
+    this.#inBackground(this.#writeForever())
     this.#inBackground(this.#awaitReturn())
     this.#history.start()
   }
@@ -282,7 +282,7 @@ export class Devices {
     }
     const known = urls.length > 0 ? urls : presence.device.facts.endpoints
     presence.device = { ...presence.device, facts: this.#factsOf(presence, agent, known) }
-    void this.#leave(presence, why === 'superseded' ? 'disconnected' : why)
+    void this.#markDisconnected(presence, why === 'superseded' ? 'disconnected' : why)
   }
 
   /** A process with the identity of a connected device was refused. */
@@ -376,7 +376,7 @@ export class Devices {
   }
 
   /** Waits for the return of the device if it may come back, then reports it as offline. */
-  async #leave(presence: Presence, reason: GoneReason): Promise<void> {
+  async #markDisconnected(presence: Presence, reason: GoneReason): Promise<void> {
     const { clock } = this.#options
     const leaving = new AbortController()
     presence.leaving = leaving
@@ -386,7 +386,7 @@ export class Devices {
       const mayReturn = reason === 'disconnected' || reason === 'stopped' || reason === 'duplicate'
       if (mayReturn) await clock.sleep(AWAY_MS, leaving.signal)
       while (mayReturn) {
-        const waitMs = this.#flaps.take(presence.key)
+        const waitMs = this.#flaps.tryCount(presence.key)
         if (waitMs === 0) break
         await clock.sleep(waitMs, leaving.signal)
       }
@@ -441,12 +441,12 @@ export class Devices {
   }
 
   /** Writes changed facts of devices, for all devices together. */
-  async #look(): Promise<void> {
+  async #writeForever(): Promise<void> {
     const { clock, log } = this.#options
     const { signal } = this.#stopping
     for (;;) {
       try {
-        await clock.sleep(LOOK_MS, signal)
+        await clock.sleep(POLL_MS, signal)
       } catch {
         return
       }

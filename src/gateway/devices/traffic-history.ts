@@ -5,7 +5,7 @@ import type { ConnectedAgent, EndpointTraffic } from '../endpoints/endpoint.ts'
 const STEP_MS = 60_000
 const STEPS = 60
 /** Maximum number of endpoints with traffic in the last hour; under 1 kB each. */
-const MOST_SERIES = 10_000
+const MAX_SERIES = 10_000
 
 /** Values per minute of the last hour, oldest first. */
 export interface TrafficSeries {
@@ -65,11 +65,11 @@ export class TrafficHistory {
     for (;;) {
       await clock.sleep(STEP_MS, signal).catch(() => {})
       if (signal.aborted) return
-      this.#look()
+      this.#advance()
     }
   }
 
-  #look(): void {
+  #advance(): void {
     this.#step += 1
     const slot = this.#step % STEPS
     for (const { requestsOf, bytesOf } of this.#series.values()) {
@@ -96,8 +96,8 @@ export class TrafficHistory {
     if (moreRequests <= 0 && moreBytes <= 0) return
     this.#counted.set(traffic, { requests, bytes })
     const known = this.#series.get(name)
-    if (!known && this.#series.size >= MOST_SERIES) return
-    const series = known ?? this.#begin(name)
+    if (!known && this.#series.size >= MAX_SERIES) return
+    const series = known ?? this.#addSeries(name)
     const slot = this.#step % STEPS
     // Two sessions of a device may serve the endpoint at once.
     series.requestsOf[slot] = (series.requestsOf[slot] ?? 0) + Math.max(0, moreRequests)
@@ -105,7 +105,7 @@ export class TrafficHistory {
     series.busyAt = this.#step
   }
 
-  #begin(name: string): Series {
+  #addSeries(name: string): Series {
     const series = {
       requestsOf: new Float32Array(STEPS),
       bytesOf: new Float32Array(STEPS),

@@ -2,8 +2,8 @@ import { checkDomain, type DomainCodes, isInternal } from '../records/domain-nam
 import {
   type EndpointAddress,
   type EndpointProtocol,
-  entranceOf,
   type HttpProtocol,
+  ingressTypeOf,
   PROTOCOLS,
 } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
@@ -34,7 +34,7 @@ export class EndpointUrls {
   }
 
   of(protocol: EndpointProtocol, host: string): string {
-    const entrance = entranceOf(protocol)
+    const entrance = ingressTypeOf(protocol)
     // The host of a TCP address already contains its port.
     if (entrance === 'tcp') return `tcp://${host}`
     const port = this.#ports[entrance]

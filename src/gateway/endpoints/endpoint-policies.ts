@@ -2,7 +2,7 @@ import type { Duplex } from 'node:stream'
 import { type AddressRanges, parseCidr } from '../../base/net/network.ts'
 import { KnownDocuments } from '../../policy/document/known-documents.ts'
 import { PolicyError, ProblemList } from '../../policy/document/problem.ts'
-import { Lane } from '../../policy/limit/lane.ts'
+import { FairScheduler } from '../../policy/limit/fair-scheduler.ts'
 import {
   type AllowEntry,
   type Asker,
@@ -19,7 +19,11 @@ import {
 import { BodyRewriter } from '../../policy/rewriting/body-rewriter.ts'
 import type { AccountSecrets } from '../access/account-secrets.ts'
 import { isInternal } from '../records/domain-name.ts'
-import { carriesRequests, type EndpointAddress, entranceOf } from '../records/endpoint-protocol.ts'
+import {
+  carriesRequests,
+  type EndpointAddress,
+  ingressTypeOf,
+} from '../records/endpoint-protocol.ts'
 import type { IpPolicyRule, IpPolicyRuleStore, IpPolicyStore } from '../records/ip-policy-store.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 
@@ -162,7 +166,7 @@ interface OwnRemembered {
  */
 export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions
-  readonly #lane: Lane
+  readonly #lane: FairScheduler
   readonly #rewriter = new BodyRewriter()
   readonly #documents = new KnownDocuments()
   /** Shared by all endpoints without rules: it has no counters. */
@@ -175,7 +179,7 @@ export class EndpointPolicies {
 
   constructor(options: EndpointPoliciesOptions) {
     this.#options = options
-    this.#lane = options.lane ?? new Lane()
+    this.#lane = options.lane ?? new FairScheduler()
   }
 
   /**
@@ -282,7 +286,7 @@ export class EndpointPolicies {
 }
 
 function keyOf({ protocol, host, poolMember = '' }: PolicyPlace): string {
-  return `${entranceOf(protocol)} ${host} ${poolMember}`
+  return `${ingressTypeOf(protocol)} ${host} ${poolMember}`
 }
 
 function checked(policy: CompiledPolicy, { protocol, host }: PolicyPlace): CompiledPolicy {

@@ -8,14 +8,14 @@ import {
   internalAddressOf,
 } from '../records/endpoint-protocol.ts'
 import {
-  AwayName,
-  AwayNames,
   type DeviceMark,
   DeviceReturn,
+  DisconnectedName,
+  DisconnectedNames,
   type HeldRequest,
   isSameDevice,
   type NameFacts,
-} from './away-name.ts'
+} from './disconnected-name.ts'
 import type { AgentEndpoint, Endpoint, EndpointTraffic } from './endpoint.ts'
 import { type EndpointPool, isPooled, type PoolAffinity } from './endpoint-pool.ts'
 import { HeldRequests, type HeldRequestsLimits } from './held-requests.ts'
@@ -50,7 +50,7 @@ export interface EndpointRegistryOptions {
   /** Requests wait this long for a disconnected device; 0: no wait. */
   readonly holdMs?: number | undefined
   readonly held?: Partial<HeldRequestsLimits>
-  readonly awayNames?: number
+  readonly maxDisconnectedNames?: number
   /** Sends clients back to their previous pool member. Unset: the least busy member serves. */
   readonly affinity?: PoolAffinity | undefined
   /** Owners of names. Unset: a wildcard answers for every name below it. */
@@ -92,7 +92,7 @@ export class EndpointRegistry {
   readonly #counting = new Set<EndpointTraffic>()
   /** Traffic of all endpoints, including removed endpoints. */
   readonly totals = new TrafficTotals((traffic) => this.#counting.has(traffic))
-  readonly #away: AwayNames
+  readonly #disconnected: DisconnectedNames
   readonly #held: HeldRequests
   /** Called when an address is released. Another endpoint may already have it. */
   onLeave: (left: NameState) => void = () => {}
@@ -100,12 +100,17 @@ export class EndpointRegistry {
   readonly #now = () => this.#clock.monotonic()
 
   constructor(options: EndpointRegistryOptions = {}) {
-    const { clock = systemClock, holdMs = HOLD_MS, awayNames = AWAY_NAMES, held } = options
+    const {
+      clock = systemClock,
+      holdMs = HOLD_MS,
+      maxDisconnectedNames = AWAY_NAMES,
+      held,
+    } = options
     this.#affinity = options.affinity
     this.#owners = options.owners
     this.#clock = clock
     this.#holdMs = holdMs
-    this.#away = new AwayNames(awayNames)
+    this.#disconnected = new DisconnectedNames(maxDisconnectedNames)
     this.#held = new HeldRequests(held)
   }
 
@@ -139,7 +144,7 @@ export class EndpointRegistry {
     this.#byId.set(endpoint.id, endpoint)
     this.#count(endpoint, 1)
     this.#follow(endpoint)
-    if (before?.type === 'away') this.forget(before)
+    if (before?.type === 'disconnected') this.forget(before)
   }
 
   /** Endpoints and policy bytes that devices of a bot user have online here. */
@@ -172,9 +177,9 @@ export class EndpointRegistry {
   }
 
   /** The disconnected name at exactly this address, if there is one. */
-  awayAt(address: EndpointAddress, ownerId: string | null): AwayName | undefined {
+  disconnectedAt(address: EndpointAddress, ownerId: string | null): DisconnectedName | undefined {
     const holder = this.#holderAt(address, ownerId)
-    return holder?.type === 'away' ? holder : undefined
+    return holder?.type === 'disconnected' ? holder : undefined
   }
 
   isShared(endpoint: Endpoint): boolean {
@@ -226,7 +231,7 @@ export class EndpointRegistry {
     endpoint: AgentEndpoint,
     { credentialId, deviceId, instance }: DeviceMark,
     extraMs = 0,
-  ): AwayName | undefined {
+  ): DisconnectedName | undefined {
     const isShared = this.isShared(endpoint)
     if (!this.remove(endpoint)) return undefined
     const { host, ownerId, protocol, url } = endpoint
@@ -240,50 +245,50 @@ export class EndpointRegistry {
    * Makes requests wait for a name that was online before, `extraMs` longer than usual. Returns undefined if
    * an endpoint is online there: it stays online.
    */
-  hold(facts: NameFacts, extraMs = 0): AwayName | undefined {
+  hold(facts: NameFacts, extraMs = 0): DisconnectedName | undefined {
     const { ownerId, isShared } = facts
     const before = this.#holderAt(facts, ownerId)
-    if (before && before.type !== 'away') return undefined
+    if (before && before.type !== 'disconnected') return undefined
     const now = this.#now()
-    const name = new AwayName(facts, now + this.#holdMs + extraMs, now + AWAY_MS)
+    const name = new DisconnectedName(facts, now + this.#holdMs + extraMs, now + AWAY_MS)
     this.#revision += 1
     this.#tableFor(name).set(name)
     if (isShared && this.sharersOf(facts).length === 0) this.#shared.set(name)
     if (before) this.forget(before)
-    for (const surplus of this.#away.add(name, now)) this.forget(surplus)
+    for (const surplus of this.#disconnected.add(name, now)) this.forget(surplus)
     return name
   }
 
-  isAway(name: AwayName): boolean {
-    return this.#away.has(name)
+  isAway(name: DisconnectedName): boolean {
+    return this.#disconnected.has(name)
   }
 
   /** Whether requests may wait for the name. */
-  isHeld(name: AwayName): boolean {
-    return this.#away.has(name) && name.isHeld(this.#now())
+  isHeld(name: DisconnectedName): boolean {
+    return this.#disconnected.has(name) && name.isHeld(this.#now())
   }
 
   /** Ends the hold: requests no longer wait. The name stays remembered as disconnected. */
-  stopHolding(name: AwayName): void {
+  stopHolding(name: DisconnectedName): void {
     name.hold(this.#now())
   }
 
   /** Restarts the hold of a name. */
-  holdFromNow(name: AwayName): void {
-    if (this.#away.has(name)) name.hold(this.#now() + this.#holdMs)
+  holdFromNow(name: DisconnectedName): void {
+    if (this.#disconnected.has(name)) name.hold(this.#now() + this.#holdMs)
   }
 
   /** Frees the name and notifies the requests that wait for it. */
-  forget(name: AwayName): void {
-    if (!this.#away.remove(name)) return
+  forget(name: DisconnectedName): void {
+    if (!this.#disconnected.remove(name)) return
     name.returning?.names.delete(name)
     this.#clear(name)
     this.#held.release(name)
   }
 
   /** Forgets the disconnected names that no device may bring back. */
-  forgetUnless(mayReturn: (name: AwayName) => boolean): void {
-    for (const name of [...this.#away.all()]) if (!mayReturn(name)) this.forget(name)
+  forgetUnless(mayReturn: (name: DisconnectedName) => boolean): void {
+    for (const name of [...this.#disconnected.all()]) if (!mayReturn(name)) this.forget(name)
   }
 
   /**
@@ -291,7 +296,7 @@ export class EndpointRegistry {
    * after each sign of progress. Several connections of a device take part in one return.
    */
   startReturn(device: DeviceMark & Pick<NameFacts, 'ownerId'>, quietMs: number): DeviceReturn {
-    const ofDevice = this.#away.ofDevice(device.ownerId, device.deviceId)
+    const ofDevice = this.#disconnected.ofDevice(device.ownerId, device.deviceId)
     const names = [...ofDevice].filter((it) => isSameDevice(it, device))
     const known = names.find(({ returning }) => returning && returning.sessions > 0)?.returning
     const found = known ?? new DeviceReturn(this.#now() + RETURN_MS)
@@ -317,7 +322,7 @@ export class EndpointRegistry {
    * free, unless a connection of the device is returning here.
    */
   endReturnElsewhere(device: DeviceMark & Pick<NameFacts, 'ownerId'>): void {
-    for (const name of [...this.#away.ofDevice(device.ownerId, device.deviceId)]) {
+    for (const name of [...this.#disconnected.ofDevice(device.ownerId, device.deviceId)]) {
       const isReturningHere = name.returning !== undefined && name.returning.sessions > 0
       if (isSameDevice(name, device) && !name.isPooled && !isReturningHere) this.forget(name)
     }
@@ -328,7 +333,7 @@ export class EndpointRegistry {
     return this.#hostsAwaited(names)
   }
 
-  #hostsAwaited(names: ReadonlySet<AwayName>): string[] {
+  #hostsAwaited(names: ReadonlySet<DisconnectedName>): string[] {
     return [...this.#held.names].filter((name) => names.has(name)).map(({ host }) => host)
   }
 
@@ -343,15 +348,15 @@ export class EndpointRegistry {
   /**
    * Makes a request wait for a name. Returns false if the name is no longer held, or the limit is reached.
    */
-  wait(name: AwayName, request: HeldRequest): boolean {
-    const isHeld = this.#away.has(name) && name.isHeld(this.#now())
+  wait(name: DisconnectedName, request: HeldRequest): boolean {
+    const isHeld = this.#disconnected.has(name) && name.isHeld(this.#now())
     const isWaiting = isHeld && this.#held.add(name, request)
     if (isWaiting && name.waiting.size === 1) name.returning?.tellAwaited([name.host])
     return isWaiting
   }
 
   /** Stops the wait of a request without notifying it. */
-  cancel(name: AwayName, request: HeldRequest): void {
+  cancel(name: DisconnectedName, request: HeldRequest): void {
     this.#held.remove(name, request)
   }
 
@@ -365,7 +370,7 @@ export class EndpointRegistry {
     network?: string,
   ): NameState | undefined {
     const exact = this.#public.get({ protocol, host })
-    if (exact && exact.type !== 'away') return this.#choose(exact, network)
+    if (exact && exact.type !== 'disconnected') return this.#choose(exact, network)
     return this.#choose(this.#nearestOf(this.#answering(host, protocol)), network)
   }
 
@@ -407,7 +412,7 @@ export class EndpointRegistry {
     const protocols = protocol === 'tcp' ? (['tcp'] as const) : (['http', 'https'] as const)
     for (const each of protocols) {
       const holder = this.#public.get({ protocol: each, host })
-      const isOver = holder?.type === 'away' && this.#now() >= holder.forgottenAt
+      const isOver = holder?.type === 'disconnected' && this.#now() >= holder.forgottenAt
       if (holder && !isOver && holder.ownerId !== ownerId) return holder
     }
     return undefined
@@ -439,7 +444,7 @@ export class EndpointRegistry {
   #nearestOf(holders: Iterable<NameHolder> = []): NameHolder | undefined {
     let away: NameHolder | undefined
     for (const holder of holders) {
-      if (holder.type !== 'away' || holder.isHeld(this.#now())) return holder
+      if (holder.type !== 'disconnected' || holder.isHeld(this.#now())) return holder
       away ??= holder
     }
     return away
@@ -466,19 +471,19 @@ export class EndpointRegistry {
   }
 
   /** All disconnected names. */
-  allAway(): Iterable<AwayName> {
-    return this.#away.all()
+  allDisconnected(): Iterable<DisconnectedName> {
+    return this.#disconnected.all()
   }
 
   /** Disconnected names of one account. */
-  awayOf(ownerId: string | null): Iterable<AwayName> {
-    return this.#away.all(ownerId)
+  disconnectedOf(ownerId: string | null): Iterable<DisconnectedName> {
+    return this.#disconnected.all(ownerId)
   }
 
   /** All endpoints that are online. */
   *all(): Generator<Endpoint> {
     for (const table of [this.#public, ...this.#internal.values()]) {
-      for (const state of table.all()) if (state.type !== 'away') yield state
+      for (const state of table.all()) if (state.type !== 'disconnected') yield state
     }
   }
 
@@ -530,7 +535,7 @@ export function drawnFor({ isDrawn, id, forwardsTo }: AgentEndpoint): NameFacts[
 }
 
 function online(holder: NameHolder | undefined): Endpoint[] {
-  if (!holder || holder.type === 'away') return []
+  if (!holder || holder.type === 'disconnected') return []
   return holder.type === 'pool' ? [...holder] : [holder]
 }
 

@@ -1,5 +1,5 @@
 import { mayWait } from '../streams/shares.ts'
-import { type AwayName, HeldLoad, type HeldRequest } from './away-name.ts'
+import { type DisconnectedName, HeldLoad, type HeldRequest } from './disconnected-name.ts'
 
 export interface HeldRequestsLimits {
   /** Requests that may wait at once, for all names. */
@@ -19,7 +19,7 @@ export class HeldRequests {
   readonly #all = new HeldLoad()
   /** Clients without waiting requests have no entry. */
   readonly #byNetwork = new Map<string, HeldLoad>()
-  readonly #names = new Set<AwayName>()
+  readonly #names = new Set<DisconnectedName>()
 
   constructor(limits: Partial<HeldRequestsLimits> = {}) {
     this.#limits = { ...HELD_REQUESTS_LIMITS, ...limits }
@@ -39,12 +39,12 @@ export class HeldRequests {
   }
 
   /** Names that requests wait for, in the order of their first request. */
-  get names(): Iterable<AwayName> {
+  get names(): Iterable<DisconnectedName> {
     return this.#names
   }
 
   /** Returns false if there is no room, or the name or the client has used its share. */
-  add(name: AwayName, request: HeldRequest): boolean {
+  add(name: DisconnectedName, request: HeldRequest): boolean {
     const client = this.#byNetwork.get(request.network) ?? new HeldLoad()
     const { requests, bytes } = this.#limits
     const size = request.bytes
@@ -62,7 +62,7 @@ export class HeldRequests {
     return true
   }
 
-  remove(name: AwayName, request: HeldRequest): void {
+  remove(name: DisconnectedName, request: HeldRequest): void {
     if (!name.waiting.delete(request)) return
     if (name.waiting.size === 0) this.#names.delete(name)
     const client = this.#byNetwork.get(request.network)
@@ -73,7 +73,7 @@ export class HeldRequests {
   }
 
   /** Releases all requests that wait for a name. Each looks the name up again. */
-  release(name: AwayName): void {
+  release(name: DisconnectedName): void {
     for (const request of [...name.waiting]) {
       this.remove(name, request)
       request.onNameChange()

@@ -1,16 +1,16 @@
 import {
   type EndpointAddress,
   type EndpointProtocol,
-  type Entrance,
-  entranceOf,
+  type IngressType,
+  ingressTypeOf,
 } from '../records/endpoint-protocol.ts'
-import type { AwayName } from './away-name.ts'
+import type { DisconnectedName } from './disconnected-name.ts'
 import type { Endpoint } from './endpoint.ts'
 import { EndpointPool, isPooled } from './endpoint-pool.ts'
 
 /** Holders of addresses. Each ingress type has its own hosts. */
 export class AddressTable {
-  readonly #hosts: Readonly<Record<Entrance, HostTable>> = {
+  readonly #hosts: Readonly<Record<IngressType, HostTable>> = {
     http: new HostTable(),
     https: new HostTable(),
     tcp: new HostTable(),
@@ -51,17 +51,17 @@ export class AddressTable {
   }
 
   /** All names at one ingress type. */
-  allAt(entrance: Entrance): Iterable<NameState> {
+  allAt(entrance: IngressType): Iterable<NameState> {
     return this.#hosts[entrance].all()
   }
 
   #at(protocol: EndpointProtocol): HostTable {
-    return this.#hosts[entranceOf(protocol)]
+    return this.#hosts[ingressTypeOf(protocol)]
   }
 }
 
 /** State of a name: an online endpoint, or a disconnected name. */
-export type NameState = Endpoint | AwayName
+export type NameState = Endpoint | DisconnectedName
 
 /** Entry of a host table: one name, or the pool that shares it. */
 export type NameHolder = NameState | EndpointPool
@@ -79,7 +79,7 @@ export class HostTable {
   /** Takes the host, or joins the pool that has it. */
   set(state: NameState): void {
     const [hosts, key] = this.#placeOf(state.host)
-    const isMember = state.type !== 'away' && isPooled(state)
+    const isMember = state.type !== 'disconnected' && isPooled(state)
     const holder = hosts.get(key)
     if (isMember && holder?.type === 'pool') holder.add(state)
     else hosts.set(key, isMember ? new EndpointPool(state) : state)
@@ -93,7 +93,9 @@ export class HostTable {
 
   has(state: NameState): boolean {
     const holder = this.get(state.host)
-    return holder?.type === 'pool' ? state.type !== 'away' && holder.has(state) : holder === state
+    return holder?.type === 'pool'
+      ? state.type !== 'disconnected' && holder.has(state)
+      : holder === state
   }
 
   /** Returns false if this very object was not present. */
@@ -101,7 +103,7 @@ export class HostTable {
     const [hosts, key] = this.#placeOf(state.host)
     const holder = hosts.get(key)
     if (holder?.type !== 'pool') return holder === state && hosts.delete(key)
-    const isRemoved = state.type !== 'away' && holder.remove(state)
+    const isRemoved = state.type !== 'disconnected' && holder.remove(state)
     if (holder.size === 0) hosts.delete(key)
     return isRemoved
   }
@@ -111,7 +113,7 @@ export class HostTable {
    */
   *holdersFor(host: string, now: () => number): Generator<NameHolder> {
     for (const holder of this.#statesFor(host)) {
-      if (holder.type !== 'away' || now() < holder.forgottenAt) yield holder
+      if (holder.type !== 'disconnected' || now() < holder.forgottenAt) yield holder
     }
   }
 

@@ -55,7 +55,7 @@ export class KeptFile {
 
   /** Keeps the file up to date from now on. */
   start(): void {
-    this.#looking = this.#look()
+    this.#looking = this.#writeForever()
   }
 
   /** Saves the latest state and leaves the file to another process. */
@@ -81,7 +81,7 @@ export class KeptFile {
     await this.#write()
   }
 
-  async #look(): Promise<void> {
+  async #writeForever(): Promise<void> {
     const { clock, everyMs, what, log } = this.#options
     const { signal } = this.#stopping
     while (!signal.aborted) {

@@ -1,14 +1,14 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { NameFacts } from './away-name.ts'
+import type { NameFacts } from './disconnected-name.ts'
 import type { AgentEndpoint } from './endpoint.ts'
 import { isPooled } from './endpoint-pool.ts'
 import { drawnFor, type EndpointRegistry } from './endpoint-registry.ts'
 import { KeptFile } from './kept-file.ts'
 
 /** Interval for saving changed names, in milliseconds. */
-const LOOK_MS = 1_000
+const POLL_MS = 1_000
 
 const NameSchema = z.strictObject({
   host: z.string(),
@@ -51,7 +51,7 @@ export class KeptNames {
     this.#file = new KeptFile({
       ...options,
       what: 'names of devices',
-      everyMs: LOOK_MS,
+      everyMs: POLL_MS,
       revision: () => options.registry.revision,
       content: () => JSON.stringify(this.#names()),
     })
@@ -94,7 +94,7 @@ export class KeptNames {
       const facts = { isShared, credentialId, deviceId, drawn, isPooled: isPooled(endpoint) }
       names.push(keptName({ ...endpoint, ...facts }, true))
     }
-    for (const name of registry.allAway()) names.push(keptName(name, registry.isHeld(name)))
+    for (const name of registry.allDisconnected()) names.push(keptName(name, registry.isHeld(name)))
     return names
   }
 }

@@ -4,11 +4,11 @@ import { isInternal } from '../records/domain-name.ts'
 import {
   type EndpointAddress,
   type EndpointProtocol,
-  type Entrance,
-  entranceOf,
+  type IngressType,
+  ingressTypeOf,
   internalAddressOf,
 } from '../records/endpoint-protocol.ts'
-import { AwayName, type HeldRequest } from './away-name.ts'
+import { DisconnectedName, type HeldRequest } from './disconnected-name.ts'
 import type { Endpoint } from './endpoint.ts'
 import { type EndpointRegistry, isNearer } from './endpoint-registry.ts'
 import { HeldRequests } from './held-requests.ts'
@@ -27,12 +27,15 @@ const CAPACITY = 10_000
  * Requests wait as for a disconnected device. The wait ends when the node is reachable, another node serves
  * the name, or the time is up.
  */
-export class UnreachedHomes {
+export class UnreachableEndpoints {
   readonly #holdMs: number
   readonly #held = new HeldRequests()
   /** Oldest first. */
-  readonly #names = new Map<string, { readonly home: RemoteHome; readonly away: AwayName }>()
-  readonly #aways = new Set<AwayName>()
+  readonly #names = new Map<
+    string,
+    { readonly remote: RemoteEndpoint; readonly wait: DisconnectedName }
+  >()
+  readonly #waits = new Set<DisconnectedName>()
 
   constructor(holdMs: number) {
     this.#holdMs = holdMs
@@ -47,57 +50,57 @@ export class UnreachedHomes {
     return this.#held.size
   }
 
-  has(name: AwayName): boolean {
-    return this.#aways.has(name)
+  has(name: DisconnectedName): boolean {
+    return this.#waits.has(name)
   }
 
   /** Returns the name to wait for instead of the remote endpoint. `now` is monotonic. */
-  hold(home: RemoteHome, now: number): AwayName {
-    const key = keyOf(home)
+  hold(remote: RemoteEndpoint, now: number): DisconnectedName {
+    const key = keyOf(remote)
     const known = this.#names.get(key)
-    if (known && known.home.nodeId === home.nodeId && now < known.away.forgottenAt)
-      return known.away
+    if (known && known.remote.nodeId === remote.nodeId && now < known.wait.forgottenAt)
+      return known.wait
     if (known) this.#forget(key)
     const [oldest] = this.#names.size >= CAPACITY ? this.#names.keys() : []
     if (oldest !== undefined) this.#forget(oldest)
     const until = now + this.#holdMs
-    const { protocol, host, url, ownerId } = home
+    const { protocol, host, url, ownerId } = remote
     const facts = { protocol, host, url, ownerId, isShared: false, credentialId: '' }
-    const away = new AwayName(facts, until, until + REST_MS)
-    this.#names.set(key, { home, away })
-    this.#aways.add(away)
-    return away
+    const wait = new DisconnectedName(facts, until, until + REST_MS)
+    this.#names.set(key, { remote, wait })
+    this.#waits.add(wait)
+    return wait
   }
 
   /** Returns false if the time is up, or there is no room. */
-  wait(name: AwayName, request: HeldRequest, now: number): boolean {
+  wait(name: DisconnectedName, request: HeldRequest, now: number): boolean {
     return name.isHeld(now) && this.#held.add(name, request)
   }
 
-  cancel(name: AwayName, request: HeldRequest): void {
+  cancel(name: DisconnectedName, request: HeldRequest): void {
     this.#held.remove(name, request)
   }
 
   /** Releases all requests whose remote endpoint may be reachable now. */
-  release(isChanged: (home: RemoteHome) => boolean): void {
-    for (const [key, { home }] of [...this.#names]) if (isChanged(home)) this.#forget(key)
+  release(isChanged: (remote: RemoteEndpoint) => boolean): void {
+    for (const [key, { remote }] of [...this.#names]) if (isChanged(remote)) this.#forget(key)
   }
 
   #forget(key: string): void {
     const known = this.#names.get(key)
     if (!known) return
     this.#names.delete(key)
-    this.#aways.delete(known.away)
-    this.#held.release(known.away)
+    this.#waits.delete(known.wait)
+    this.#held.release(known.wait)
   }
 }
 
-function keyOf({ protocol, host, ownerId }: RemoteHome): string {
+function keyOf({ protocol, host, ownerId }: RemoteEndpoint): string {
   return `${protocol} ${host} ${ownerId ?? ''}`
 }
 
 /** A name whose endpoint is on another node. */
-export interface RemoteHome extends EndpointAddress {
+export interface RemoteEndpoint extends EndpointAddress {
   readonly type: 'remote'
   readonly nodeId: string
   /** As reported to its owner. */
@@ -108,35 +111,39 @@ export interface RemoteHome extends EndpointAddress {
 }
 
 /** Endpoints of other nodes, as far as this node knows. Synchronous. */
-export interface Homes {
+export interface RemoteEndpoints {
   /**
    * Finds the node that serves visitors of a host at an ingress type: by exact name, else by the
    * longest wildcard above it. Undefined: this node serves it, or the name is free.
    */
-  find(entrance: Entrance, host: string): RemoteHome | undefined
+  find(entrance: IngressType, host: string): RemoteEndpoint | undefined
   /** A name that this node is about to open. Earlier requests wait for it. */
-  coming?(entrance: Entrance, host: string, ownerId: string | null): RemoteHome | undefined
+  coming?(entrance: IngressType, host: string, ownerId: string | null): RemoteEndpoint | undefined
   /** Like `find`, for policies of an account: its own internal name first, then a shared name. */
-  findInternal(entrance: Entrance, host: string, ownerId: string | null): RemoteHome | undefined
+  findInternal(
+    entrance: IngressType,
+    host: string,
+    ownerId: string | null,
+  ): RemoteEndpoint | undefined
 }
 
 /**
- * Whether this node may serve an endpoint that it has. `unsure`: not known yet, requests wait. `none`:
+ * Whether this node may serve an endpoint that it has. `unknown`: requests wait. `foreign`:
  * another node serves it.
  */
-export type Tenure = 'firm' | 'unsure' | 'none'
+export type Ownership = 'owned' | 'unknown' | 'foreign'
 
 /** Rights of this node to serve endpoints, at this moment. Called for each visitor; synchronous. */
-interface Tenures {
+interface Ownerships {
   readonly nodeId: string
-  of(endpoint: Endpoint): Tenure
+  of(endpoint: Endpoint): Ownership
 }
 
 /** Default wait for an unreachable node, in milliseconds. */
 const HOLD_MS = 10_000
 
 /** Destination of a request, at this node or another node. */
-export type Route = NameState | RemoteHome
+export type Route = NameState | RemoteEndpoint
 
 /** Account that a request or connection has waited for or gone to. */
 export type RouteAccount = Pick<Route, 'ownerId'>
@@ -158,10 +165,10 @@ export interface Routes {
   matchInternal(url: URL, ownerId: string | null, network?: string): Route | undefined
   hasInternal(url: URL, ownerId: string | null): boolean
   successorOf(endpoint: Endpoint, network?: string): Route | undefined
-  wait(name: AwayName, request: HeldRequest): boolean
-  cancel(name: AwayName, request: HeldRequest): void
+  wait(name: DisconnectedName, request: HeldRequest): boolean
+  cancel(name: DisconnectedName, request: HeldRequest): void
   /** Returns the name to wait for if a remote endpoint is unreachable. Absent on a single node. */
-  holdHome?(home: RemoteHome): AwayName
+  holdHome?(home: RemoteEndpoint): DisconnectedName
 }
 
 /** Routes that only lead to endpoints of this node. */
@@ -172,8 +179,8 @@ export interface OwnRoutes extends Routes {
 
 export interface ClusterRoutesOptions {
   readonly registry: EndpointRegistry
-  readonly homes: Homes
-  readonly tenures: Tenures
+  readonly homes: RemoteEndpoints
+  readonly ownerships: Ownerships
   /** Owners of names; see `EndpointRegistryOptions`. */
   readonly owners?: Pick<NameOwners, 'mayAnswer'> | undefined
   readonly clock: Clock
@@ -188,19 +195,26 @@ export interface ClusterRoutesOptions {
  */
 export class ClusterRoutes implements Routes {
   readonly #registry: EndpointRegistry
-  readonly #homes: Homes
-  readonly #tenures: Tenures
+  readonly #homes: RemoteEndpoints
+  readonly #ownerships: Ownerships
   readonly #owners: Pick<NameOwners, 'mayAnswer'> | undefined
   readonly #clock: Clock
-  readonly #unreached: UnreachedHomes
+  readonly #unreached: UnreachableEndpoints
 
-  constructor({ registry, homes, tenures, owners, clock, holdMs = HOLD_MS }: ClusterRoutesOptions) {
+  constructor({
+    registry,
+    homes,
+    ownerships,
+    owners,
+    clock,
+    holdMs = HOLD_MS,
+  }: ClusterRoutesOptions) {
     this.#owners = owners
-    this.#tenures = tenures
+    this.#ownerships = ownerships
     this.#registry = registry
     this.#homes = homes
     this.#clock = clock
-    this.#unreached = new UnreachedHomes(holdMs)
+    this.#unreached = new UnreachableEndpoints(holdMs)
   }
 
   /** Number of requests that wait for unreachable nodes. */
@@ -210,7 +224,7 @@ export class ClusterRoutes implements Routes {
 
   match(host: string, protocol: EndpointProtocol = 'http', network?: string): Route | undefined {
     const own = this.#registry.match(host, protocol, network)
-    if (own && own.type !== 'away' && own.host === host) return this.#lead(own)
+    if (own && own.type !== 'disconnected' && own.host === host) return this.#lead(own)
     const elsewhere = this.#findElsewhere(host, protocol)
     const isForeign = own && !this.#mayAnswer(own, host, protocol)
     const mine = isForeign ? undefined : own
@@ -219,8 +233,8 @@ export class ClusterRoutes implements Routes {
   }
 
   /** The nearest endpoint on other nodes. Plain HTTP also leads to an HTTPS endpoint. */
-  #findElsewhere(host: string, protocol: EndpointProtocol): RemoteHome | undefined {
-    const entrance = entranceOf(protocol)
+  #findElsewhere(host: string, protocol: EndpointProtocol): RemoteEndpoint | undefined {
+    const entrance = ingressTypeOf(protocol)
     const found = this.#homes.find(entrance, host)
     const secure = entrance === 'http' ? this.#homes.find('https', host) : undefined
     const home = found && !isNearer(secure, found, host) ? found : secure
@@ -230,7 +244,7 @@ export class ClusterRoutes implements Routes {
   /** On all nodes, only the account with the nearest name answers for a host. */
   #mayAnswer(route: Route, host: string, protocol: EndpointProtocol): boolean {
     if (route.host === host) return true
-    const entrance = entranceOf(protocol)
+    const entrance = ingressTypeOf(protocol)
     const other = entrance === 'http' ? 'https' : 'http'
     const homes = [this.#homes.find(entrance, host), this.#homes.find(other, host)]
     for (const name of [this.#registry.nearest(host, protocol), ...homes]) {
@@ -241,11 +255,11 @@ export class ClusterRoutes implements Routes {
 
   matchInternal(url: URL, ownerId: string | null, network?: string): Route | undefined {
     const own = this.#registry.matchInternal(url, ownerId, network)
-    if (own && own.type !== 'away' && own.ownerId === ownerId) return this.#lead(own)
+    if (own && own.type !== 'disconnected' && own.ownerId === ownerId) return this.#lead(own)
     const elsewhere = this.#findInternal(url, ownerId)
     // Shared endpoints come after the account's own endpoints, on any node.
     const isOwn = elsewhere?.ownerId === ownerId
-    return elsewhere && (!own || own.type === 'away' || isOwn)
+    return elsewhere && (!own || own.type === 'disconnected' || isOwn)
       ? elsewhere
       : (this.#lead(own) ?? this.#awaitInternal(url, ownerId))
   }
@@ -259,33 +273,33 @@ export class ClusterRoutes implements Routes {
   /** A name that was lost here may have come back on another node. */
   successorOf(endpoint: Endpoint, network?: string): Route | undefined {
     const own = this.#registry.successorOf(endpoint, network)
-    if (own && own.type !== 'away') return this.#lead(own)
+    if (own && own.type !== 'disconnected') return this.#lead(own)
     const { protocol, host, ownerId } = endpoint
     if (isInternal(host)) {
-      return this.#homes.findInternal(entranceOf(protocol), host, ownerId) ?? own
+      return this.#homes.findInternal(ingressTypeOf(protocol), host, ownerId) ?? own
     }
-    const elsewhere = this.#homes.find(entranceOf(protocol), host)
+    const elsewhere = this.#homes.find(ingressTypeOf(protocol), host)
     return elsewhere?.host === host && elsewhere.ownerId === ownerId ? elsewhere : own
   }
 
-  wait(name: AwayName, request: HeldRequest): boolean {
+  wait(name: DisconnectedName, request: HeldRequest): boolean {
     return this.#unreached.has(name)
       ? this.#unreached.wait(name, request, this.#clock.monotonic())
       : this.#registry.wait(name, request)
   }
 
-  cancel(name: AwayName, request: HeldRequest): void {
+  cancel(name: DisconnectedName, request: HeldRequest): void {
     if (this.#unreached.has(name)) this.#unreached.cancel(name, request)
     else this.#registry.cancel(name, request)
   }
 
-  holdHome(home: RemoteHome): AwayName {
+  holdHome(home: RemoteEndpoint): DisconnectedName {
     return this.#unreached.hold(home, this.#clock.monotonic())
   }
 
   /** Call this when the set of endpoints that this node may serve has changed. */
   onSettled(): void {
-    this.onNodeUp(this.#tenures.nodeId)
+    this.onNodeUp(this.#ownerships.nodeId)
   }
 
   /** Call this when a node is reachable again. */
@@ -314,7 +328,7 @@ export class ClusterRoutes implements Routes {
 
   /** A name whose claim is at this node, or on its way, before its endpoint is open. */
   #awaitOpening(host: string, protocol: EndpointProtocol, ownerId: string | null = null) {
-    const entrance = entranceOf(protocol)
+    const entrance = ingressTypeOf(protocol)
     const home =
       this.#homes.coming?.(entrance, host, ownerId) ??
       // As in `match`: plain HTTP also leads to an HTTPS endpoint.
@@ -322,18 +336,18 @@ export class ClusterRoutes implements Routes {
     return home && this.holdHome(home)
   }
 
-  #awaitInternal(url: URL, ownerId: string | null): AwayName | undefined {
+  #awaitInternal(url: URL, ownerId: string | null): DisconnectedName | undefined {
     const address = internalAddressOf(url)
     if (!address) return undefined
-    const home = this.#homes.coming?.(entranceOf(address.protocol), address.host, ownerId)
+    const home = this.#homes.coming?.(ingressTypeOf(address.protocol), address.host, ownerId)
     return home && this.holdHome(home)
   }
 
   #admit(own: NameState | undefined): NameState | undefined {
-    if (!own || own.type === 'away') return own
-    const tenure = this.#tenures.of(own)
-    if (tenure === 'none') return undefined
-    return tenure === 'unsure' ? this.#holdHere(own) : own
+    if (!own || own.type === 'disconnected') return own
+    const ownership = this.#ownerships.of(own)
+    if (ownership === 'foreign') return undefined
+    return ownership === 'unknown' ? this.#holdHere(own) : own
   }
 
   /**
@@ -341,30 +355,30 @@ export class ClusterRoutes implements Routes {
    * the request wait.
    */
   #lead(own: NameState | undefined): Route | undefined {
-    if (!own || own.type === 'away' || this.#tenures.of(own) === 'firm') return own
+    if (!own || own.type === 'disconnected' || this.#ownerships.of(own) === 'owned') return own
     return this.#homeOf(own) ?? this.#holdHere(own)
   }
 
-  #holdHere({ protocol, host, url, ownerId }: Endpoint): AwayName {
-    const { nodeId } = this.#tenures
+  #holdHere({ protocol, host, url, ownerId }: Endpoint): DisconnectedName {
+    const { nodeId } = this.#ownerships
     return this.holdHome({
       ...{ type: 'remote', nodeId, protocol, host, url, ownerId, endsTls: false },
     })
   }
 
-  #homeOf({ protocol, host, ownerId }: Endpoint): RemoteHome | undefined {
-    const entrance = entranceOf(protocol)
+  #homeOf({ protocol, host, ownerId }: Endpoint): RemoteEndpoint | undefined {
+    const entrance = ingressTypeOf(protocol)
     const home = isInternal(host)
       ? this.#homes.findInternal(entrance, host, ownerId)
       : this.#homes.find(entrance, host)
     return home?.host === host && home.ownerId === ownerId ? home : undefined
   }
 
-  #findInternal(url: URL, ownerId: string | null): RemoteHome | undefined {
+  #findInternal(url: URL, ownerId: string | null): RemoteEndpoint | undefined {
     const address = internalAddressOf(url)
     if (!address) return undefined
     const { protocol, host } = address
-    const home = this.#homes.findInternal(entranceOf(protocol), host, ownerId)
+    const home = this.#homes.findInternal(ingressTypeOf(protocol), host, ownerId)
     // The HTTPS ingress may also have a TLS endpoint.
     return home?.protocol === protocol ? home : undefined
   }
@@ -372,13 +386,14 @@ export class ClusterRoutes implements Routes {
 
 /** Whether the remote endpoint serves a host, instead of the local name. */
 function isElsewhere(
-  elsewhere: RemoteHome,
+  elsewhere: RemoteEndpoint,
   own: NameState | undefined,
   host: string,
   clock: Clock,
 ): boolean {
   if (!own || elsewhere.host === host || elsewhere.host.length > own.host.length) return true
   // A held name hides the wildcards above it, as on a single node.
-  if (own.type === 'away') return elsewhere.host === own.host || !own.isHeld(clock.monotonic())
+  if (own.type === 'disconnected')
+    return elsewhere.host === own.host || !own.isHeld(clock.monotonic())
   return false
 }

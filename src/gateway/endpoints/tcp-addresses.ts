@@ -8,7 +8,7 @@ import {
 } from '../../base/listen-address.ts'
 import { isInternal } from '../records/domain-name.ts'
 import { ServiceError } from '../records/service-error.ts'
-import { type DeviceMark, isSameDevice } from './away-name.ts'
+import { type DeviceMark, isSameDevice } from './disconnected-name.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 
 /** A port that another program used is not assigned for this long. */
@@ -84,7 +84,7 @@ export class TcpAddresses {
     const most = Math.max(1, Math.floor((last - first + 1) / OWNER_PART))
     // The endpoints of a pool have one address.
     const held = new Set<string>()
-    for (const names of [this.#registry.all(), this.#registry.awayOf(ownerId)]) {
+    for (const names of [this.#registry.all(), this.#registry.disconnectedOf(ownerId)]) {
       for (const name of names) {
         const isCounted =
           name.protocol === 'tcp' && name.ownerId === ownerId && !isInternal(name.host)
@@ -153,7 +153,7 @@ export class TcpAddresses {
   }
 
   #keptFor({ ownerId, endpointId, forwardsTo, mayBind, ...device }: AddressWish) {
-    for (const name of this.#registry.awayOf(ownerId)) {
+    for (const name of this.#registry.disconnectedOf(ownerId)) {
       const { host, drawn } = name
       if (
         !drawn ||

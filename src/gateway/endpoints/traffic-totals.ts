@@ -2,7 +2,7 @@ import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
 import type { EndpointTraffic } from './endpoint.ts'
 
 /** Counters of removed endpoints are summed up when they exceed the number of endpoints by this. */
-const MOST_GONE = 1_000
+const MAX_CLOSED = 1_000
 
 /** Traffic of all endpoints of a protocol, including removed endpoints. */
 export interface TrafficTotal {
@@ -30,7 +30,7 @@ export class TrafficTotals {
 
   /** Adds a new endpoint. `online`: number of online endpoints. */
   follow(traffic: EndpointTraffic, protocol: EndpointProtocol, online: number): void {
-    if (this.#followed.size > online + MOST_GONE) this.#letGo(traffic)
+    if (this.#followed.size > online + MAX_CLOSED) this.#letGo(traffic)
     this.#followed.set(traffic, protocol)
   }
 

@@ -32,7 +32,7 @@ import type { IngressListener } from './common/ingress-listener.ts'
 import { PieceShares } from './syntax/piece-shares.ts'
 import { ClientConnection } from './visitor/connection.ts'
 import { InternalSocket } from './visitor/internal-socket.ts'
-import { PeerEntrance, type PeerOrigin } from './visitor/peer-entrance.ts'
+import { PeerIngress, type PeerOrigin } from './visitor/peer-ingress.ts'
 import { ProxyGreeting } from './visitor/proxy-greeting.ts'
 import { SecureConnection } from './visitor/secure-connection.ts'
 import { TcpPorts } from './visitor/tcp-ports.ts'
@@ -92,7 +92,7 @@ export class Ingress {
   readonly #servers: Server[] = []
   readonly #connections = new Set<IngressConnection>()
   readonly #ports: TcpPorts | undefined
-  readonly #entrance: PeerEntrance
+  readonly #entrance: PeerIngress
   readonly #stopping = new AbortController()
   #stopped: Promise<void> | undefined
 
@@ -116,7 +116,7 @@ export class Ingress {
       pieceShares: new PieceShares(clock),
       now: clock.monotonic(),
     }
-    this.#entrance = new PeerEntrance({
+    this.#entrance = new PeerIngress({
       context: this.#context,
       certificate: (serverName) => options.tls.served(serverName),
       onConnection: (connection) => this.#connections.add(connection),

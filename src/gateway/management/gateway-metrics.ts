@@ -15,8 +15,8 @@ import type { ReservedDomainsDeps } from './resources/reserved-names.ts'
 const PROTOCOLS = ['http', 'https', 'tcp', 'tls'] as const
 const DEVICE_STATES = ['online', 'away', 'offline', 'never'] as const
 /** Endpoints with their own series: those that have been online longest. */
-const MOST_ENDPOINTS = 500
-const MOST_CODES = 100
+const MAX_ENDPOINTS = 500
+const MAX_CODES = 100
 
 export interface GatewayMetricsDeps {
   readonly registry: EndpointRegistry
@@ -82,7 +82,9 @@ function presenceMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
       },
       ['protocol'],
     ),
-    gauge('names_away', 'Names whose device is disconnected.', () => count(registry.allAway())),
+    gauge('names_away', 'Names whose device is disconnected.', () =>
+      count(registry.allDisconnected()),
+    ),
     gauge('held_requests', 'Requests waiting for a disconnected device.', () => registry.held.size),
   ]
 }
@@ -136,19 +138,19 @@ function trafficMetrics({ registry }: GatewayMetricsDeps): readonly Metric[] {
     ),
     counter(
       'errors_total',
-      `Answers of the gateway itself by code: ${MOST_CODES} codes, then "other".`,
+      `Answers of the gateway itself by code: ${MAX_CODES} codes, then "other".`,
       () => errorsByCode(registry.totals.errors()),
       ['code'],
     ),
     counter(
       'endpoint_requests_total',
-      `Requests of an endpoint since it opened, for the ${MOST_ENDPOINTS} longest online.`,
+      `Requests of an endpoint since it opened, for the ${MAX_ENDPOINTS} longest online.`,
       byEndpoint(({ traffic }) => traffic.requests),
       ['endpoint'],
     ),
     counter(
       'endpoint_bytes_total',
-      `Bytes of an endpoint in both directions since it opened, for the same ${MOST_ENDPOINTS}.`,
+      `Bytes of an endpoint in both directions since it opened, for the same ${MAX_ENDPOINTS}.`,
       byEndpoint(({ traffic }) => traffic.bytesIn + traffic.bytesOut),
       ['endpoint'],
     ),
@@ -254,7 +256,7 @@ function count(items: Iterable<unknown>): number {
 
 /** A set that changes as little as can be. */
 function oldestEndpoints(registry: EndpointRegistry): Endpoint[] {
-  return [...registry.all()].sort((a, b) => (a.id < b.id ? -1 : 1)).slice(0, MOST_ENDPOINTS)
+  return [...registry.all()].sort((a, b) => (a.id < b.id ? -1 : 1)).slice(0, MAX_ENDPOINTS)
 }
 
 function devicesByState(devices: Devices): Samples {
@@ -268,8 +270,8 @@ function devicesByState(devices: Devices): Samples {
 
 function errorsByCode(errors: ReadonlyMap<string, number>): Samples {
   const all = [...errors].sort()
-  const rest = all.slice(MOST_CODES).reduce((sum, [, number]) => sum + number, 0)
-  const named = all.slice(0, MOST_CODES).map(([code, number]) => [{ code }, number] as const)
+  const rest = all.slice(MAX_CODES).reduce((sum, [, number]) => sum + number, 0)
+  const named = all.slice(0, MAX_CODES).map(([code, number]) => [{ code }, number] as const)
   return rest === 0 ? named : [...named, [{ code: 'other' }, rest]]
 }
 

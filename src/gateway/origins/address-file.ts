@@ -5,7 +5,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 
 /** A replaced file is in use after this time at the latest. */
-const LOOK_MS = 10_000
+const POLL_MS = 10_000
 /**
  * Maximum size of a file, because all of it is in memory. The largest known table has a quarter of that size.
  */
@@ -44,7 +44,7 @@ export class AddressFile<T extends Response> {
 
   /** Reads the file, and reloads it when it changes. Never throws. */
   async start(): Promise<void> {
-    await this.look()
+    await this.refresh()
     // Its sleep rejects when it is stopped.
     this.#follow().catch(() => {})
   }
@@ -70,7 +70,7 @@ export class AddressFile<T extends Response> {
   }
 
   /** Reads the file if it has changed since the last read. */
-  async look(): Promise<void> {
+  async refresh(): Promise<void> {
     const { path, setting, log } = this.#options
     const mark = await markOf(path)
     if (mark === this.#mark) return
@@ -87,8 +87,8 @@ export class AddressFile<T extends Response> {
 
   async #follow(): Promise<never> {
     for (;;) {
-      await this.#options.clock.sleep(LOOK_MS, this.#stopping.signal)
-      await this.look()
+      await this.#options.clock.sleep(POLL_MS, this.#stopping.signal)
+      await this.refresh()
     }
   }
 

@@ -14,8 +14,8 @@ import type { IdSource } from '../records/resource-id.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { StreamSlots } from '../streams/stream-slots.ts'
 import type { Drain, SendAway } from './drain.ts'
-import type { Duties } from './duties.ts'
 import type { OtherGateways } from './other-gateways.ts'
+import type { SingletonJobs } from './singleton-jobs.ts'
 
 /**
  * Whether visitors and devices should use this gateway. `degraded`: they should, because no other gateway
@@ -60,7 +60,7 @@ export interface Membership {
   readonly ownRoutes: OwnRoutes
   readonly links: VisitorLinks
   readonly others: OtherGateways
-  readonly duties: Duties
+  readonly duties: SingletonJobs
   readonly drain: Drain
   readonly readiness: Readiness
   /** Joins the other gateways. Throws a StartError. */

@@ -5,9 +5,9 @@ import { ALONE } from '../access/name-claims.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import { openGatewayDatabase } from '../records/gateway-database.ts'
 import { NoDrain } from './drain.ts'
-import { OwnDuties } from './duties.ts'
 import type { Membership, OpenRecords, RecordsOptions } from './membership.ts'
 import { NoOthers } from './other-gateways.ts'
+import { LocalJobs } from './singleton-jobs.ts'
 
 /** Opens the records of a single gateway. Throws a StartError if a person must act. */
 export function openOnlyGateway(options: RecordsOptions, closer: Closer): OpenRecords {
@@ -39,7 +39,7 @@ export function onlyMember({
     ownRoutes: registry,
     links: { find: () => undefined },
     others: new NoOthers(version),
-    duties: new OwnDuties(),
+    duties: new LocalJobs(),
     drain: new NoDrain(),
     get readiness() {
       const { fault } = database

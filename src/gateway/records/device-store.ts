@@ -53,7 +53,7 @@ export interface DeviceFacts {
   readonly agentVersion: string
   readonly os: string
   readonly arch: string
-  /** URLs, at most `MOST_URLS`. */
+  /** URLs, at most `MAX_URLS`. */
   readonly endpoints: readonly string[]
   /** Node of its current or last connection; undefined for a gateway without others. */
   readonly node?: string
@@ -61,7 +61,7 @@ export interface DeviceFacts {
   readonly cameAt?: number
 }
 
-export const MOST_URLS = 20
+export const MAX_URLS = 20
 
 /**
  * A provisioned or seen device. It is identified by its device id within the account, else by its authtoken.

@@ -14,10 +14,10 @@ export function carriesRequests(protocol: EndpointProtocol): protocol is HttpPro
 /**
  * Ingress type: one of the two listeners, or the ports of TCP endpoints. An address has one endpoint at each.
  */
-export type Entrance = 'http' | 'https' | 'tcp'
+export type IngressType = 'http' | 'https' | 'tcp'
 
 /** A server name at the HTTPS listener belongs to an HTTPS endpoint, or to a TLS one. */
-export function entranceOf(protocol: EndpointProtocol): Entrance {
+export function ingressTypeOf(protocol: EndpointProtocol): IngressType {
   return protocol === 'tls' ? 'https' : protocol
 }
 

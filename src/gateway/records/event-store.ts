@@ -2,9 +2,9 @@ import type { Database, Statement } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
 
 /** So many of the newest events stay, and a few more. */
-export const MOST_EVENTS = 10_000
+export const MAX_EVENTS = 10_000
 /** Limit of one bot user's events: a flood removes only events of the same account. */
-export const MOST_OF_AN_ACCOUNT = 2_000
+export const MAX_EVENTS_PER_ACCOUNT = 2_000
 
 export const EVENT_MIGRATIONS: readonly Migration[] = [
   {
@@ -18,7 +18,7 @@ export const EVENT_MIGRATIONS: readonly Migration[] = [
       details TEXT NOT NULL
     ) STRICT;
     CREATE TRIGGER events_are_bounded AFTER INSERT ON events BEGIN
-      DELETE FROM events WHERE sequence <= NEW.sequence - ${MOST_EVENTS};
+      DELETE FROM events WHERE sequence <= NEW.sequence - ${MAX_EVENTS};
     END`,
   },
   {
@@ -27,14 +27,14 @@ export const EVENT_MIGRATIONS: readonly Migration[] = [
     DROP TRIGGER events_are_bounded;
     CREATE TRIGGER events_are_bounded AFTER INSERT ON events WHEN NEW.sequence % 100 = 0 BEGIN
       DELETE FROM events WHERE sequence <=
-        (SELECT sequence FROM events ORDER BY sequence DESC LIMIT 1 OFFSET ${MOST_EVENTS});
+        (SELECT sequence FROM events ORDER BY sequence DESC LIMIT 1 OFFSET ${MAX_EVENTS});
     END;
     CREATE TRIGGER events_of_an_account_are_bounded AFTER INSERT ON events
       WHEN NEW.owner_id IS NOT NULL
     BEGIN
       DELETE FROM events WHERE owner_id = NEW.owner_id AND sequence <=
         (SELECT sequence FROM events WHERE owner_id = NEW.owner_id
-         ORDER BY sequence DESC LIMIT 1 OFFSET ${MOST_OF_AN_ACCOUNT});
+         ORDER BY sequence DESC LIMIT 1 OFFSET ${MAX_EVENTS_PER_ACCOUNT});
     END`,
   },
   {

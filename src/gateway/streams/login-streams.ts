@@ -23,7 +23,7 @@ export class LoginStreams implements VisitorLogins {
   }
 
   /** One of the endpoint's for a request; undefined when any stream will do. */
-  take(owner: object, step: LoginStep | undefined): ProxyStream | undefined {
+  takeFor(owner: object, step: LoginStep | undefined): ProxyStream | undefined {
     this.#kept = this.#kept.filter(({ stream }) => stream.isAside)
     const isContinued = step?.isContinued === true
     // Several logins may have begun: the service has waited for the first of them for longest.

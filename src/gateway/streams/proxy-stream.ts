@@ -26,7 +26,7 @@ export interface LoginAnswer {
 /** See `LoginStreams`. */
 export interface VisitorLogins {
   readonly isEmpty: boolean
-  take(owner: object, step: LoginStep | undefined): ProxyStream | undefined
+  takeFor(owner: object, step: LoginStep | undefined): ProxyStream | undefined
   keep(stream: ProxyStream, isBegun: boolean): void
 }
 

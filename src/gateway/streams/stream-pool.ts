@@ -136,7 +136,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     if (this.#isClosed) return
     this.#isClosed = true
     this.#takeEarly((waiter) => waiter.onNoStream('session-over'))
-    this.slots.leave(this)
+    this.slots.removeUser(this)
     for (const stream of [...this.#idle, ...this.#aside]) stream.retire()
   }
 

@@ -280,7 +280,7 @@ export class StreamSlots {
   }
 
   /** Refuses the waiters of a user that has closed. */
-  leave(user: SlotUser): void {
+  removeUser(user: SlotUser): void {
     const { service } = user
     if (service) {
       service.users -= 1

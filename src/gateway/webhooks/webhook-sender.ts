@@ -81,7 +81,7 @@ function signedHeaders(
 /** Timeout for connecting, sending and the answer, in milliseconds. */
 const ANSWER_MS = 15_000
 /** Maximum size of a receiver's answer, in bytes. */
-const MOST_ANSWER_BYTES = 65_536
+const MAX_ANSWER_BYTES = 65_536
 /** Delays from the first failure on. Attempts continue while the event is in the log. */
 const RETRY = { baseMs: 2_000, capMs: 600_000, jitter: 0.5 }
 /** Minimum time between two writes of the position while events are delivered. */
@@ -302,7 +302,7 @@ export class WebhookSender {
     try {
       const { status } = await abortedAfter(ANSWER_MS, this.#stopping.signal, (signal) => {
         const request = { url: new URL(url), method: 'POST', headers, body: message.body, signal }
-        return send({ ...request, maxBytes: MOST_ANSWER_BYTES }, { mayDial })
+        return send({ ...request, maxBytes: MAX_ANSWER_BYTES }, { mayDial })
       })
       const isTaken = status >= 200 && status < 300
       const text = isTaken ? 'Delivered.' : `The receiver answered with ${status}.`

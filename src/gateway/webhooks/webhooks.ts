@@ -13,9 +13,9 @@ import {
 } from './webhook-sender.ts'
 
 /** Limit for the gateway's owner; each bot user has a quota. */
-const MOST_ENDPOINTS = 100
+const MAX_ENDPOINTS = 100
 /** Maximum number of old secrets that sign in addition to the newest. */
-const MOST_OLD_SECRETS = 2
+const MAX_OLD_SECRETS = 2
 
 export interface WebhooksDeps extends WebhookSenderDeps {
   readonly botUsers: Pick<BotUserStore, 'checkOwner'>
@@ -102,10 +102,10 @@ export class Webhooks {
     const keep = () => {
       botUsers.checkOwner(ownerId)
       checkUrl(settings.url)
-      if (ownerId === null && webhookStore.countOf(null) >= MOST_ENDPOINTS) {
+      if (ownerId === null && webhookStore.countOf(null) >= MAX_ENDPOINTS) {
         throw new ServiceError(
           835,
-          `The account is at its limit of ${MOST_ENDPOINTS} webhook endpoints. Delete some.`,
+          `The account is at its limit of ${MAX_ENDPOINTS} webhook endpoints. Delete some.`,
         )
       }
       quotas.check(ownerId, 'webhooks')
@@ -133,7 +133,7 @@ export class Webhooks {
       const old = [{ secret, until: ends }, ...oldSecrets]
         .map(({ secret, until }) => ({ secret, until: Math.min(until, ends) }))
         .filter(({ until }) => until > now)
-        .slice(0, MOST_OLD_SECRETS)
+        .slice(0, MAX_OLD_SECRETS)
       return { secret: fresh, oldSecrets: old }
     })
   }

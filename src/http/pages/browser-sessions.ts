@@ -56,7 +56,7 @@ const END_AGAIN_MS = 5_000
  * Maximum number of pending session ends. The oldest are dropped: they stay valid in other processes until
  * they expire.
  */
-const MOST_ENDING = 1_000
+const MAX_ENDING = 1_000
 
 /** A signed-in user of a page. */
 export interface BrowserSession {
@@ -222,7 +222,7 @@ export class BrowserSessions {
   #remember(hash: string): void {
     const isSeen = this.#closed.get(hash)?.isSeen || this.#rows.find(hash) !== undefined
     this.#closed.set(hash, { isSeen })
-    if (this.#closed.size <= MOST_ENDING) return
+    if (this.#closed.size <= MAX_ENDING) return
     let [victim] = this.#closed.keys()
     for (const [closed, known] of this.#closed) {
       if (known.isSeen) continue

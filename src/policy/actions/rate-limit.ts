@@ -70,7 +70,7 @@ export const rateLimit = defineAction({
         const key = readKey(exchange)
         exchange.account.pay(KEY_PRICE, [key])
         const sharedBefore = limiter.shared
-        const waitMs = limiter.take(key, connection.clientIp)
+        const waitMs = limiter.tryCount(key, connection.clientIp)
         const limited = waitMs > 0
         if (limiter.shared > sharedBefore) {
           const where = { endpoint: endpoint.id, limit: name, client: connection.clientIp }

@@ -23,7 +23,7 @@ function mediaParameters(raw: string): ReadonlyMap<string, string> {
 
 /** Steps for 1,024 characters: to split them, to search for escapes, and to decode them. */
 const KIB_STEPS = 400
-const LOOK_STEPS = 100
+const LOOKUP_STEPS = 100
 const DECODE_STEPS = 500
 /** Steps to parse a User-Agent. The price does not depend on the process-wide cache. */
 const USER_AGENT_STEPS = 300
@@ -41,7 +41,7 @@ export class ParsedFields {
   readonly #cookies = new Parsed(parseCookies)
   readonly #setCookies = new Parsed(parseSetCookies)
   readonly #target = new Parsed(plainTarget, (target) =>
-    target.includes('%') ? DECODE_STEPS : LOOK_STEPS,
+    target.includes('%') ? DECODE_STEPS : LOOKUP_STEPS,
   )
   readonly #mediaParameters = new Parsed(mediaParameters)
   readonly #codings = new Parsed(parseList)

@@ -28,7 +28,7 @@ export const ENTRY_STEPS = 0.4
 /** To read a byte that is not ASCII as a character. */
 const OTHER_BYTE_STEPS = 0.2
 /** Most UTF-8 bytes of a character that has two bytes in memory. */
-const MOST_BYTES = 3
+const MAX_BYTES = 3
 const TWO_BYTES = /[^\0-\xff]/
 
 /** For 1,024 bytes that are compared one by one. */
@@ -75,7 +75,7 @@ function sizeSteps(value: unknown, price: Price, most: number): number {
  */
 function textSize(text: string): number {
   const { length } = text
-  if (TWO_BYTES.test(text)) return BYTE_FACTOR * MOST_BYTES * length
+  if (TWO_BYTES.test(text)) return BYTE_FACTOR * MAX_BYTES * length
   const bytes = Buffer.byteLength(text)
   return bytes === length ? length : BYTE_FACTOR * bytes
 }

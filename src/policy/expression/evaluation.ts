@@ -36,7 +36,7 @@ export class Evaluation<Subject = unknown> {
   }
 
   /** Turns to an expression; without a subject only constants can be read. */
-  begin(subject: Subject | undefined, account: Account): void {
+  setSubject(subject: Subject | undefined, account: Account): void {
     this.#subject = subject
     this.#account = account
   }

@@ -139,7 +139,7 @@ function isConstantCall(node: CallNode, find: FindOverloads): boolean {
 export const IS_KNOWN = '@is_known'
 
 /** Additions to the language for a kind of subject: macros, variables and functions. */
-export interface Meaning {
+export interface Dialect {
   /** Names that read like functions and are rewritten. */
   readonly macros: readonly string[]
   /** Puts the tree in terms of the language and the functions; throws Error with a sentence. */

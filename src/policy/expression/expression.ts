@@ -14,9 +14,9 @@ import { Evaluation } from './evaluation.ts'
 import { ExpressionChecker, type Scope } from './expression-check.ts'
 import {
   type CheckArguments,
+  type Dialect,
   type ExpressionFunction,
   IS_KNOWN,
-  type Meaning,
   type Overload,
   type Variable,
 } from './expression-function.ts'
@@ -85,7 +85,7 @@ const MACROS = ['all', 'exists', 'exists_one', 'filter', 'has', 'map']
 const CHECKS: Readonly<Record<string, CheckArguments>> = { format: checkFormat }
 
 /** Nothing beyond the language. */
-const PLAIN: Meaning = { macros: [], rewrite: (tree) => tree }
+const PLAIN: Dialect = { macros: [], rewrite: (tree) => tree }
 
 interface ExpressionLanguageOptions<Subject> {
   readonly clock: Clock
@@ -96,7 +96,7 @@ interface ExpressionLanguageOptions<Subject> {
   /** Budget of a subject's expressions. Default: each expression has its own. */
   readonly accountOf?: (subject: Subject) => Account
   /** That of the language unless given. */
-  readonly meaning?: Meaning
+  readonly meaning?: Dialect
   /** How many sources are kept parsed; 1,000 unless given. */
   readonly maxParsed?: number
 }
@@ -113,7 +113,7 @@ export class ExpressionLanguage<Subject> {
   readonly #evaluation: Evaluation<Subject>
   readonly #variables: ReadonlyMap<string, Variable<Subject>>
   readonly #accountOf: (subject: Subject) => Account
-  readonly #meaning: Meaning
+  readonly #meaning: Dialect
   readonly #environment: ReturnType<typeof celEnv>
   readonly #overloads: ReadonlyMap<string, readonly Overload[]>
   readonly #leastSteps: LeastSteps
@@ -230,7 +230,7 @@ export class ExpressionLanguage<Subject> {
     }
     const run = (subject: unknown, account: Account): Value => {
       const evaluate = prepare()
-      this.#evaluation.begin(subject as Subject | undefined, account)
+      this.#evaluation.setSubject(subject as Subject | undefined, account)
       account.hold()
       const result = withoutStacks(() => {
         try {

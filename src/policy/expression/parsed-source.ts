@@ -91,7 +91,7 @@ type Parse = (source: string) => Pick<ParsedExpr, 'sourceInfo'> & { expr: Expr }
 const RESERVED =
   'as|break|const|continue|else|for|function|if|import|let|loop|namespace|package|return|var|void|while'
 /** Most names of one length in an expression. */
-const MOST_NAMES = 1_000
+const MAX_NAMES = 1_000
 /** Texts and comments as a whole, and names behind a dot that the library's parser does not read. */
 const TOKENS = new RegExp(
   [
@@ -185,7 +185,7 @@ function withPlainNames(source: string): { text: string; names: ReadonlyMap<stri
 
 /** A name of so many letters; undefined when all that are tried are taken. */
 function unusedName(length: number, isFree: (name: string) => boolean): string | undefined {
-  for (let index = 0; index < MOST_NAMES; index += 1) {
+  for (let index = 0; index < MAX_NAMES; index += 1) {
     const digits = index.toString(36)
     const name = `q${digits.padStart(length - 1, '_')}`
     if (name.length === length && isFree(name)) return name

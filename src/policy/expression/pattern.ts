@@ -14,7 +14,7 @@ const INSTRUCTION_STEPS = 20
 const CLASS_STEPS = 6_000
 const COPY_STEPS = 65
 /** Most steps to compile a usable pattern. */
-const MOST_STEPS = 12_000
+const MAX_STEPS = 12_000
 
 interface Group {
   /** Size so far, and size of the last part, which a repetition would repeat. */
@@ -45,7 +45,7 @@ const sizingSteps = (source: string) => SOURCE_STEPS * source.length
 function compileSteps(source: string): number {
   const { instructions, classes, folded } = partsOf(source)
   const each = INSTRUCTION_STEPS + (classes > 0 ? COPY_STEPS : 0)
-  return Math.min(MOST_STEPS, each * instructions + CLASS_STEPS * classes + folded)
+  return Math.min(MAX_STEPS, each * instructions + CLASS_STEPS * classes + folded)
 }
 
 function partsOf(source: string): Parts {

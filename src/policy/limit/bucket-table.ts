@@ -66,7 +66,7 @@ export class BucketTable {
   }
 
   remove(row: number): void {
-    this.#leave(row)
+    this.#removeFromIndex(row)
     const last = this.#size - 1
     const from = this.page(last)
     const start = this.offset(last) - HASH_WORDS
@@ -112,7 +112,7 @@ export class BucketTable {
   }
 
   /** Takes a row out of the index and closes the gap, so that probing needs no tombstones. */
-  #leave(row: number): void {
+  #removeFromIndex(row: number): void {
     const index = this.#index
     const mask = index.length - 1
     let gap = this.#slotOf(row)

@@ -168,7 +168,7 @@ export class RateLimiter {
    * until a request fits, if no other comes first. `address` is the client's, IPv4 or IPv6. A time before the
    * last call counts as the time of that call.
    */
-  take(key: string, address: string): number {
+  tryCount(key: string, address: string): number {
     const now = Math.max(this.#clock.monotonic(), this.#latest)
     const silence = now - this.#latest
     this.#latest = now

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { packageRoot } from '../../base/file.ts'
 import { EvaluationError } from '../expression/expression-problem.ts'
-import type { LaneMember } from '../limit/lane.ts'
+import type { SchedulerMember } from '../limit/fair-scheduler.ts'
 import { type Replacement, type ReplacementResult, TextRewriter } from './rewrite-text.ts'
 
 /** Bytes of a body that is worth no thread. */
@@ -61,8 +61,8 @@ interface Waiting {
  */
 export class BodyRewriter {
   /** By owner, so that no owner displaces the patterns of others. */
-  readonly #small = new WeakMap<LaneMember, TextRewriter>()
-  readonly #waiting = new Map<LaneMember, Waiting[]>()
+  readonly #small = new WeakMap<SchedulerMember, TextRewriter>()
+  readonly #waiting = new Map<SchedulerMember, Waiting[]>()
   readonly #program: string
   readonly #idleMs: number
   readonly #answerMs: number
@@ -83,7 +83,7 @@ export class BodyRewriter {
 
   /** Throws EvaluationError when the body cannot be changed as a whole. */
   async rewrite(
-    owner: LaneMember,
+    owner: SchedulerMember,
     body: Buffer,
     replacements: readonly Replacement[],
   ): Promise<ReplacedBody> {
@@ -98,7 +98,7 @@ export class BodyRewriter {
 
   /** A body that is too long for its patterns is cut between lines, where a match seldom stands. */
   async #inParts(
-    owner: LaneMember,
+    owner: SchedulerMember,
     body: Buffer,
     replacements: readonly Replacement[],
     parts: { left: number },
@@ -122,7 +122,7 @@ export class BodyRewriter {
 
   /** Undefined when it takes longer than others should wait for. */
   #tryAtOnce(
-    owner: LaneMember,
+    owner: SchedulerMember,
     body: Buffer,
     replacements: readonly Replacement[],
   ): ReplacedBody | undefined {
@@ -137,7 +137,7 @@ export class BodyRewriter {
     }
   }
 
-  #ask(owner: LaneMember, question: RewriteQuestion): Promise<RewriteAnswer> {
+  #ask(owner: SchedulerMember, question: RewriteQuestion): Promise<RewriteAnswer> {
     return new Promise((resolve, reject) => {
       const own = this.#waiting.get(owner) ?? []
       if (own.length >= MAX_WAITING)

@@ -1,4 +1,4 @@
-import { IS_KNOWN, type Meaning } from '../expression/expression-function.ts'
+import { type Dialect, IS_KNOWN } from '../expression/expression-function.ts'
 import {
   type CallNode,
   call,
@@ -14,7 +14,7 @@ import { SORT_BY } from './lists.ts'
 import { contains, LENIENT_MAPS, lookUp } from './requests.ts'
 
 /** Differences between policies and the language. */
-export const POLICY_MEANING: Meaning = {
+export const POLICY_MEANING: Dialect = {
   macros: ['sortBy'],
   rewrite: (tree, isVariable) => rewriteMeaning(withNewNames(tree), isVariable),
 }

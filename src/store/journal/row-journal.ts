@@ -37,7 +37,7 @@ const BLOCK_BYTES = 4096
  * Maximum number of trail changes at the start of a journal: the changes since the newest backup, which are
  * few.
  */
-const MOST_RECENT = 500
+const MAX_RECENT = 500
 
 export interface PrepareOptions {
   readonly n: number
@@ -198,7 +198,7 @@ export class RowJournal {
   #after(change: TrailChange | undefined): TrailState {
     if (!change) return this.#state
     const { sum, recent } = this.#state
-    return { sum: addUp(sum, change.trail), recent: [...recent, change].slice(-MOST_RECENT) }
+    return { sum: addUp(sum, change.trail), recent: [...recent, change].slice(-MAX_RECENT) }
   }
 
   /** Returns the open file, undefined if it was deleted or replaced. */

@@ -5,7 +5,7 @@ import { ServiceTime } from '../../../src/agent/probes/service-time.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
-const LOOK_MS = 2_000
+const POLL_MS = 2_000
 const HOUR = 3_600_000
 
 /** A device that looks at itself, whose service says its time or nothing. */
@@ -25,7 +25,7 @@ function watched() {
   const watch = new DeviceWatch({
     clock,
     steady,
-    everyMs: LOOK_MS,
+    everyMs: POLL_MS,
     serviceTime,
     serviceDate: async () => {
       if (state.fails) throw new Error('nobody answers')
@@ -39,7 +39,7 @@ function watched() {
     log: captured.log,
   })
   const running = watch.run()
-  return { clock, captured, state, watch, running, stop, look: () => clock.advance(LOOK_MS) }
+  return { clock, captured, state, watch, running, stop, look: () => clock.advance(POLL_MS) }
 }
 
 describe('a device that looks at itself', () => {
@@ -47,7 +47,7 @@ describe('a device that looks at itself', () => {
     const { clock, captured, state, look } = watched()
     await look()
     expect([state.isTold, state.skews]).toEqual([0, []])
-    state.date = clock.now() + LOOK_MS
+    state.date = clock.now() + POLL_MS
     clock.stepWall(HOUR)
     await look()
     expect(state.skews).toEqual([HOUR])
@@ -75,7 +75,7 @@ describe('a device that looks at itself', () => {
     stop.abort()
     await running
     clock.stepWall(HOUR)
-    await clock.advance(LOOK_MS)
+    await clock.advance(POLL_MS)
     expect([state.skews, clock.sleeping]).toEqual([[], 0])
   })
 })

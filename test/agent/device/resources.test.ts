@@ -57,14 +57,14 @@ describe('ResourceWatch', () => {
     let usage = FINE
     let now = 0
     const watch = new ResourceWatch({ read: () => usage, now: () => now })
-    expect([watch.look(), watch.current.name]).toEqual([false, 'enough'])
+    expect([watch.check(), watch.current.name]).toEqual([false, 'enough'])
     usage = { ...FINE, descriptors: 1_024 }
-    expect([watch.look(), watch.look(), watch.current.name]).toEqual([true, false, 'descriptors'])
+    expect([watch.check(), watch.check(), watch.current.name]).toEqual([true, false, 'descriptors'])
     usage = FINE
     now = 14_999
-    expect([watch.look(), watch.current.name]).toEqual([false, 'descriptors'])
+    expect([watch.check(), watch.current.name]).toEqual([false, 'descriptors'])
     now = 15_000
-    expect([watch.look(), watch.current.name]).toEqual([true, 'enough'])
+    expect([watch.check(), watch.current.name]).toEqual([true, 'enough'])
   })
 
   it('believes who could not connect for want of a descriptor', () => {

@@ -13,12 +13,12 @@ describe('SteadyClock', () => {
       const { shown } = { shown: (at: number) => steady.shown(at) }
       const at = steady.now()
       await clock.advance(2_000)
-      expect(steady.look()).toBe(0)
+      expect(steady.readChange()).toBe(0)
       clock.stepWall(jumpMs)
       await clock.advance(2_000)
       expect(steady.now() - at).toBe(4_000)
-      expect(steady.look()).toBe(jumpMs)
-      expect(steady.look()).toBe(0)
+      expect(steady.readChange()).toBe(jumpMs)
+      expect(steady.readChange()).toBe(0)
       expect(clock.now() - shown(at)).toBe(4_000)
     },
   )
@@ -28,7 +28,7 @@ describe('SteadyClock', () => {
     const steady = new SteadyClock(clock)
     const at = steady.now()
     clock.stepWall(900)
-    expect(steady.look()).toBe(0)
+    expect(steady.readChange()).toBe(0)
     expect(steady.shown(at)).toBe(at)
   })
 
@@ -36,9 +36,9 @@ describe('SteadyClock', () => {
     const clock = new ManualClock()
     const steady = new SteadyClock(clock)
     clock.stepWall(900)
-    steady.look()
+    steady.readChange()
     clock.stepWall(900)
-    expect(steady.look()).toBe(1_800)
+    expect(steady.readChange()).toBe(1_800)
   })
 
   it('makes the instants of a status when it is shown, and nothing else', () => {

@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { AGENT_EVENT_MIGRATIONS, EventLog, MOST_EVENTS } from '../../../src/api/events/event-log.ts'
+import { AGENT_EVENT_MIGRATIONS, EventLog, MAX_EVENTS } from '../../../src/api/events/event-log.ts'
 import { type Database, openDatabase } from '../../../src/store/database.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
@@ -85,10 +85,10 @@ describe('the log of events', () => {
   it('keeps the newest thousand, and says when what is asked for is gone', () => {
     const first = openLog()
     const ids: number[] = []
-    for (let n = 0; n < MOST_EVENTS + 5; n += 1) ids.push(first.events.append(CHANGE).id)
+    for (let n = 0; n < MAX_EVENTS + 5; n += 1) ids.push(first.events.append(CHANGE).id)
     const [, , , fourth = 0, fifth = 0] = ids
     const expectKept = (events: EventLog) => {
-      expect(events.after(0).events).toHaveLength(MOST_EVENTS)
+      expect(events.after(0).events).toHaveLength(MAX_EVENTS)
       expect(events.after(fourth).isComplete).toBe(false)
       expect(events.after(fifth).isComplete).toBe(true)
     }
@@ -98,7 +98,7 @@ describe('the log of events', () => {
     const second = openLog(first.folder)
     expectKept(second.events)
     const count = second.database.prepare<[], number>('SELECT count(*) FROM events').pluck().get()
-    expect(count).toBe(MOST_EVENTS)
+    expect(count).toBe(MAX_EVENTS)
     second.database.close()
   })
 

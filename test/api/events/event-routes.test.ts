@@ -14,7 +14,7 @@ import { appWith, serveHttp } from '../../helpers/serve-http.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const BEAT_MS = 15_000
-const LOOK_MS = 100
+const POLL_MS = 100
 const LONG = 'x'.repeat(200_000)
 
 /** One on which work takes time. */
@@ -86,7 +86,7 @@ async function startFeed() {
   const change = async (tunnels: Tunnel[]) => {
     state.tunnels = tunnels
     state.onChange()
-    await clock.advance(LOOK_MS)
+    await clock.advance(POLL_MS)
   }
   return { ...captured, clock, feed, state, status, listen, change }
 }

@@ -51,7 +51,7 @@ describe('the list of devices', async () => {
     const list = DeviceList.read(file)
     await list.put(device('cam01', 'first'))
     await list.put(device('cam02', 'of-another'))
-    await list.begin({ ...device('cam01', 'second'), before: ['cr_1'], isRotated: true })
+    await list.addPending({ ...device('cam01', 'second'), before: ['cr_1'], isRotated: true })
     expect(readFileSync(file, 'utf8')).toContain('first')
     const before = readFileSync(file, 'utf8').split('\n')
     await list.put(device('cam01', 'second', 'berlin'))

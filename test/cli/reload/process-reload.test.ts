@@ -23,7 +23,7 @@ function openReload({
     service: {
       release: async () => tell('release')(),
       reclaim: async () => tell('reclaim')(),
-      leave: tell('leave'),
+      handOver: tell('leave'),
       sockets: () => {
         throw new StartError('nobody tells where it listens')
       },
@@ -73,7 +73,7 @@ describe('a new process that serves', () => {
     const { reload, told, lines } = openReload({
       service: {
         sockets,
-        leave: () => {
+        handOver: () => {
           throw new Error('a socket is gone')
         },
       },

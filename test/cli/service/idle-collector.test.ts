@@ -7,7 +7,7 @@ import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
 const MB = 1024 * 1024
-const LOOK_MS = 5_000
+const POLL_MS = 5_000
 
 /** A heap that keeps `liveMb`, and a collection of it takes `pauseMs`. */
 class TrialHeap implements Heap {
@@ -28,9 +28,9 @@ class TrialHeap implements Heap {
 
   /** Time until the next look, at work for that share of it. */
   async pass(busy = 0): Promise<void> {
-    this.times.active += busy * LOOK_MS
-    this.times.idle += (1 - busy) * LOOK_MS
-    await this.clock.advance(LOOK_MS)
+    this.times.active += busy * POLL_MS
+    this.times.idle += (1 - busy) * POLL_MS
+    await this.clock.advance(POLL_MS)
   }
 }
 

@@ -22,7 +22,7 @@ describe('openIncoming', () => {
     const { incoming, archive } = opened()
     const bytes = Buffer.alloc(300_000, 'archive')
     writeFileSync(archive, bytes)
-    const copy = await incoming.take(archive)
+    const copy = await incoming.copyIn(archive)
     expect(readFileSync(copy).equals(bytes)).toBe(true)
     incoming.close()
   })
@@ -31,21 +31,21 @@ describe('openIncoming', () => {
     const { incoming, archive } = opened(1_000)
     writeFileSync(archive, Buffer.alloc(300_000))
     // One byte more: no sum that was signed fits it.
-    expect(readFileSync(await incoming.take(archive))).toHaveLength(1_001)
-    expect(readFileSync(await incoming.take('/dev/zero'))).toHaveLength(1_001)
+    expect(readFileSync(await incoming.copyIn(archive))).toHaveLength(1_001)
+    expect(readFileSync(await incoming.copyIn('/dev/zero'))).toHaveLength(1_001)
     incoming.close()
   })
 
   it('does not wait for a pipe that nobody writes to', async () => {
     const { incoming, archive } = opened()
     execFileSync('mkfifo', [archive])
-    expect(readFileSync(await incoming.take(archive))).toHaveLength(0)
+    expect(readFileSync(await incoming.copyIn(archive))).toHaveLength(0)
     incoming.close()
   })
 
   it('says what cannot be copied', async () => {
     const { incoming, archive } = opened()
-    await expect(incoming.take(archive)).rejects.toThrow(
+    await expect(incoming.copyIn(archive)).rejects.toThrow(
       /Cannot copy .*: ENOENT.*Nothing was changed/,
     )
     incoming.close()

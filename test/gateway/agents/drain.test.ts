@@ -127,7 +127,7 @@ describe('an agent that drains', () => {
     await clock.advance(2_000)
     expect((await draining).URL).toBe('drain:1')
     const name = registry.match('cam.site.test')
-    if (name?.type !== 'away') throw new Error('the name is not away')
+    if (name?.type !== 'disconnected') throw new Error('the name is not away')
     expect(name.isHeld(clock.monotonic())).toBe(true)
     await clock.advance(10_000)
     expect(name.isHeld(clock.monotonic())).toBe(false)

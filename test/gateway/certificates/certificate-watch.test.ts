@@ -3,7 +3,7 @@ import { CertificateWatch } from '../../../src/gateway/certificates/certificate-
 import type { CertificateStatus } from '../../../src/gateway/certificates/server-certificate.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 
-const LOOK_MS = 60_000
+const POLL_MS = 60_000
 const DAY = 86_400_000
 const START = Date.UTC(2030, 0, 1)
 const WELL: CertificateStatus = { renewsAt: undefined, job: undefined }
@@ -31,7 +31,7 @@ async function watched() {
   watch.reclaim()
   onTestFinished(() => watch.stop())
   const told = () => events.after(0, 100)
-  const look = (times = 1) => clock.advance(times * LOOK_MS)
+  const look = (times = 1) => clock.advance(times * POLL_MS)
   return { ...stores, state, watch, domain, ownerId, told, look }
 }
 
@@ -49,7 +49,7 @@ describe('a watch on certificates', () => {
       {
         type: 'certificate.failed',
         ownerId,
-        at: START + LOOK_MS,
+        at: START + POLL_MS,
         details: {
           domain: { id: domain.id, name: 'cam.example' },
           ends_at: null,
@@ -81,7 +81,7 @@ describe('a watch on certificates', () => {
 
   it('tells of one that was to be renewed when half of the time for that is over', async () => {
     const { state, told, look, ownerId } = await watched()
-    const half = START + 2 * LOOK_MS
+    const half = START + 2 * POLL_MS
     state.status = { renewsAt: half - 10 * DAY, endsAt: half + 10 * DAY, job: undefined }
     await look(2)
     expect(told()).toEqual([])
@@ -97,7 +97,7 @@ describe('a watch on certificates', () => {
 
   it('tells the owner of the gateway two weeks before a certificate of their own ends, and when it has', async () => {
     const { state, told, look, clock, captured } = await watched()
-    state.ownEndsAt = START + 14 * DAY + 2 * LOOK_MS
+    state.ownEndsAt = START + 14 * DAY + 2 * POLL_MS
     await look()
     expect(told()).toEqual([])
     await look(2)

@@ -86,7 +86,7 @@ describe.skipIf(!hasPostgres)('a gateway that alone has lost PostgreSQL, and was
     way.cut()
     await eventually(() => expect(nodeOf(one)?.links.find(id)?.session).toBeUndefined())
     // The nodes have been looked at since.
-    await nodeOf(one)?.cluster.look()
+    await nodeOf(one)?.cluster.refreshNodes()
     way.heal()
     await isServed(one)
     const { dataDir, authtoken } = one

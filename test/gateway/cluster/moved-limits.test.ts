@@ -40,9 +40,9 @@ function openTwo(ways: (() => void)[] = [], isReached = () => true) {
     },
   })
   const limiter = (change = {}) => new RateLimiter({ ...LIMIT, clock, ...change })
-  const isFull = (it: RateLimiter) => it.take('visitor', '198.51.100.1') > 0
+  const isFull = (it: RateLimiter) => it.tryCount('visitor', '198.51.100.1') > 0
   const use = (name: string, it: RateLimiter) => {
-    it.take('visitor', '198.51.100.1')
+    it.tryCount('visitor', '198.51.100.1')
     states.set(name, it)
   }
   return { clock, home, next, states, taken, remembered, limiter, isFull, use, text }
@@ -51,7 +51,7 @@ function openTwo(ways: (() => void)[] = [], isReached = () => true) {
 /** Visitors whose counts take 24 bytes each. */
 function countMany(limiter: RateLimiter, visitors: number): void {
   for (let n = 0; n < visitors; n += 1)
-    limiter.take(`visitor ${n}`, `10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`)
+    limiter.tryCount(`visitor ${n}`, `10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`)
 }
 
 describe('MovedLimits', () => {
@@ -66,7 +66,7 @@ describe('MovedLimits', () => {
       ['other window', limiter({ windowMs: 60_000 })],
       ['new', limiter()],
     ])
-    await next.take(claim, states, 'nd_1')
+    await next.importStates(claim, states, 'nd_1')
     expect(taken).toEqual(['few.example by nd_2'])
     expect(remembered).toEqual([[claim, states]])
     expect([...states].filter(([, it]) => isFull(it)).map(([name]) => name)).toEqual(['same'])
@@ -74,7 +74,7 @@ describe('MovedLimits', () => {
 
   it('asks nobody for a policy without limits', async () => {
     const { next, taken } = openTwo()
-    await next.take(claim, new Map(), 'nd_1')
+    await next.importStates(claim, new Map(), 'nd_1')
     expect(taken).toEqual([])
   })
 
@@ -97,11 +97,11 @@ describe('MovedLimits', () => {
       for (let n = 0; n < 10 && !isSettled; n += 1) await clock.advance(100)
       await over
     }
-    await untilSettled(next.take(claim, states, 'nd_1'))
+    await untilSettled(next.importStates(claim, states, 'nd_1'))
     expect(asked).toBe(2)
     expect(text()).toContain('restart at zero on its new node')
     isThere = true
-    await untilSettled(next.take(claim, states, 'nd_1'))
+    await untilSettled(next.importStates(claim, states, 'nd_1'))
     expect([asked, isFull(states.get('same') as RateLimiter)]).toEqual([3, true])
   })
 
@@ -115,7 +115,7 @@ describe('MovedLimits', () => {
       ['huge', limiter()],
       ['same', limiter()],
     ])
-    await next.take(claim, states, 'nd_1')
+    await next.importStates(claim, states, 'nd_1')
     expect([...states.values()].map(isFull)).toEqual([false, true])
   })
 
@@ -128,7 +128,7 @@ describe('MovedLimits', () => {
       if (name !== 'third') countMany(large, 100_000)
       states.set(name, limiter())
     }
-    await next.take(claim, states, 'nd_1')
+    await next.importStates(claim, states, 'nd_1')
     expect([...states.values()].map(isFull)).toEqual([true, false, true])
   })
 
@@ -139,7 +139,7 @@ describe('MovedLimits', () => {
       throw new NoAnswerError('there is no link')
     }
     const { clock, next, limiter } = openTwo(Array.from({ length: 60 }, () => fail))
-    const take = next.take(claim, new Map([['same', limiter()]]), 'nd_1')
+    const take = next.importStates(claim, new Map([['same', limiter()]]), 'nd_1')
     for (let passed = 0; passed < 5_000; passed += 100) await clock.advance(100)
     await take
     expect([asked > 30, asked <= 41]).toEqual([true, true])
@@ -153,7 +153,7 @@ describe('MovedLimits', () => {
     use('same', limiter())
     home.give(claim, states)
     expect(home.awaited).toBe(1)
-    await next.take(claim, new Map([['same', limiter()]]), 'nd_1')
+    await next.importStates(claim, new Map([['same', limiter()]]), 'nd_1')
     expect(home.awaited).toBe(0)
     home.give(claim, states)
     home.give({ ...claim, key: claimKey({ protocol: 'https', host: 'b.example' }, null) }, states)

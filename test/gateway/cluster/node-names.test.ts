@@ -24,7 +24,7 @@ function open() {
       release: async () => {},
       heldBy: () => held,
     },
-    registry: { holdersOf: () => [{ poolMember: '' }], awayAt: () => undefined },
+    registry: { holdersOf: () => [{ poolMember: '' }], disconnectedAt: () => undefined },
     ids: { next: () => 'ep_1' },
     limits: { take: () => counts.promise },
     lastHome: () => undefined,

@@ -1,5 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { MOST_DEVICES, newDevice } from '../../../src/gateway/devices/device-journal.ts'
+import { MAX_DEVICES, newDevice } from '../../../src/gateway/devices/device-journal.ts'
 import { Devices } from '../../../src/gateway/devices/devices.ts'
 import {
   type ConnectedAgent,
@@ -241,7 +241,7 @@ describe('devices that come and go', () => {
   it('make room for each other within an account: who was seen longest ago and was not made here', async () => {
     const { come, go, clock, deviceStore, database, ids } = await openDevices()
     database.write(() => {
-      for (let n = 0; n < MOST_DEVICES; n += 1) {
+      for (let n = 0; n < MAX_DEVICES; n += 1) {
         const device = newDevice({
           id: ids.next('dv'),
           ownerId: null,
@@ -258,7 +258,7 @@ describe('devices that come and go', () => {
     const online = come('new-1')
     come('new-2')
     await clock.advance(WRITTEN_MS)
-    expect(deviceStore.count(null)).toBe(MOST_DEVICES)
+    expect(deviceStore.count(null)).toBe(MAX_DEVICES)
     const isThere = (id: string) => deviceStore.findByDevice(null, id) !== undefined
     expect(['old-0', 'old-1', 'old-2', 'old-3', 'new-1', 'new-2'].map(isThere)).toEqual([
       true,

@@ -1,10 +1,17 @@
 import { describe, expect, it } from 'vitest'
-import { AwayName, type HeldRequest } from '../../../src/gateway/endpoints/away-name.ts'
+import {
+  DisconnectedName,
+  type HeldRequest,
+} from '../../../src/gateway/endpoints/disconnected-name.ts'
 import { HeldRequests } from '../../../src/gateway/endpoints/held-requests.ts'
 
 const nameOf = (host: string) => {
   const facts = { host, ownerId: null, protocol: 'https', isShared: false } as const
-  return new AwayName({ ...facts, url: `https://${host}`, credentialId: 'cr_a' }, 1_000, 2_000)
+  return new DisconnectedName(
+    { ...facts, url: `https://${host}`, credentialId: 'cr_a' },
+    1_000,
+    2_000,
+  )
 }
 
 function request(network = '192.0.2.1', bytes = 100, told: string[] = []): HeldRequest {
@@ -12,7 +19,12 @@ function request(network = '192.0.2.1', bytes = 100, told: string[] = []): HeldR
 }
 
 /** How many of `many` requests get a place. */
-function fill(held: HeldRequests, name: AwayName, many: number, of: (n: number) => HeldRequest) {
+function fill(
+  held: HeldRequests,
+  name: DisconnectedName,
+  many: number,
+  of: (n: number) => HeldRequest,
+) {
   return Array.from({ length: many }, (_, n) => held.add(name, of(n))).filter(Boolean).length
 }
 

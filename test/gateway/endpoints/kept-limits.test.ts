@@ -132,7 +132,7 @@ describe('KeptLimits', () => {
   }
 
   const take = (policy: CompiledPolicy, key = 'client') =>
-    policy.limiters[0]?.take(key, '192.0.2.1')
+    policy.limiters[0]?.tryCount(key, '192.0.2.1')
   const MOMENT: Moment = { at: Date.UTC(2030, 0, 1), boot: 'a', upMs: 0 }
 
   /** A file in which the client has no request left. */

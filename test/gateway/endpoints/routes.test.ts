@@ -3,13 +3,13 @@ import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoi
 import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts'
 import {
   ClusterRoutes,
-  type RemoteHome,
-  type Tenure,
-  UnreachedHomes,
+  type Ownership,
+  type RemoteEndpoint,
+  UnreachableEndpoints,
 } from '../../../src/gateway/endpoints/routes.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
-const home = (host: string, more: Partial<RemoteHome> = {}): RemoteHome => ({
+const home = (host: string, more: Partial<RemoteEndpoint> = {}): RemoteEndpoint => ({
   type: 'remote',
   nodeId: 'nd_b',
   protocol: 'https',
@@ -33,18 +33,18 @@ const endpoint = (host: string, more: Partial<AgentEndpoint> = {}) =>
   }) as AgentEndpoint
 
 /** Homes by the name that was claimed; wildcards are looked up as they are in a table of claims. */
-function site(...homes: RemoteHome[]) {
+function site(...homes: RemoteEndpoint[]) {
   const clock = new ManualClock()
   const registry = new EndpointRegistry({ clock })
   const asked: string[] = []
-  const tenure = { now: 'firm' as Tenure }
+  const ownership = { now: 'owned' as Ownership }
   const coming = new Set<string>()
   const covers = (name: string, host: string) =>
     name === host || (name.startsWith('*.') && host.endsWith(name.slice(1)))
   const routes = new ClusterRoutes({
     registry,
     clock,
-    tenures: { nodeId: 'nd_a', of: () => tenure.now },
+    ownerships: { nodeId: 'nd_a', of: () => ownership.now },
     homes: {
       find: (entrance, host) => {
         asked.push(host)
@@ -57,7 +57,7 @@ function site(...homes: RemoteHome[]) {
         homes.find((it) => it.host === host && it.protocol === protocol && it.ownerId === ownerId),
     },
   })
-  return { registry, routes, clock, asked, tenure, coming }
+  return { registry, routes, clock, asked, ownership, coming }
 }
 
 const AWAY = { credentialId: 'cr_1', deviceId: undefined }
@@ -117,11 +117,11 @@ describe('the routes of a node', () => {
   })
 
   it('let visitors wait while nobody knows whether they are served here', () => {
-    const { registry, routes, tenure } = site()
+    const { registry, routes, ownership } = site()
     const internal = endpoint('cam.internal')
     const wildcard = endpoint('*.b.test')
     for (const own of [endpoint('a.test'), wildcard, internal]) registry.add(own)
-    tenure.now = 'unsure'
+    ownership.now = 'unknown'
     const url = new URL('https://cam.internal')
     for (const all of [routes, routes.forPeers]) {
       expect(all.match('a.test', 'https')?.type).toBe('away')
@@ -130,12 +130,12 @@ describe('the routes of a node', () => {
       expect(all.successorOf(internal)?.type).toBe('away')
     }
     const away = routes.match('a.test', 'https')
-    if (away?.type !== 'away') throw new Error('nobody waits')
+    if (away?.type !== 'disconnected') throw new Error('nobody waits')
     const heard: string[] = []
     const onNameChange = () => void heard.push(routes.match('a.test', 'https')?.type ?? 'nobody')
     const request = { network: '10.0.0.1', bytes: 1, onNameChange }
     expect(routes.wait(away, request)).toBe(true)
-    tenure.now = 'firm'
+    ownership.now = 'owned'
     routes.onSettled()
     expect(heard).toEqual(['agent'])
     expect(routes.forPeers.match('a.test', 'https')?.type).toBe('agent')
@@ -143,10 +143,10 @@ describe('the routes of a node', () => {
 
   it('send visitors that are counted elsewhere there, and back who was sent here for that', () => {
     const home_ = home('*.b.test')
-    const { registry, routes, tenure } = site(home_)
+    const { registry, routes, ownership } = site(home_)
     registry.add(endpoint('*.b.test'))
     registry.add(endpoint('a.test'))
-    tenure.now = 'none'
+    ownership.now = 'foreign'
     expect(routes.match('x.b.test', 'https')).toBe(home_)
     // Nobody has it at the moment: 404 would be a lie.
     expect(routes.match('a.test', 'https')?.type).toBe('away')
@@ -174,7 +174,7 @@ describe('the routes of a node', () => {
     registry.add(lost)
     registry.suspend(lost, AWAY)
     const away = routes.match('b.test', 'https')
-    if (away?.type !== 'away') throw new Error('nobody waits')
+    if (away?.type !== 'disconnected') throw new Error('nobody waits')
     const unreached = routes.holdHome(home('a.test'))
     const request = { network: '10.0.0.1', bytes: 1, onNameChange: () => {} }
     for (const name of [away, unreached]) expect(routes.wait(name, request)).toBe(true)
@@ -206,7 +206,7 @@ describe('the routes of a node', () => {
 
 describe('homes that cannot be reached', () => {
   it('are waited for once, and again after a rest', () => {
-    const homes = new UnreachedHomes(1_000)
+    const homes = new UnreachableEndpoints(1_000)
     const request = { network: '10.0.0.1', bytes: 1, onNameChange() {} }
     const first = homes.hold(home('a.test'), 0)
     expect(homes.wait(first, request, 999)).toBe(true)
@@ -220,7 +220,7 @@ describe('homes that cannot be reached', () => {
   })
 
   it('are not more than so many', () => {
-    const homes = new UnreachedHomes(1_000)
+    const homes = new UnreachableEndpoints(1_000)
     const first = homes.hold(home('first.test'), 0)
     for (let at = 0; at < 10_000; at += 1) homes.hold(home(`n${at}.test`), 0)
     expect(homes.size).toBe(10_000)

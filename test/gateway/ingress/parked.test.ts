@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest'
 import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
 import {
   ClusterRoutes,
-  type Homes,
-  type RemoteHome,
+  type RemoteEndpoint,
+  type RemoteEndpoints,
 } from '../../../src/gateway/endpoints/routes.ts'
 import { CONTINUE, type Outcome, respond } from '../../../src/policy/exchange/outcome.ts'
 import type { PolicyExchange } from '../../../src/policy/exchange/policy-exchange.ts'
@@ -30,12 +30,15 @@ async function lose(site: MemorySite, endpoint = site.endpoint): Promise<void> {
 
 /** Routes of a gateway that has heard of others, and has no link to them; `made` gets them. */
 const oneOfSeveral =
-  (homes: Partial<Homes>, made: ClusterRoutes[] = []): NonNullable<MemorySiteOptions['routes']> =>
+  (
+    homes: Partial<RemoteEndpoints>,
+    made: ClusterRoutes[] = [],
+  ): NonNullable<MemorySiteOptions['routes']> =>
   (registry, clock) => {
     const routes = new ClusterRoutes({
       registry,
       homes: { find: () => undefined, findInternal: () => undefined, ...homes },
-      tenures: { nodeId: 'nd_here', of: () => 'firm' },
+      ownerships: { nodeId: 'nd_here', of: () => 'owned' },
       clock,
     })
     made.push(routes)
@@ -158,7 +161,13 @@ describe('a request whose name is away', () => {
   it('waits behind a policy that has rewritten its body, for a gateway that it is handed on to', async () => {
     const url = 'http://c.internal'
     const place = { type: 'remote', nodeId: 'nd_other', endsTls: false } as const
-    const home: RemoteHome = { ...place, protocol: 'http', host: 'c.internal', url, ownerId: null }
+    const home: RemoteEndpoint = {
+      ...place,
+      protocol: 'http',
+      host: 'c.internal',
+      url,
+      ownerId: null,
+    }
     const { policy } = noting((exchange) => {
       exchange.transformRequest({ isWhole: false, create: () => new PassThrough() })
       return { kind: 'forward', url }
@@ -331,7 +340,7 @@ describe('a request whose device is lost under it', () => {
 
   it('leaves its policy, and is counted no more, where its name has gone to another gateway', async () => {
     const { judged, policy } = noting()
-    const homes = new Map<string, RemoteHome>()
+    const homes = new Map<string, RemoteEndpoint>()
     const routes = oneOfSeveral({ find: (_entrance, host) => homes.get(host) })
     const { device, site, visit, read } = await startHandSite({ policy, routes })
     const client = await visit(request())

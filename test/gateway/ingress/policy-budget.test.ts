@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
-import { Lane } from '../../../src/policy/limit/lane.ts'
+import { FairScheduler } from '../../../src/policy/limit/fair-scheduler.ts'
 import { compilePolicy } from '../../../src/policy/policy.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { startIngressSite } from '../../helpers/ingress-site.ts'
@@ -11,7 +11,7 @@ const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 /** As many items as one request can pay for once, and not twice. */
 const MOST = Array(4).fill('lists.range(500).map(x, x * x).size() > 0')
 
-const lane = new Lane()
+const lane = new FairScheduler()
 const policyOf = (source: unknown) =>
   compilePolicy(source, {
     clock: systemClock,

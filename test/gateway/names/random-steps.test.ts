@@ -7,7 +7,7 @@ import {
   SessionTable,
   type TableEntry,
 } from '../../../src/gateway/agents/session-table.ts'
-import type { AwayName } from '../../../src/gateway/endpoints/away-name.ts'
+import type { DisconnectedName } from '../../../src/gateway/endpoints/disconnected-name.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
 import { ofSameAccount, type RouteAccount } from '../../../src/gateway/endpoints/routes.ts'
 import type { EndpointProtocol } from '../../../src/gateway/records/endpoint-protocol.ts'
@@ -94,7 +94,7 @@ describe('names, as accounts reserve, bind, lose and visit them at random', () =
     )
     const accounts: Account[] = [null, ...tenants]
     const online = new Map<string, { endpoint: AgentEndpoint; session: TableEntry }>()
-    const waiting = new Set<AwayName>()
+    const waiting = new Set<DisconnectedName>()
     const seen = {
       served: 0,
       refused: 0,
@@ -129,9 +129,9 @@ describe('names, as accounts reserve, bind, lose and visit them at random', () =
         return
       }
       // It waits on for its own account, for whatever comes next in this step.
-      if (before && found.type === 'away') return
+      if (before && found.type === 'disconnected') return
       check(host, found)
-      if (found.type !== 'away') {
+      if (found.type !== 'disconnected') {
         seen.served += 1
         return
       }
@@ -167,7 +167,9 @@ describe('names, as accounts reserve, bind, lose and visit them at random', () =
     const held = (host: string): Account[] => {
       const ends = [...online.values()].map(({ endpoint }) => endpoint)
       const clouds = [...registry.all()].filter(({ type }) => type === 'cloud')
-      const away = [...registry.allAway()].filter((it) => clock.monotonic() < it.forgottenAt)
+      const away = [...registry.allDisconnected()].filter(
+        (it) => clock.monotonic() < it.forgottenAt,
+      )
       return [...ends, ...clouds, ...away].filter((it) => it.host === host).map((it) => it.ownerId)
     }
 

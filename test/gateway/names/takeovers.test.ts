@@ -217,7 +217,7 @@ describe('a name whose device is away', () => {
       expect(codeOf(await device.bind(HOST, { Proto }))).toBeUndefined()
       lose(device)
       const { registry } = running.gateway.parts
-      await eventually(() => expect([...registry.allAway()]).toHaveLength(1))
+      await eventually(() => expect([...registry.allDisconnected()]).toHaveLength(1))
       const more = { method: 'POST', path: '/login', body: 'password', headers: { cookie: 'a=b' } }
       const isTls = Proto === 'tls'
       const waiting = isTls ? undefined : visit(running, Proto as 'http', HOST, more)
@@ -237,7 +237,7 @@ describe('a name whose device is away', () => {
       for (const scheme of ['http', 'https'] as const) {
         expect((await visit(running, scheme, `other.site.test`)).text).toBe('b')
       }
-      for (const name of registry.allAway()) registry.stopHolding(name)
+      for (const name of registry.allDisconnected()) registry.stopHolding(name)
       for (const scheme of ['http', 'https'] as const) {
         const answer = await visit(running, scheme, HOST).catch(() => undefined)
         expect(answer?.text).not.toBe('b')
@@ -261,7 +261,7 @@ describe('a name whose device is away', () => {
     expect(codeOf(await device.bind('own.site.test'))).toBeUndefined()
     lose(device)
     const { registry } = running.gateway.parts
-    await eventually(() => expect([...registry.allAway()]).toHaveLength(1))
+    await eventually(() => expect([...registry.allDisconnected()]).toHaveLength(1))
     const front = { url: 'https://*.site.test', owner_id: b.id, traffic_policy: answerWith('b') }
     expect((await call('POST', '/endpoints', front)).status).toBe(201)
     const waiting = visit(running, 'https', 'own.site.test', { method: 'POST', body: 'password' })
@@ -279,14 +279,14 @@ describe('a name whose device is away', () => {
     expect(codeOf(await one.bind('', tcp))).toBeUndefined()
     lose(one)
     const { registry } = running.gateway.parts
-    await eventually(() => expect([...registry.allAway()]).toHaveLength(2))
+    await eventually(() => expect([...registry.allDisconnected()]).toHaveLength(2))
     const two = await agent((await a.credential(acl)).token, deviceMetadata('two-1', 'two'))
     const pretender = await agent((await a.credential(acl)).token, deviceMetadata('one-9', 'one'))
     for (const other of [two, pretender]) {
       expect(codeOf(await other.bind(HOST))).toBe('ERR_NGROK_334')
       expect(codeOf(await other.bind('', tcp))).toBe('ERR_NGROK_334')
     }
-    for (const name of registry.allAway()) registry.stopHolding(name)
+    for (const name of registry.allDisconnected()) registry.stopHolding(name)
     expect(codeOf(await two.bind(HOST))).toBeUndefined()
     expect(codeOf(await two.bind('', tcp))).toBeUndefined()
   })
@@ -297,7 +297,9 @@ describe('a name whose device is away', () => {
     const one = await agent(forA.token, metadata)
     expect(codeOf(await one.bind(HOST))).toBeUndefined()
     lose(one)
-    await eventually(() => expect([...running.gateway.parts.registry.allAway()]).toHaveLength(1))
+    await eventually(() =>
+      expect([...running.gateway.parts.registry.allDisconnected()]).toHaveLength(1),
+    )
     const rotated = await agent((await a.credential(acl)).token, metadata)
     expect(codeOf(await rotated.bind(HOST))).toBeUndefined()
   })

@@ -12,7 +12,7 @@ import {
 } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
 import type { BodyTransform } from '../../../src/policy/exchange/policy-exchange.ts'
-import { Lane, LaneMember } from '../../../src/policy/limit/lane.ts'
+import { FairScheduler, SchedulerMember } from '../../../src/policy/limit/fair-scheduler.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import {
   type ExchangeParts,
@@ -42,14 +42,14 @@ function through(
 describe('work on whole bodies', () => {
   it.each(['request', 'response'])('waits for its turn: %s', async (side) => {
     const config = { replacements: [{ from: 'a', to: 'b' }] }
-    const lane = new Lane()
+    const lane = new FairScheduler()
     const isRequest = side === 'request'
     const rules = isRequest
       ? onRequest('request-body-find-replace', config)
       : onResponse('response-body-find-replace', config)
     const policy = new PolicyBench(rules, { lane })
     let before = 0
-    const other = new LaneMember(lane, 'long').inTurn(() => (before += 1))
+    const other = new SchedulerMember(lane, 'long').inTurn(() => (before += 1))
     const parts: ExchangeParts = { method: 'POST', body: 'aaa' }
     if (isRequest) {
       const { exchange } = await policy.request(parts)

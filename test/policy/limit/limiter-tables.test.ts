@@ -79,13 +79,13 @@ describe('the memory of all limits', () => {
     const calm = create()
     for (let key = 0; key < KEYS; key += 1) {
       const address = `198.51.${key >> 8}.${key & 255}`
-      for (const limiter of many) limiter.take(`key ${key}`, address)
+      for (const limiter of many) limiter.tryCount(`key ${key}`, address)
       if (key % 100 === 0) await options.clock.advance(1_000)
     }
     const bytes = many.reduce((sum, limiter) => sum + limiter.bytes, 0)
     // Their parts, and the buckets that are shared, come on top.
     expect(bytes).toBeLessThan(3.5 * BYTES)
-    calm.take('mine', '203.0.113.1')
+    calm.tryCount('mine', '203.0.113.1')
     expect([calm.buckets, calm.shared]).toEqual([1, 0])
   })
 })

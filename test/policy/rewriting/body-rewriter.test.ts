@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { packageRoot } from '../../../src/base/file.ts'
-import { Lane, LaneMember } from '../../../src/policy/limit/lane.ts'
+import { FairScheduler, SchedulerMember } from '../../../src/policy/limit/fair-scheduler.ts'
 import { BodyRewriter } from '../../../src/policy/rewriting/body-rewriter.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
@@ -9,8 +9,8 @@ const LONG = Buffer.from('one secret-17, two. '.repeat(3_000))
 const HIDE = [{ from: 'secret-[0-9]+', to: '[hidden]' }]
 /** 400 instructions: each character of a text is slow. */
 const SLOW = [{ from: 'a.{400}b', to: '' }]
-const lane = new Lane()
-const OWNER = new LaneMember(lane, 'long')
+const lane = new FairScheduler()
+const OWNER = new SchedulerMember(lane, 'long')
 
 async function problemOf(work: Promise<unknown>): Promise<unknown> {
   return work.then(
@@ -104,14 +104,14 @@ describe('a body rewriter', () => {
   it('serves owners in turns, and refuses the crowd of one alone', async () => {
     const rewriter = new BodyRewriter()
     const order: string[] = []
-    const ask = async (owner: LaneMember, name: string) => {
+    const ask = async (owner: SchedulerMember, name: string) => {
       await rewriter.rewrite(owner, LONG, HIDE)
       order.push(name)
     }
-    const greedy = new LaneMember(lane, 'long')
+    const greedy = new SchedulerMember(lane, 'long')
     const all = Array.from({ length: 66 }, (_, n) => ask(greedy, `greedy ${n}`))
     const settled = Promise.allSettled(all)
-    await ask(new LaneMember(lane, 'long'), 'modest')
+    await ask(new SchedulerMember(lane, 'long'), 'modest')
     // The one under way, and the one whose turn comes before.
     expect(order.indexOf('modest')).toBeLessThanOrEqual(2)
     const refused = (await settled).filter(({ status }) => status === 'rejected')
@@ -134,7 +134,7 @@ describe('a body rewriter', () => {
     const other = Buffer.from(LONG.toString().replaceAll('17', '4'))
     const first = problemOf(rewriter.rewrite(OWNER, LONG, HIDE))
     // On a slow machine there may be no time left for it, either.
-    const second = rewriter.rewrite(new LaneMember(lane), other, HIDE).catch(() => undefined)
+    const second = rewriter.rewrite(new SchedulerMember(lane), other, HIDE).catch(() => undefined)
     await new Promise(setImmediate)
     // The thread answers meanwhile; that it is late is noticed first.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, answerMs + 100)
@@ -150,7 +150,7 @@ describe('a body rewriter', () => {
       const rewriter = new BodyRewriter({ program, answerMs: 50 })
       const asked = [
         rewriter.rewrite(OWNER, LONG, HIDE),
-        rewriter.rewrite(new LaneMember(lane), LONG, HIDE),
+        rewriter.rewrite(new SchedulerMember(lane), LONG, HIDE),
       ]
       expect(await Promise.all(asked.map(problemOf))).toEqual(
         asked.map(() => 'the body could not be rewritten'),

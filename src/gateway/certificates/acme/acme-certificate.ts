@@ -77,7 +77,7 @@ export class AcmeCertificate implements ManagedCertificate {
   }
 
   retry(): void {
-    if (this.#job?.error === undefined || this.#early.take('') > 0) return
+    if (this.#job?.error === undefined || this.#early.tryCount('') > 0) return
     this.#changed.set()
   }
 

@@ -29,7 +29,7 @@ export class FixedWindow implements Limiter {
     this.#options = options
   }
 
-  take(key: string): number {
+  tryCount(key: string): number {
     const { capacity, windowMs, maxKeys, clock } = this.#options
     const now = clock.monotonic()
     if (now - this.#since >= windowMs) {
@@ -133,7 +133,7 @@ export class DnsListener {
     await once(socket, 'listening')
     socket.on('error', (error) => this.#options.log.error({ err: error }, 'dns over udp failed'))
     socket.on('message', (message, { address, port }) => {
-      if (message.length > MAX_QUESTION_BYTES || this.#answers.take(address) > 0) return
+      if (message.length > MAX_QUESTION_BYTES || this.#answers.tryCount(address) > 0) return
       if (this.#waiting < MAX_WAITING) void this.#answerUdp(socket, message, { address, port })
     })
   }

@@ -1,5 +1,5 @@
 import { isInternal, wildcardsAbove } from '../../records/domain-name.ts'
-import type { EndpointProtocol, Entrance } from '../../records/endpoint-protocol.ts'
+import type { EndpointProtocol, IngressType } from '../../records/endpoint-protocol.ts'
 import {
   type ClaimKey,
   type ClaimRow,
@@ -12,9 +12,9 @@ import { ClaimUsage } from './claim-usage.ts'
 import type { NodeTable } from './node-table.ts'
 
 /** Limit of moving names. A forgotten one has no node until its claim arrives. */
-const MOST_MOVING = 10_000
+const MAX_MOVING = 10_000
 /** Limit of known last nodes of free names; some hundred bytes each. */
-const MOST_LEFT = 10_000
+const MAX_RELEASED = 10_000
 /** Time in which holders reclaim names that the database has forgotten. */
 const UNKNOWN_MS = 60_000
 /** For how long a name is its account's after its node has gone. */
@@ -132,7 +132,7 @@ export class ClaimTable {
     this.#moving.delete(at)
     if (row.node !== null || row.facts.movesTo === undefined) return
     this.#moving.set(at, row)
-    const [oldest] = this.#moving.size > MOST_MOVING ? this.#moving.keys() : []
+    const [oldest] = this.#moving.size > MAX_MOVING ? this.#moving.keys() : []
     if (oldest !== undefined) this.#moving.delete(oldest)
   }
 
@@ -142,7 +142,7 @@ export class ClaimTable {
     this.#left.delete(key)
     if (row.node !== null || !from) return
     this.#left.set(key, from)
-    const [oldest] = this.#left.size > MOST_LEFT ? this.#left.keys() : []
+    const [oldest] = this.#left.size > MAX_RELEASED ? this.#left.keys() : []
     if (oldest !== undefined) this.#left.delete(oldest)
   }
 
@@ -165,7 +165,7 @@ export class ClaimTable {
    * The node that serves a host at an ingress type: by exact name, else by the longest wildcard above it.
    * Undefined: this node, or none.
    */
-  find(entrance: Entrance, host: string): RemoteClaim | undefined {
+  find(entrance: IngressType, host: string): RemoteClaim | undefined {
     const exact = this.#at(PUBLIC_SCOPE, entrance, host)
     if (exact) return this.#elsewhere(exact)
     const wildcard = this.#findWildcard(entrance, host)
@@ -195,7 +195,7 @@ export class ClaimTable {
     })
   }
 
-  #findWildcard(entrance: Entrance, host: string): readonly ClaimRow[] | undefined {
+  #findWildcard(entrance: IngressType, host: string): readonly ClaimRow[] | undefined {
     for (const name of wildcardsAbove(host)) {
       const wildcard = this.#at(PUBLIC_SCOPE, entrance, name)
       if (wildcard) return wildcard
@@ -204,7 +204,11 @@ export class ClaimTable {
   }
 
   /** The same for policies of an account: its own internal name, else a shared one. */
-  findInternal(entrance: Entrance, host: string, ownerId: string | null): RemoteClaim | undefined {
+  findInternal(
+    entrance: IngressType,
+    host: string,
+    ownerId: string | null,
+  ): RemoteClaim | undefined {
     const rows =
       this.#at(scopeOf(ownerId), entrance, host) ?? this.#at(SHARED_SCOPE, entrance, host)
     return rows ? this.#elsewhere(rows) : this.#leftAt(scopeOf(ownerId), entrance, host)
@@ -227,7 +231,7 @@ export class ClaimTable {
   }
 
   /** Valid rows of an address; undefined if there are none. */
-  #at(scope: string, entrance: Entrance, host: string): readonly ClaimRow[] | undefined {
+  #at(scope: string, entrance: IngressType, host: string): readonly ClaimRow[] | undefined {
     const members = this.#rows.get(placeOf(scope, entrance, host))
     if (!members) return undefined
     // The usual: each request comes by here.
@@ -237,7 +241,7 @@ export class ClaimTable {
   }
 
   /** A name that moves to this node, or is claimed here but not open yet: visitors wait for it. */
-  coming(entrance: Entrance, host: string, ownerId: string | null): RemoteClaim | undefined {
+  coming(entrance: IngressType, host: string, ownerId: string | null): RemoteClaim | undefined {
     const scopes = isInternal(host) ? [scopeOf(ownerId), SHARED_SCOPE] : [PUBLIC_SCOPE]
     const { nodeId } = this.#options
     for (const scope of scopes) {
@@ -263,7 +267,7 @@ export class ClaimTable {
    * The last node of a name, when that node is lost or released the name. Its device is about to connect to
    * another node, and visitors wait. If the next node is known, that node.
    */
-  #leftAt(scope: string, entrance: Entrance, host: string): RemoteClaim | undefined {
+  #leftAt(scope: string, entrance: IngressType, host: string): RemoteClaim | undefined {
     const at = placeOf(scope, entrance, host)
     const moving = this.#moving.get(at)
     const { movesTo } = moving?.facts ?? {}
@@ -295,6 +299,6 @@ function memberOf(rows: readonly ClaimRow[], key: ClaimKey): ClaimRow | undefine
   return rows.find(({ member }) => member === key.member)
 }
 
-function placeOf(scope: string, entrance: Entrance, host: string): string {
+function placeOf(scope: string, entrance: IngressType, host: string): string {
   return keyText({ scope, entrance, host, member: '' })
 }

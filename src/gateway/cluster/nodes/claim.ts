@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { isInternal } from '../../records/domain-name.ts'
-import { type EndpointProtocol, entranceOf } from '../../records/endpoint-protocol.ts'
+import { type EndpointProtocol, ingressTypeOf } from '../../records/endpoint-protocol.ts'
 
 /** Facts of a claim's endpoint, for nodes that route visitors to it. */
 export const ClaimFactsSchema = z.object({
@@ -93,7 +93,7 @@ export function claimKey(
   member = '',
 ): ClaimKey {
   const scope = isInternal(host) ? scopeOf(ownerId) : PUBLIC_SCOPE
-  return { scope, entrance: entranceOf(protocol), host, member }
+  return { scope, entrance: ingressTypeOf(protocol), host, member }
 }
 
 /** Second key of a name that is shared with all accounts. */

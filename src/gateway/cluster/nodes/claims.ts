@@ -15,7 +15,7 @@ import type { NodeLease } from './node-lease.ts'
 
 /** How long another node may take to give a name up. */
 const TAKE_MS = 5_000
-const LOOK_AGAIN_MS = 200
+const RETRY_MS = 200
 /** A node that is there has given a name up by then. */
 const GIVE_MS = 1_000
 /** Another process has the names, or this process has ended. */
@@ -49,8 +49,8 @@ export interface ClaimsOptions {
   readonly clock: Clock
 }
 
-/** `unsure`: not known yet, requests wait. `none`: another node may serve it. */
-export type Tenure = 'firm' | 'unsure' | 'none'
+/** `unknown`: requests wait. `foreign`: another node may serve it. */
+export type Ownership = 'owned' | 'unknown' | 'foreign'
 
 interface Held {
   readonly claim: Claim
@@ -115,7 +115,7 @@ export class Claims {
             else this.#changed.set()
           })
         }
-        await this.#changed.wait(clock, LOOK_AGAIN_MS)
+        await this.#changed.wait(clock, RETRY_MS)
       } else if (outcome.epoch === lease.epoch) {
         this.#held.set(keyText(claim.key), { claim, epoch: outcome.epoch })
         return before
@@ -147,20 +147,20 @@ export class Claims {
    * Whether this node serves visitors of a device's name. If the holder cannot be determined, it serves them,
    * because the device has no other link. But first it has to try to ask.
    */
-  tenureOfDevice(key: ClaimKey): Tenure {
+  ownershipOfDevice(key: ClaimKey): Ownership {
     const { state, epoch } = this.#options.lease
-    if (OVER.has(state)) return 'none'
-    if (state === 'overdue' || state === 'unfit') return 'firm'
+    if (OVER.has(state)) return 'foreign'
+    if (state === 'overdue' || state === 'unfit') return 'owned'
     const held = this.#held.get(keyText(key))
-    return state === 'held' && (!held || held.epoch === epoch) ? 'firm' : 'unsure'
+    return state === 'held' && (!held || held.epoch === epoch) ? 'owned' : 'unknown'
   }
 
-  /** Like `tenureOfDevice`, for a name without a device. One node counts its requests. */
-  tenureOfCounter(key: ClaimKey): Tenure {
-    if (this.owns(key)) return 'firm'
+  /** Like `ownershipOfDevice`, for a name without a device. One node counts its requests. */
+  ownershipOfCounter(key: ClaimKey): Ownership {
+    if (this.owns(key)) return 'owned'
     const { state } = this.#options.lease
-    const isUnsure = this.#held.has(keyText(key)) && ['held', 'unsure', 'fenced'].includes(state)
-    return isUnsure ? 'unsure' : 'none'
+    const isUnknown = this.#held.has(keyText(key)) && ['held', 'unsure', 'fenced'].includes(state)
+    return isUnknown ? 'unknown' : 'foreign'
   }
 
   /** Another node asks for a name. */

@@ -10,14 +10,14 @@ import { type ClaimFacts, ClaimFactsSchema, ClaimKeySchema, type ClaimRow } from
 import { type NodeRow, NodeRowSchema } from './node-facts.ts'
 
 /** Limit of shared strings. Forgotten strings stay valid where they are used. */
-const MOST_WORDS = 20_000
+const MAX_STRINGS = 20_000
 
 /**
  * Shares equal strings of claims, such as devices, accounts and nodes: each row of the database has its own
  * copies.
  */
-export class SharedWords {
-  readonly #words = new BoundedCache((word) => word, MOST_WORDS)
+export class StringPool {
+  readonly #words = new BoundedCache((word) => word, MAX_STRINGS)
 
   /** The same row; written out, because an object that is put together of others takes more memory. */
   rowOf(row: ClaimRow): ClaimRow {
@@ -56,13 +56,13 @@ export class SharedWords {
 }
 
 /** Interval of polls without a notification. */
-const LOOK_MS = 500
+const POLL_MS = 500
 /** Limit of own changes that no poll has shown. Beyond it, everything is read again. */
-const MOST_UNSEEN = 1_000
+const MAX_UNSEEN = 1_000
 /** Mark of no change: expecting it forces a full read. */
 const NO_MARK = ''
 /** Rows named in one log line. */
-const MOST_NAMED = 10
+const MAX_NAMED_NODES = 10
 
 const ClaimRowSchema = ClaimKeySchema.extend({
   node: z.string().nullable(),
@@ -125,7 +125,7 @@ export interface ClusterFeedOptions {
 export class ClusterFeed {
   readonly #options: ClusterFeedOptions
   readonly #cursor: Cursor
-  readonly #words = new SharedWords()
+  readonly #words = new StringPool()
   #seen: Seen | undefined
   /** Marks of own changes that no poll has shown. */
   readonly #unseen = new Set<string>()
@@ -137,13 +137,13 @@ export class ClusterFeed {
 
   constructor(options: ClusterFeedOptions) {
     this.#options = options
-    const { lookMs: pollMs = LOOK_MS, clock } = options
+    const { lookMs: pollMs = POLL_MS, clock } = options
     this.#cursor = new Cursor({ poll: () => this.#poll(), pollMs, clock })
   }
 
   /** Looks for the first time. Throws a DatabaseError. */
   async start(): Promise<void> {
-    await this.look()
+    await this.poll()
     this.#cursor.start()
   }
 
@@ -154,7 +154,7 @@ export class ClusterFeed {
 
   /** This node has made a change: the next look that begins has to show it. */
   expect(mark: string): void {
-    this.#unseen.add(this.#unseen.size < MOST_UNSEEN ? mark : NO_MARK)
+    this.#unseen.add(this.#unseen.size < MAX_UNSEEN ? mark : NO_MARK)
   }
 
   /** There may be something new. */
@@ -172,7 +172,7 @@ export class ClusterFeed {
   }
 
   /** Throws a DatabaseError. */
-  async look(): Promise<void> {
+  async poll(): Promise<void> {
     const own = [...this.#unseen]
     const seen = this.#seen
     const found = await this.#read(seen?.number ?? 0, own)
@@ -208,7 +208,7 @@ export class ClusterFeed {
     const [first] = fresh
     if (first === undefined) return
     this.#options.log.warn(
-      { rows: fresh.slice(0, MOST_NAMED), count: fresh.length, err: odd.get(first) },
+      { rows: fresh.slice(0, MAX_NAMED_NODES), count: fresh.length, err: odd.get(first) },
       'ignoring cluster rows that cannot be parsed',
     )
   }
@@ -221,7 +221,7 @@ export class ClusterFeed {
 
   async #lookOnce(): Promise<boolean> {
     try {
-      await this.look()
+      await this.poll()
       this.#tell(undefined)
       return true
     } catch (error) {

@@ -120,14 +120,14 @@ export class Cluster {
   }
 
   /** Looks for the nodes once more; resolves to false where that has failed. */
-  look(): Promise<boolean> {
+  refreshNodes(): Promise<boolean> {
     return this.#feed.lookNow()
   }
 
   /** Removes a lost node, and waits until this node has seen it. Throws a DatabaseError. */
   async forget(nodeId: string): Promise<Forgetting> {
     const outcome = await forgetNode(this.#options.connection, nodeId)
-    await this.look()
+    await this.refreshNodes()
     return outcome
   }
 

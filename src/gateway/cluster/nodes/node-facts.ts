@@ -42,7 +42,7 @@ export type NodeFacts = z.infer<typeof NodeFactsSchema>
 
 /** `serving` and `draining` as the node says; `lost` as others found; `left`: it has said goodbye. */
 export const STANDINGS = ['serving', 'draining', 'lost', 'left'] as const
-export type Standing = (typeof STANDINGS)[number]
+export type NodeState = (typeof STANDINGS)[number]
 
 export const NodeRowSchema = z.object({
   id: z.string(),

@@ -6,7 +6,7 @@ import type { PostgresConnection } from '../postgres/postgres-connection.ts'
 import { JOIN_LOCK } from './cluster-schema.ts'
 import { ForgottenError, forgottenAt } from './forgotten-nodes.ts'
 import { type LeaseEvent, type LeaseState, nextLeaseState } from './lease-state.ts'
-import { isThere, type NodeFacts, NodeRowSchema, requireFit, type Standing } from './node-facts.ts'
+import { isThere, type NodeFacts, NodeRowSchema, type NodeState, requireFit } from './node-facts.ts'
 
 export interface LeaseTimings {
   /** How often the lease is renewed. */
@@ -66,7 +66,7 @@ export class NodeLease {
   readonly #stopping = new AbortController()
   readonly #hurry = new AutoResetEvent()
   #state: LeaseState = 'none'
-  #standing: Standing = 'serving'
+  #standing: NodeState = 'serving'
   #epoch = 0
   /** When the last good renewal was sent, on both clocks. */
   #sent = { monotonic: Number.NEGATIVE_INFINITY, wall: 0 }
@@ -118,7 +118,7 @@ export class NodeLease {
     return this.#epoch
   }
 
-  get standing(): Standing {
+  get standing(): NodeState {
     return this.#standing
   }
 
@@ -142,7 +142,7 @@ export class NodeLease {
     this.#stopping.abort('stopped')
     this.#hurry.set()
     await this.#beating
-    await this.#leave()
+    await this.#deregister()
     this.#enter('leave')
   }
 
@@ -283,7 +283,7 @@ export class NodeLease {
   }
 
   /** Best done, but not needed: without a beat, others find out. */
-  async #leave(): Promise<void> {
+  async #deregister(): Promise<void> {
     if (!['held', 'overdue', 'unsure'].includes(this.#state)) return
     const { connection, nodeId } = this.#options
     const sql =

@@ -4,7 +4,7 @@ import type { StreamSlotsLimits } from '../../streams/stream-slots.ts'
 /** The types of the streams on a link; heartbeats have their own. */
 export const GREETING_STREAM_TYPE = 1
 // 2 is VISITOR_STREAM_TYPE of a visitor's stream.
-/** One question and its answer, both JSON; see `Questions`. */
+/** One question and its answer, both JSON; see `PeerRpc`. */
 export const QUESTION_STREAM_TYPE = 3
 
 /** Limits of the first message on a link, and of its answer. */
@@ -14,7 +14,7 @@ export const GREETING_LIMITS = { maxBytes: 4_096, deadlineMs: 5_000 } as const
 export const QUESTION_LIMITS = { maxBytes: 65_536, deadlineMs: 2_000 } as const
 export const ANSWER_LIMITS = { maxBytes: 8_388_608, deadlineMs: 2_000 } as const
 /** Limit of unread answers on one link. Further calls get no answer. */
-export const MOST_UNREAD_BYTES = 33_554_432
+export const MAX_UNREAD_BYTES = 33_554_432
 /** On one link: for each name that moves there is one, and up to a thousand move at once. */
 export const QUESTIONS_AT_ONCE = 1_024
 

@@ -14,7 +14,7 @@ import {
   GREETING_STREAM_TYPE,
   HEARTBEAT_MS,
   LINK_LIMITS,
-  MOST_UNREAD_BYTES,
+  MAX_UNREAD_BYTES,
   QUESTION_LIMITS,
   QUESTION_STREAM_TYPE,
   QUESTIONS_AT_ONCE,
@@ -136,7 +136,7 @@ export class PeerSession {
   async #answer(stream: Stream, onQuestion: (message: unknown) => Promise<object>): Promise<void> {
     try {
       const said = await this.#hear(stream, onQuestion)
-      if (this.#unreadBytes > MOST_UNREAD_BYTES) throw new Error('the node does not read answers')
+      if (this.#unreadBytes > MAX_UNREAD_BYTES) throw new Error('the node does not read answers')
       if (!stream.isClosed) await this.#send(stream, said)
     } catch (err) {
       this.#log.warn({ err }, 'a node asked an unknown question')

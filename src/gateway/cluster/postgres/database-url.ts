@@ -76,14 +76,14 @@ function parametersOf(url: URL): ReadonlyMap<string, string> | string {
   return parameters
 }
 
-interface Parts {
+interface UrlParts {
   readonly host: string
   readonly user: string
   readonly database: string
   readonly parameters: ReadonlyMap<string, string>
 }
 
-function problemOf({ host, user, database, parameters }: Parts): string | undefined {
+function problemOf({ host, user, database, parameters }: UrlParts): string | undefined {
   if (user === '') return `${FORM}: the user is missing`
   if (database === '' || database.includes('/')) return `${FORM}: the database name is missing`
   if (host === '') return `${FORM}: the host is missing`

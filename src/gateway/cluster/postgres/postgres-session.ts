@@ -102,7 +102,7 @@ export class PostgresSession implements Statements {
     stop?.addEventListener('abort', close, { once: true })
     try {
       await client.connect()
-      await session.#begin()
+      await session.#checkDatabase()
       return session
     } catch (error) {
       session.close()
@@ -171,7 +171,7 @@ export class PostgresSession implements Statements {
     return failure
   }
 
-  async #begin(): Promise<void> {
+  async #checkDatabase(): Promise<void> {
     const [row] = await this.query<{ version: number; standby: boolean }>(BEGIN_SESSION)
     if (!row || row.version < OLDEST_VERSION) {
       throw new DatabaseError('database-too-old', `version ${versionText(row?.version)}`)

@@ -1,6 +1,6 @@
 import { DatabaseError } from './database-error.ts'
 import { PostgresSession, type SessionOptions, type Statements } from './postgres-session.ts'
-import { refuseStrangers } from './strangers.ts'
+import { refuseStrangers } from './role-privileges.ts'
 
 /** A step of the schema. Released steps never change. The SQL may have many statements. */
 export interface SchemaStep {

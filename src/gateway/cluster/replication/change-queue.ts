@@ -16,10 +16,10 @@ import { toReplicaError } from './replica-error.ts'
 const TRY_MS = 2_000
 const PAUSE_MS = 50
 /** Conflicts in a row after which the next attempt locks the log, so that other nodes wait. */
-const MOST_CONFLICTS = 3
+const MAX_CONFLICTS = 3
 /** Limits of changes in one message, and of changes that wait. */
-const MOST_TOGETHER = 200
-const MOST_WAITING = 10_000
+const MAX_BATCH = 200
+const MAX_WAITING = 10_000
 const GIVEN_UP = 'The other gateways marked this gateway as lost'
 
 export interface ChangeQueueOptions {
@@ -84,7 +84,7 @@ export class ChangeQueue {
     if (this.#isPaused) {
       return Promise.reject(refusal('Another process of this node is taking over', true))
     }
-    if (this.#waiting.length >= MOST_WAITING) {
+    if (this.#waiting.length >= MAX_WAITING) {
       return Promise.reject(refusal('Too many changes are waiting', true))
     }
     return new Promise((resolve, reject) => {
@@ -115,7 +115,7 @@ export class ChangeQueue {
     // Changes made at the same moment join this batch.
     await Promise.resolve()
     while (this.#waiting.length > 0) {
-      const batch = this.#waiting.splice(0, MOST_TOGETHER)
+      const batch = this.#waiting.splice(0, MAX_BATCH)
       try {
         settle(batch, await this.#commit(batch))
       } catch (error) {
@@ -188,7 +188,7 @@ export class ChangeQueue {
     }: { tried: Tried | undefined; keep: (tried: Tried) => Tried; conflicts: number },
   ): Promise<Outcome['outcome']> {
     return this.#options.connection.run(async (session) => {
-      if (!tried && conflicts >= MOST_CONFLICTS) return this.#inTurn(session, batch, keep)
+      if (!tried && conflicts >= MAX_CONFLICTS) return this.#inTurn(session, batch, keep)
       return this.#send(session, tried ?? keep(this.#try(batch)))
     })
   }
@@ -213,7 +213,7 @@ export class ChangeQueue {
       if (outcome !== 'taken') return this.#giveWay(session, outcome)
       tried.takenAt = n
     }
-    await this.#take(session, tried)
+    await this.#applyStored(session, tried)
     return 'taken'
   }
 
@@ -231,7 +231,7 @@ export class ChangeQueue {
     })
     if (outcome !== 'taken') return this.#giveWay(session, outcome)
     tried.takenAt = n
-    await this.#take(session, tried)
+    await this.#applyStored(session, tried)
     return 'taken'
   }
 
@@ -243,7 +243,7 @@ export class ChangeQueue {
   }
 
   /** Applies the stored rows to the local copy, before callers get their results. */
-  async #take(statements: Statements, { proposal, takenAt: n = 0 }: Tried): Promise<void> {
+  async #applyStored(statements: Statements, { proposal, takenAt: n = 0 }: Tried): Promise<void> {
     const { replica, feed, follower } = this.#options
     const { rows, mark } = proposal
     if (rows.length > 0) feed.tell(replica.apply({ n, mark, rows }) ?? [])

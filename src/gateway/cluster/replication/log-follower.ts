@@ -11,13 +11,13 @@ import {
 } from '../postgres/postgres-session.ts'
 import { migrateSchema, type SchemaStep } from '../postgres/schema.ts'
 import type { Position } from './entry.ts'
-import { CHANNEL, entriesFrom, MOST_ENTRIES, readHead, readSnapshot } from './record-log.ts'
+import { CHANNEL, entriesFrom, MAX_ENTRIES, readHead, readSnapshot } from './record-log.ts'
 import { compareSchemas, type SchemaOptions, upgradeRecords } from './record-schema.ts'
 import type { Replica } from './replica.ts'
 import { toReplicaError } from './replica-error.ts'
 
 /** Poll interval without a notification, in milliseconds. */
-const LOOK_MS = 1_000
+const POLL_MS = 1_000
 /** Timeout to read or upgrade all rows of a large site, in milliseconds. */
 const LONG_MS = 60_000
 /** Divisor of the batch size after a batch that took the database too long. */
@@ -51,12 +51,12 @@ export class LogFollower {
   #state: FollowerState = 'joining'
   #problem: DatabaseError | undefined
   /** Entries requested at once. Reduced after an answer that took too long. */
-  #most = MOST_ENTRIES
+  #most = MAX_ENTRIES
 
   constructor(options: LogFollowerOptions) {
     const { notices, clock, replica } = options
     this.#options = options
-    this.#cursor = new Cursor({ poll: () => this.#look().catch(() => {}), pollMs: LOOK_MS, clock })
+    this.#cursor = new Cursor({ poll: () => this.#poll().catch(() => {}), pollMs: POLL_MS, clock })
     notices.listen(CHANNEL, {
       onNotice: (n) => {
         // The replica is closed after the stop.
@@ -80,7 +80,7 @@ export class LogFollower {
    */
   async start(): Promise<void> {
     try {
-      await this.#look()
+      await this.#poll()
     } finally {
       this.#cursor.start()
     }
@@ -122,7 +122,7 @@ export class LogFollower {
   async #entriesBehind(statements: Statements, seen: Position) {
     try {
       const entries = await entriesFrom(statements, seen, this.#most)
-      this.#most = Math.min(MOST_ENTRIES, this.#most + 1)
+      this.#most = Math.min(MAX_ENTRIES, this.#most + 1)
       return entries
     } catch (error) {
       if (!(error instanceof DatabaseError && error.code === 'database-slow')) throw error
@@ -132,7 +132,7 @@ export class LogFollower {
     }
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const { connection, log } = this.#options
     try {
       if (this.#state !== 'following') await this.#join()

@@ -15,9 +15,9 @@ export const CHANNEL = 'device_gateway_records'
 /** Entries kept for nodes that are behind. Nodes further behind load all rows. */
 const KEPT_ENTRIES = 10_000
 /** Entries in one answer. */
-export const MOST_ENTRIES = 200
+export const MAX_ENTRIES = 200
 /** Bytes of entries in one answer, as PostgreSQL stores them (4 MiB). A single entry may be larger. */
-const MOST_BYTES = 4_194_304
+const MAX_BYTES = 4_194_304
 /** Rows in one answer when all rows are read. */
 const PAGE = 2_000
 
@@ -148,7 +148,7 @@ export async function append(
 export async function entriesFrom(
   statements: Statements,
   seen: Position,
-  most = MOST_ENTRIES,
+  most = MAX_ENTRIES,
 ): Promise<readonly Entry[] | undefined> {
   // Computes sizes without reading large contents. Of `seen` itself, only the mark is needed.
   const rows = await statements.query<Answer & Omit<Entry, 'rows'> & Columns>(
@@ -160,7 +160,7 @@ export async function entriesFrom(
        CASE n WHEN $1::bigint THEN '{}' ELSE keys END AS keys,
        CASE n WHEN $1::bigint THEN '{}' ELSE contents END AS contents
      FROM record_log JOIN behind USING (n)
-     WHERE n >= $1::bigint AND (n <= $1::bigint + 1 OR size <= ${MOST_BYTES}) ORDER BY n`,
+     WHERE n >= $1::bigint AND (n <= $1::bigint + 1 OR size <= ${MAX_BYTES}) ORDER BY n`,
     [seen.n, most],
   )
   const [first, ...behind] = rows

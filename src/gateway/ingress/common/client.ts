@@ -84,7 +84,7 @@ export interface Client extends RequestSource {
   /** The connection closes after this exchange, also if the client wants to keep it. */
   readonly isStopping: boolean
   /** Accepts no request after the current requests: the client has to reconnect. */
-  leave(): void
+  stopAccepting(): void
   /** For policies; made when first asked for. */
   readonly facts: Connection
   /** Its ways to other nodes; made when first asked for. */

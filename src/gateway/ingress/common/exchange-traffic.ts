@@ -21,12 +21,12 @@ export class ExchangeTraffic {
 
   /** Moves the exchange to another endpoint after its device was lost. It no longer counts at the first. */
   move(traffic: EndpointTraffic): void {
-    this.leave()
+    this.cancel()
     this.enter(traffic)
   }
 
   /** It goes on at another node, and is counted there. */
-  leave(): void {
+  cancel(): void {
     if (!this.#current) return
     this.#current.requests -= 1
     this.#current.active -= 1

@@ -128,7 +128,7 @@ export class IncomingRequest {
   readBody(maxBytes: number): Promise<Buffer | undefined> {
     if (!this.body) return Promise.resolve(NO_CONTENT)
     this.#invite()
-    return this.body.read(maxBytes)
+    return this.body.readAll(maxBytes)
   }
 
   /** As it goes to a device; the body follows as it comes. */

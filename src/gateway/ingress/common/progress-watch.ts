@@ -18,7 +18,7 @@ export class RateMeter {
    * `movedBytes` so far. Of `heldBytes`, the moved part is unknown, because the system reports only complete
    * writes. So a slow reader is detected later.
    */
-  look(movedBytes: number, heldBytes: number, now: number): void {
+  measure(movedBytes: number, heldBytes: number, now: number): void {
     if (this.#since === undefined) {
       this.#start(movedBytes, now)
       return
@@ -60,7 +60,7 @@ export class ProgressWatch {
     this.#limits = limits
   }
 
-  look(
+  check(
     { movedBytes, awaitedBodyBytes, silenceMs = this.#limits.silenceMs }: Progress,
     now: number,
   ): Stall | undefined {

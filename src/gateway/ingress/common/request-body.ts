@@ -90,7 +90,7 @@ export class RequestBody {
   }
 
   /** Answers the offset behind the bytes of `chunk` that belong to it. Throws HttpSyntaxError. */
-  take(chunk: Buffer, from: number): number {
+  read(chunk: Buffer, from: number): number {
     if (this.isDone) return from
     const end = this.#tracker.advance(chunk, from)
     this.#bytes += end - from
@@ -148,7 +148,7 @@ export class RequestBody {
    * Reads the complete content before there is a sink, which gets all of it later. Returns undefined if it is
    * longer than `maxBytes` or already has a sink. Only one call at a time.
    */
-  read(maxBytes: number): Promise<Buffer | undefined> {
+  readAll(maxBytes: number): Promise<Buffer | undefined> {
     if (this.#sink) return Promise.resolve(undefined)
     return new Promise((resolve) => {
       const preview = new BodyPreview(this.#framing, maxBytes, resolve)

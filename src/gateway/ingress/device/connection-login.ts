@@ -27,7 +27,7 @@ export function acquireFor(
 ): void {
   const { logins } = client
   const own =
-    logins && !logins.isEmpty ? logins.take(pool, loginOfRequest(request.fields)) : undefined
+    logins && !logins.isEmpty ? logins.takeFor(pool, loginOfRequest(request.fields)) : undefined
   if (own) pool.resume(own, client, waiter)
   else if (isIdempotent(request)) pool.acquire(client, waiter)
   else pool.acquireOnce(client, waiter)

@@ -259,7 +259,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
       this.onRoom()
       return chunk.length
     }
-    const head = parseResponseHead(scanner.take(), request.method)
+    const head = parseResponseHead(scanner.takeHead(), request.method)
     if (this.#isIdleTimeout(head) && this.#mayRepeat()) {
       this.#proxy?.owner.onStale()
       this.#repeat()

@@ -55,7 +55,7 @@ export class ForeignAnswer {
       if (this.#scanner.heldBytes === 0 && !beginsLikeHttp1(chunk)) return 'invalid'
       const end = this.#scanner.scan(chunk, 0)
       if (end === -1) return undefined
-      const head = parseResponseHead(this.#scanner.take(), METHOD)
+      const head = parseResponseHead(this.#scanner.takeHead(), METHOD)
       if (!resemblesDialFailure(head)) return 'invalid'
       this.#body = Buffer.alloc(0)
       body = chunk.subarray(end)

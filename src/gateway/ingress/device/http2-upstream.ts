@@ -216,7 +216,7 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
 
   /** Checks for useless frames of the device. */
   checkFlood(): void {
-    const flood = this.#floods.look(this.receivedBytes, this.#context.clock.monotonic())
+    const flood = this.#floods.check(this.receivedBytes, this.#context.clock.monotonic())
     if (!flood) return
     this.#context.log.debug({ flood }, 'upstream connection closed: flood of frames')
     this.#end('invalid')

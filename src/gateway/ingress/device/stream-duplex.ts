@@ -91,12 +91,12 @@ export class StreamDuplex extends Duplex {
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: Done): void {
-    this.#take([chunk])
+    this.#enqueue([chunk])
     done()
   }
 
   override _writev(chunks: { chunk: Buffer }[], done: Done): void {
-    this.#take(chunks.map(({ chunk }) => chunk))
+    this.#enqueue(chunks.map(({ chunk }) => chunk))
     done()
   }
 
@@ -112,7 +112,7 @@ export class StreamDuplex extends Duplex {
     done(error)
   }
 
-  #take(chunks: readonly Buffer[]): void {
+  #enqueue(chunks: readonly Buffer[]): void {
     for (const chunk of chunks) {
       this.#owner.onSend(chunk)
       this.#pending.push(chunk)

@@ -228,7 +228,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
       const { status, headers, body, errorCode } = outcome.reply
       this.traffic.refuse(errorCode)
       // On the same connection, another request would be misdirected, too (RFC 9110 15.5.20).
-      if (status === 421) this.client.leave()
+      if (status === 421) this.client.stopAccepting()
       this.reply({ status, fields: headers, body }, true)
     } else {
       this.closeFor('policy')

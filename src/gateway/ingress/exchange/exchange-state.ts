@@ -1,5 +1,5 @@
 import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
-import type { RemoteHome } from '../../endpoints/routes.ts'
+import type { RemoteEndpoint } from '../../endpoints/routes.ts'
 import type { BodyPipe } from '../common/body-pipe.ts'
 import type { Forward } from '../device/forward.ts'
 import type { GrowingBuffer } from '../syntax/growing-buffer.ts'
@@ -23,7 +23,7 @@ export type ExchangeState =
       readonly forward: Forward
       readonly policy: PolicyRun | undefined
       /** A home is at another node. */
-      readonly to: AgentEndpoint | RemoteHome
+      readonly to: AgentEndpoint | RemoteEndpoint
     }
   /** A policy decides about the response, whose body waits. */
   | {

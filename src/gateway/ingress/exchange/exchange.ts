@@ -89,7 +89,7 @@ export class Exchange implements StreamUser {
   }
 
   /** Reads the part of the exchange; returns the offset behind it. */
-  take(chunk: Buffer, from: number): number {
+  read(chunk: Buffer, from: number): number {
     const state = this.#core.state
     if (state.name === 'switched') {
       state.upgrade.onClientData(chunk.subarray(from))
@@ -98,7 +98,7 @@ export class Exchange implements StreamUser {
     const { body } = this.#core.request
     if (!body) return from
     try {
-      const end = body.take(chunk, from)
+      const end = body.read(chunk, from)
       this.#core.traffic.receive(end - from)
       this.#core.settle()
       return end
@@ -147,7 +147,7 @@ export class Exchange implements StreamUser {
     if (state.name === 'over') return
     this.#meter ??= new RateMeter()
     const { takenBytes, unreadBytes } = this.#core.client
-    this.#meter.look(this.receivedBytes + takenBytes, unreadBytes, now)
+    this.#meter.measure(this.receivedBytes + takenBytes, unreadBytes, now)
     if (state.name === 'switched') {
       state.upgrade.sweep(now)
       return
@@ -174,7 +174,7 @@ export class Exchange implements StreamUser {
       isStream,
       limits,
     )
-    const stall = this.#watch.look({ movedBytes, awaitedBodyBytes, silenceMs }, now)
+    const stall = this.#watch.check({ movedBytes, awaitedBodyBytes, silenceMs }, now)
     if (stall === 'slow-body') {
       this.#core.fail('ERR_GATEWAY_REQUEST_TIMEOUT', false)
     } else if (stall === 'silence') {

@@ -1,6 +1,6 @@
-import type { AwayName, HeldRequest } from '../../endpoints/away-name.ts'
+import type { DisconnectedName, HeldRequest } from '../../endpoints/disconnected-name.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
-import type { RemoteHome } from '../../endpoints/routes.ts'
+import type { RemoteEndpoint } from '../../endpoints/routes.ts'
 import { ofSameAccount, type Route, type RouteAccount } from '../../endpoints/routes.ts'
 import type { StreamSlots } from '../../streams/stream-slots.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
@@ -19,7 +19,7 @@ export interface NameQuery {
   /** Returns false if the visitor was answered, which ends the search. If absent, every route is admitted. */
   admits?(found: Route): boolean
   /** An endpoint here, or its home at another node: `NameSearch.reach` has the way to that. */
-  onFound(found: Endpoint | RemoteHome): void
+  onFound(found: Endpoint | RemoteEndpoint): void
   /**
    * `nobody`: the name does not exist. `away`: its device is disconnected, and there is no time or place to
    * wait.
@@ -52,7 +52,7 @@ type SearchState =
   /** Not started, or continued by its owner. */
   | { readonly name: 'idle' }
   /** The device is away, or its home cannot be reached: until it is back, or the time is up. */
-  | { readonly name: 'waiting'; readonly away: AwayName }
+  | { readonly name: 'waiting'; readonly away: DisconnectedName }
   /** The device was lost. Its session has still to withdraw its names. */
   | { readonly name: 'shifting' }
 
@@ -86,7 +86,7 @@ export class NameSearch implements HeldRequest {
   readonly #owner: Searcher
   #query: NameQuery | undefined
   #account: RouteAccount | undefined
-  #home: RemoteHome | undefined
+  #home: RemoteEndpoint | undefined
   /** The node that was thought to be home, and has said that it is not. */
   #disownedBy: string | undefined
   #losses = 0
@@ -100,18 +100,18 @@ export class NameSearch implements HeldRequest {
   }
 
   /** Looks for a name, or goes on with a home that is known already. */
-  start(query: NameQuery, home?: RemoteHome): void {
+  start(query: NameQuery, home?: RemoteEndpoint): void {
     this.#query = query
     this.#account = home
     if (home) query.onFound(home)
-    else this.#look(query)
+    else this.#search(query)
   }
 
   /** Looks again where it waits; does nothing where it does not. */
   again(): void {
     if (this.#state.name === 'idle' || !this.#query) return
     this.stop()
-    this.#look(this.#query)
+    this.#search(this.#query)
   }
 
   /** Waits no more. */
@@ -144,14 +144,14 @@ export class NameSearch implements HeldRequest {
   /** The node where it went is not the home. */
   disowned(): void {
     this.#disownedBy = this.#home?.nodeId
-    if (this.#query) this.#look(this.#query)
+    if (this.#query) this.#search(this.#query)
   }
 
   /**
    * Returns the link to a serving node. If undefined, the search waits for the node or reports that it
    * cannot.
    */
-  reach(home: RemoteHome): StreamSlots | undefined {
+  reach(home: RemoteEndpoint): StreamSlots | undefined {
     const { peers, routes } = this.#context
     const link = peers?.find(home.nodeId)?.slots
     const isDisowned = this.#disownedBy === home.nodeId
@@ -162,7 +162,7 @@ export class NameSearch implements HeldRequest {
     return undefined
   }
 
-  #look(query: NameQuery): void {
+  #search(query: NameQuery): void {
     const found = ofSameAccount(query.find(), this.#account)
     if (!found) {
       query.onNone('nobody')
@@ -170,11 +170,11 @@ export class NameSearch implements HeldRequest {
     }
     this.#account = found
     if (query.admits?.(found) === false) return
-    if (found.type === 'away') this.#wait(found)
+    if (found.type === 'disconnected') this.#wait(found)
     else query.onFound(found)
   }
 
-  #wait(away: AwayName | undefined): void {
+  #wait(away: DisconnectedName | undefined): void {
     this.bytes = this.#owner.waitingBytes
     if (away && this.#context.routes.wait(away, this)) this.#become({ name: 'waiting', away })
     else this.#query?.onNone('away')

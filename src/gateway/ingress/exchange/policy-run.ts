@@ -225,7 +225,7 @@ export class PolicyRun {
   }
 
   /** The device was lost, and another endpoint serves the request. */
-  leave(): void {
+  endUpstream(): void {
     this.#exchange.upstreamEnded(undefined)
   }
 

@@ -1,6 +1,6 @@
 import type { Reply } from '../../../policy/exchange/outcome.ts'
 import type { AgentEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
-import type { RemoteHome, Route, Routes } from '../../endpoints/routes.ts'
+import type { RemoteEndpoint, Route, Routes } from '../../endpoints/routes.ts'
 import type { StreamPool } from '../../streams/stream-pool.ts'
 import type { StreamSlots } from '../../streams/stream-slots.ts'
 import { type DeviceRequest, sizeOf } from '../common/incoming-request.ts'
@@ -15,7 +15,7 @@ import { requestFields } from '../device/forwarded-headers.ts'
 import { Http1Forward } from '../device/http1-forward.ts'
 import { Http2Forward } from '../device/http2-forward.ts'
 import { ACCEPTED_HEAD, PeerForward, peerFields, withVersion } from '../device/peer-forward.ts'
-import { CertificateTooLargeError } from '../device/visitor-hops.ts'
+import { CertificateTooLargeError } from '../device/peer-streams.ts'
 import type { ExchangeCore } from './exchange-core.ts'
 import type { NameQuery } from './name-search.ts'
 import { PolicyRun, unjudgedFields } from './policy-run.ts'
@@ -23,7 +23,7 @@ import { type FailureOwner, ResponseWay, type StreamUser } from './response-way.
 import { acceptWebSocket } from './websocket-conversion.ts'
 
 /** How a request goes to another node. */
-interface Passage {
+interface PeerRoute {
   /** Policy that judged the request here. */
   readonly policy: PolicyRun | undefined
   readonly streams: (link: StreamSlots) => StreamPool
@@ -69,7 +69,7 @@ export class RequestWay implements NameQuery, FailureOwner {
     return verdict === 'serve'
   }
 
-  onFound(found: Endpoint | RemoteHome): void {
+  onFound(found: Endpoint | RemoteEndpoint): void {
     if (found.type === 'remote') this.#crossFirst(found)
     else this.#enterFirst(found)
   }
@@ -122,8 +122,8 @@ export class RequestWay implements NameQuery, FailureOwner {
         const isToGoBack = !policy?.outer && this.#core.client.listener.peer !== undefined
         if (reason === 'away') this.#core.failOnDevice('ERR_GATEWAY_AWAY')
         else if (!isToGoBack) this.#core.failOnDevice('ERR_NGROK_3210')
-        else if (this.#leave(lost, policy)) {
-          this.#core.traffic.leave()
+        else if (this.#detach(lost, policy)) {
+          this.#core.traffic.cancel()
           this.#core.closeFor('not-mine')
         }
       },
@@ -161,7 +161,7 @@ export class RequestWay implements NameQuery, FailureOwner {
   }
 
   /** Passes the request on, as it came, to the node where its endpoint is at home. */
-  #crossFirst(home: RemoteHome): void {
+  #crossFirst(home: RemoteEndpoint): void {
     const { client, request } = this.#core
     const { head } = request
     this.#cross(home, {
@@ -173,10 +173,10 @@ export class RequestWay implements NameQuery, FailureOwner {
   }
 
   /** The same after an endpoint was lost here; the policy there is to judge, and count, by itself. */
-  #crossInstead(home: RemoteHome, lost: Forward, policy: PolicyRun | undefined): void {
+  #crossInstead(home: RemoteEndpoint, lost: Forward, policy: PolicyRun | undefined): void {
     if (policy?.outer) this.#core.failOnDevice('ERR_NGROK_3210')
-    else if (this.#leave(lost, policy)) {
-      this.#core.traffic.leave()
+    else if (this.#detach(lost, policy)) {
+      this.#core.traffic.cancel()
       this.#core.become({ name: 'searching', policy: undefined })
       this.#core.search.start(this, home)
     }
@@ -184,19 +184,19 @@ export class RequestWay implements NameQuery, FailureOwner {
 
   /** Sends the original request to another member of a pool. */
   #enterInstead(endpoint: Endpoint, lost: Forward, policy: PolicyRun): void {
-    if (!this.#leave(lost, policy)) return
+    if (!this.#detach(lost, policy)) return
     const { outer } = policy
     if (!outer) this.#enterFirst(endpoint)
     else this.#enter(endpoint, outer.target, [...outer.fields], outer, true)
   }
 
   /** Leaves the lost endpoint. False if the body was read and changed. */
-  #leave(lost: Forward, policy: PolicyRun | undefined): boolean {
+  #detach(lost: Forward, policy: PolicyRun | undefined): boolean {
     if (lost.request.body !== this.#core.request.body) {
       this.#core.failOnDevice('ERR_NGROK_3210')
       return false
     }
-    policy?.leave()
+    policy?.endUpstream()
     return true
   }
 
@@ -397,7 +397,7 @@ export class RequestWay implements NameQuery, FailureOwner {
 
   /** The same for an internal endpoint that is at home at another node. */
   #handOver(
-    home: RemoteHome,
+    home: RemoteEndpoint,
     url: string,
     fields: readonly string[],
     policy: PolicyRun,
@@ -414,7 +414,7 @@ export class RequestWay implements NameQuery, FailureOwner {
     }
     const sent = withVersion(request.head, fields)
     this.#prepare(policy.target, sent, policy, (prepared) => {
-      const passage: Passage = {
+      const passage: PeerRoute = {
         policy,
         streams: (link) => client.hops.handOn(link, client.listener, internal),
         request: () => prepared,
@@ -436,7 +436,7 @@ export class RequestWay implements NameQuery, FailureOwner {
   }
 
   /** Sends the request to another node; it waits while that cannot be reached, or is not its home. */
-  #cross(home: RemoteHome, { policy, streams, request, isAlone }: Passage): void {
+  #cross(home: RemoteEndpoint, { policy, streams, request, isAlone }: PeerRoute): void {
     const link = this.#core.search.reach(home)
     if (!link) return
     let pool: StreamPool

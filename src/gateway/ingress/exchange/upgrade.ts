@@ -92,7 +92,7 @@ export class Upgrade implements StreamHandler, Switched {
 
   sweep(now: number): void {
     const movedBytes = this.#bytesIn + this.sentBytes
-    const stall = this.#watch.look({ movedBytes, awaitedBodyBytes: undefined }, now)
+    const stall = this.#watch.check({ movedBytes, awaitedBodyBytes: undefined }, now)
     if (stall) this.#options.client.abort()
   }
 

@@ -144,7 +144,7 @@ export class WebSocketConversion implements Switched {
 
   sweep(now: number): void {
     const movedBytes = this.#framedBytes + this.#inner.sentBytes
-    if (this.#watch.look({ movedBytes, awaitedBodyBytes: undefined }, now)) this.#client.abort()
+    if (this.#watch.check({ movedBytes, awaitedBodyBytes: undefined }, now)) this.#client.abort()
   }
 
   #follow({ kind, code, reason }: WebSocketEnd): void {

@@ -185,7 +185,7 @@ export class ChunkedBody {
   #readTrailers(chunk: Buffer, from: number): number {
     const end = this.#scanner.scan(chunk, from)
     if (end === -1) return chunk.length
-    const { fields } = this.#scanner.take()
+    const { fields } = this.#scanner.takeHead()
     for (let at = 0; at < fields.length; at += 2) {
       const name = fields[at] as string
       if (!mayTrail(name)) throw new HttpSyntaxError(`${name} as a trailer`)

@@ -110,7 +110,7 @@ export class FloodGuard {
   /**
    * The flood for which the connection has to be closed, if any. `receivedBytes`: all bytes received on it.
    */
-  look(receivedBytes: number, now: number): Flood | undefined {
+  check(receivedBytes: number, now: number): Flood | undefined {
     const { idleBytes, idleBytesPerSecond, bytesPerStream } = this.#limits
     const { bytesPerContentByte, bytesPerPiece } = this.#limits
     const pings = Math.max(0, this.#pings - this.#pieces)

@@ -74,7 +74,7 @@ export class HeadScanner {
   }
 
   /**
-   * Reads `chunk` from `from`. Answers the offset behind the head, which `take()` then has, or -1
+   * Reads `chunk` from `from`. Answers the offset behind the head, which `takeHead()` then returns, or -1
    * when the head goes on in the next chunk. Throws HttpSyntaxError.
    */
   scan(chunk: Buffer, from: number): number {
@@ -87,7 +87,7 @@ export class HeadScanner {
   }
 
   /** The head that `scan` has completed; the scanner is ready for the next one. */
-  take(): ScannedHead {
+  takeHead(): ScannedHead {
     const text = this.#text
     const marks = this.#marks
     const fields: string[] = []

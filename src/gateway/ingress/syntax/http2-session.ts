@@ -142,7 +142,7 @@ export class SessionWatch {
   }
 
   /** Called regularly; `isUnsent`: responses wait for the client. Returns true if the session is dead. */
-  look(isUnsent: boolean): boolean {
+  check(isUnsent: boolean): boolean {
     const { bytesRead, bytesWritten } = this.#socket
     const isSilent = bytesWritten === this.#writtenBytes
     const isHeard = bytesRead !== this.#readBytes

@@ -54,7 +54,7 @@ export class ClientHelloReader {
   }
 
   /** Returns all received bytes and forgets them. */
-  take(): Buffer {
+  takeBytes(): Buffer {
     return this.#bytes.take()
   }
 
@@ -103,7 +103,7 @@ class Reader {
     return this.#at >= this.#bytes.length
   }
 
-  take(size: number): Buffer {
+  readBytes(size: number): Buffer {
     const from = this.#at
     this.#at += size
     if (this.#at > this.#bytes.length)
@@ -112,17 +112,17 @@ class Reader {
   }
 
   number(size: 1 | 2): number {
-    return this.take(size).readUIntBE(0, size)
+    return this.readBytes(size).readUIntBE(0, size)
   }
 
   /** Reads a length of `lengthBytes` bytes and returns as many bytes. */
   vector(lengthBytes: 1 | 2): Buffer {
-    return this.take(this.number(lengthBytes))
+    return this.readBytes(this.number(lengthBytes))
   }
 }
 
 function serverNameIn(hello: Reader): string | undefined {
-  hello.take(VERSION_AND_RANDOM_BYTES)
+  hello.readBytes(VERSION_AND_RANDOM_BYTES)
   // Session id, cipher suites and compression methods.
   hello.vector(1)
   hello.vector(2)

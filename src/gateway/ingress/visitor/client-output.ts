@@ -27,7 +27,7 @@ export class LingeringClose {
     const { writableFinished, writableLength } = this.#socket
     if (!writableFinished) {
       const progress = { movedBytes: -writableLength, awaitedBodyBytes: undefined }
-      return this.#watch.look(progress, now) ? 'abort' : 'wait'
+      return this.#watch.check(progress, now) ? 'abort' : 'wait'
     }
     this.#deadline ??= now + this.#limits.lingerMs
     return now > this.#deadline ? 'close' : 'wait'

@@ -13,7 +13,7 @@ import type { IngressContext } from '../common/ingress-context.ts'
 import type { IngressListener, RefusalReason } from '../common/ingress-listener.ts'
 import { encodeReply } from '../common/local-reply.ts'
 import { fromPeer, headLimits } from '../device/peer-forward.ts'
-import type { VisitorHops } from '../device/visitor-hops.ts'
+import type { VisitorPeerStreams } from '../device/peer-streams.ts'
 import { Exchange } from '../exchange/exchange.ts'
 import { TINY_BYTES } from '../syntax/flood-guard.ts'
 import { HEAD_LIMITS, HeadScanner } from '../syntax/head-scanner.ts'
@@ -158,7 +158,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   }
 
   /** See `Client`. */
-  leave(): void {
+  stopAccepting(): void {
     this.#isStopping = true
   }
 
@@ -229,7 +229,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     return this.#visitor.logins
   }
 
-  get hops(): VisitorHops {
+  get hops(): VisitorPeerStreams {
     return this.#visitor.hops
   }
 
@@ -347,7 +347,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     if (!this.#exchange) return this.#readHead(chunk, at)
     const exchange = this.#exchange
     const chunksBefore = exchange.receivedChunks
-    const end = exchange.take(chunk, at)
+    const end = exchange.read(chunk, at)
     this.#chargeChunks(exchange.receivedChunks - chunksBefore, end - at)
     return end === at ? this.#hold(chunk, at) : end
   }
@@ -381,7 +381,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
         if (before === 0) this.#deadline = this.#context.now + this.#context.limits.headMs
         return chunk.length
       }
-      head = parseRequestHead(this.#scanner.take())
+      head = parseRequestHead(this.#scanner.takeHead())
       head = this.listener.peer ? fromPeer(head) : this.#identify(head)
     } catch (error) {
       if (!(error instanceof HttpSyntaxError)) throw error

@@ -43,7 +43,7 @@ const SUSPECTED_MS = 5_000
  * Largest window of an upload whose device reads at once. With it, 10 MB over a path of 100 ms are as fast as
  * in HTTP/1.1.
  */
-const MOST_WINDOW_BYTES = 4_194_304
+const MAX_WINDOW_BYTES = 4_194_304
 /** Share of a window. If more than this waits for the device, the device is the bottleneck. */
 const SLOW_SHARE = 3 / 4
 /** Excess of a head over its limit that is still answered with 431. Larger heads are reset. */
@@ -120,7 +120,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       ? () => {}
       : context.pieceShares.suspect(this.#peer.network, () => this.#rest(this.#peer))
     this.#suspectedUntil = context.now + SUSPECTED_MS
-    this.#window = new ReceiveWindow(this.#session, MOST_WINDOW_BYTES)
+    this.#window = new ReceiveWindow(this.#session, MAX_WINDOW_BYTES)
     this.#session.setLocalWindowSize(this.#window.connectionBytes)
     this.#listen()
   }
@@ -130,7 +130,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   }
 
   /** See `Client`: sends a GOAWAY. Current streams continue. */
-  leave(): void {
+  stopAccepting(): void {
     if (!this.#session.closed) setImmediate(() => this.#session.close())
   }
 
@@ -212,7 +212,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   sweep(now: number): void {
     if (now > this.#suspectedUntil) this.#endSuspicion()
     const isUnsent = [...this.#streams].some((stream) => stream.unreadBytes > 0)
-    if (!this.#giveUpTurn && this.#watch.look(isUnsent)) this.destroy()
+    if (!this.#giveUpTurn && this.#watch.check(isUnsent)) this.destroy()
     for (const stream of this.#streams) stream.sweep(now)
     if (this.#isCrowded) this.#window.shrink()
     if (this.#streams.size > 0 || now <= this.#deadline) return
@@ -222,7 +222,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   checkFlood(): void {
     if (this.#socket.destroyed) return
-    const flood = this.#floods.look(this.#socket.bytesRead, this.#context.clock.monotonic())
+    const flood = this.#floods.check(this.#socket.bytesRead, this.#context.clock.monotonic())
     if (!flood) return
     if (this.#session.destroyed) {
       this.#socket.destroy()

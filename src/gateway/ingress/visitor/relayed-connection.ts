@@ -4,7 +4,7 @@ import { networkOf } from '../../../base/net/network.ts'
 import type { MuxadoError } from '../../../muxado/error-code.ts'
 import { DEAF } from '../../../muxado/stream.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
-import type { RemoteHome, Route } from '../../endpoints/routes.ts'
+import type { RemoteEndpoint, Route } from '../../endpoints/routes.ts'
 import type {
   NoStreamReason,
   Pace,
@@ -17,7 +17,7 @@ import type { TransportSocket } from '../common/client-socket.ts'
 import { ConnectionFacts } from '../common/connection-facts.ts'
 import { ExchangeTraffic } from '../common/exchange-traffic.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
-import { type HopStreams, VisitorHops } from '../device/visitor-hops.ts'
+import { type PeerStreams, VisitorPeerStreams } from '../device/peer-streams.ts'
 import { type NameQuery, NameSearch, type Searcher } from '../exchange/name-search.ts'
 import type { Upgrade } from '../exchange/upgrade.ts'
 import { SplicedVisitor } from './spliced-visitor.ts'
@@ -28,7 +28,7 @@ type RelayedConnectionState =
   /** Looks for the serving node of its endpoint, or waits for it. */
   | { readonly name: 'searching' }
   /** Waits for a stream to the serving node. */
-  | { readonly name: 'dialling'; readonly streams: HopStreams }
+  | { readonly name: 'dialling'; readonly streams: PeerStreams }
   /** Has asked a node whether it serves the name. */
   | { readonly name: 'asking'; readonly stream: ProxyStream }
   /** Bytes pass in both directions. */
@@ -95,7 +95,7 @@ export class RelayedConnection
   readonly facts: ConnectionFacts
   readonly #options: RelayedConnectionOptions
   readonly #visitor: SplicedVisitor
-  readonly #hops: VisitorHops
+  readonly #hops: VisitorPeerStreams
   readonly #search: NameSearch
   /** The serving node counts the connection. Here it is counted only if an endpoint forwarded it. */
   readonly #traffic: ExchangeTraffic
@@ -109,7 +109,7 @@ export class RelayedConnection
     const { clientIp: host, clientPort: port } = this.facts
     this.address = formatListenAddress({ host, port })
     this.network = networkOf(host)
-    this.#hops = new VisitorHops(this)
+    this.#hops = new VisitorPeerStreams(this)
     this.#search = new NameSearch(context, this)
     this.#traffic = taken?.traffic ?? new ExchangeTraffic()
     this.#visitor =
@@ -202,7 +202,7 @@ export class RelayedConnection
     return found?.type === 'remote' ? found : undefined
   }
 
-  onFound(found: Endpoint | RemoteHome): void {
+  onFound(found: Endpoint | RemoteEndpoint): void {
     const link = found.type === 'remote' ? this.#search.reach(found) : undefined
     if (!link) return
     this.#visitor.claim.moveTo(link.buffers, this.#options.context.now)

@@ -154,7 +154,7 @@ export class SecureConnection implements IngressConnection {
         return
       }
       // The next reader needs all bytes from the start.
-      const bytes = hello.take()
+      const bytes = hello.takeBytes()
       this.#socket.unshift(bytes)
       if (verdict.kind === 'hello') this.#serverName = verdict.serverName
       this.#inTurn(() => this.#route(bytes.length))
@@ -193,7 +193,7 @@ export class SecureConnection implements IngressConnection {
       this.#relay(helloBytes)
     } else if (found?.type === 'remote') this.#shakeHands()
     else if (found?.protocol === 'tls') this.#passOn(helloBytes)
-    else if (found && found.type !== 'away' && endsTls(found)) this.#judge(found)
+    else if (found && found.type !== 'disconnected' && endsTls(found)) this.#judge(found)
     else this.#shakeHands()
   }
 

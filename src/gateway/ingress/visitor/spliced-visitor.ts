@@ -251,7 +251,7 @@ export class SplicedVisitor implements BufferHolder {
     const moved = this.movedBytes
     if (moved !== this.#moved) this.#movedAt = now
     this.#moved = moved
-    this.#meter.look(moved, this.#socket.heldBytes, now)
+    this.#meter.measure(moved, this.#socket.heldBytes, now)
     this.#splice.sweep(now)
   }
 

@@ -7,7 +7,7 @@ import type { TlsSession } from '../../../policy/exchange/policy-exchange.ts'
 import { Account } from '../../../policy/expression/account.ts'
 import type { AgentEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
 import type { NameState } from '../../endpoints/host-table.ts'
-import type { RemoteHome, Route } from '../../endpoints/routes.ts'
+import type { RemoteEndpoint, Route } from '../../endpoints/routes.ts'
 import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
 import type { TransportSocket } from '../common/client-socket.ts'
 import { ConnectionFacts, plainAddress } from '../common/connection-facts.ts'
@@ -15,7 +15,7 @@ import { type EdgeErrorCode, TOO_SLOW } from '../common/edge-error.ts'
 import { ExchangeTraffic } from '../common/exchange-traffic.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import { FAILURE_CODES } from '../device/forward.ts'
-import { CertificateTooLargeError, tlsFacts } from '../device/visitor-hops.ts'
+import { CertificateTooLargeError, tlsFacts } from '../device/peer-streams.ts'
 import { type NameQuery, NameSearch, type Searcher } from '../exchange/name-search.ts'
 import { connectVerdict } from '../exchange/policy-run.ts'
 import { RelayedConnection } from './relayed-connection.ts'
@@ -248,7 +248,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, Searcher, 
     return this.#find(this.network)
   }
 
-  onFound(found: Endpoint | RemoteHome): void {
+  onFound(found: Endpoint | RemoteEndpoint): void {
     if (found.type === 'remote') this.#relay()
     else this.#judge(found)
   }

@@ -11,7 +11,7 @@ import type { IncomingRequest } from '../common/incoming-request.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import type { IngressListener } from '../common/ingress-listener.ts'
 import { ProgressWatch } from '../common/progress-watch.ts'
-import type { VisitorHops } from '../device/visitor-hops.ts'
+import type { VisitorPeerStreams } from '../device/peer-streams.ts'
 import { Exchange } from '../exchange/exchange.ts'
 import { joined } from '../syntax/body-tracker.ts'
 import { TINY_BYTES } from '../syntax/flood-guard.ts'
@@ -33,7 +33,7 @@ type TrailersEvent = [headers: IncomingHttpHeaders, flags: number, raw?: readonl
 /** The connection, as its streams see it. */
 export interface StreamConnection {
   readonly isStopping: boolean
-  leave(): void
+  stopAccepting(): void
   /** Content is sent to the client. */
   onContent(bytes: number): void
   /** Content of a request was passed on; `waitingBytes` more have arrived and wait. */
@@ -145,15 +145,15 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
     return this.#connection.isStopping
   }
 
-  leave(): void {
-    this.#connection.leave()
+  stopAccepting(): void {
+    this.#connection.stopAccepting()
   }
 
   get logins(): LoginStreams {
     return this.visitor.logins
   }
 
-  get hops(): VisitorHops {
+  get hops(): VisitorPeerStreams {
     return this.visitor.hops
   }
 
@@ -325,7 +325,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   #sweepRest(now: number): void {
     this.#watch ??= new ProgressWatch(this.#context.limits)
     const progress = { movedBytes: -this.unreadBytes, awaitedBodyBytes: undefined }
-    if (this.#watch.look(progress, now)) this.abort()
+    if (this.#watch.check(progress, now)) this.abort()
   }
 
   #onData(chunk: Buffer): void {
@@ -362,7 +362,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
   #pass(chunk: Buffer): void {
     if (!this.#exchange) return
     const bytes = this.#hasChunks ? encodeChunk(chunk) : chunk
-    if (this.#exchange.take(bytes, 0) === 0) {
+    if (this.#exchange.read(bytes, 0) === 0) {
       // WebSocket frames before the device has accepted the switch.
       this.pause()
       this.stream.unshift(chunk)
@@ -377,7 +377,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
     // Node also reports an end if a stream was reset without an error. The content is incomplete then.
     if (this.stream.aborted || this.stream.closed) return
     if (this.isSwitched) this.#exchange?.onClientEnd()
-    else if (this.#hasChunks) this.#exchange?.take(lastChunk(this.#trailers), 0)
+    else if (this.#hasChunks) this.#exchange?.read(lastChunk(this.#trailers), 0)
   }
 
   #onDrain(): void {

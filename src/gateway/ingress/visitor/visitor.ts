@@ -8,7 +8,7 @@ import { LoginStreams } from '../../streams/login-streams.ts'
 import type { ClientSocket } from '../common/client-socket.ts'
 import { plainAddress } from '../common/connection-facts.ts'
 import type { IngressListener } from '../common/ingress-listener.ts'
-import { VisitorHops } from '../device/visitor-hops.ts'
+import { VisitorPeerStreams } from '../device/peer-streams.ts'
 import { knownField } from '../syntax/message-fields.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
 
@@ -65,7 +65,7 @@ export class Visitor {
   readonly #makeFacts: () => Connection
   readonly #admittedBy: WeakSet<Endpoint>
   #facts: Connection | undefined
-  #hops: VisitorHops | undefined
+  #hops: VisitorPeerStreams | undefined
   #isProxy: boolean | undefined
 
   constructor({ listener, ip, port, facts, admittedBy }: VisitorOptions) {
@@ -89,8 +89,8 @@ export class Visitor {
   }
 
   /** Paths to other nodes; created at the first use. */
-  get hops(): VisitorHops {
-    this.#hops ??= new VisitorHops(this)
+  get hops(): VisitorPeerStreams {
+    this.#hops ??= new VisitorPeerStreams(this)
     return this.#hops
   }
 

@@ -36,7 +36,7 @@ export function apiKeyAuth({ authority, others, log, clock }: ApiKeyAuthDeps): R
   const failures = new FailureLimiter(clock, () => others.count)
   return (request, response, next) => {
     const apiKey = authenticate(request)
-    const waitMs = requests.take(apiKey.id)
+    const waitMs = requests.tryCount(apiKey.id)
     if (waitMs > 0) {
       throw new AppError(
         'too-many-requests',
@@ -59,7 +59,7 @@ export function apiKeyAuth({ authority, others, log, clock }: ApiKeyAuthDeps): R
       return authority.authenticateApiKey(BEARER.exec(header)?.[1] ?? '')
     } catch (error) {
       const client = peerAddress(request)
-      const waitMs = failures.take(client)
+      const waitMs = failures.tryCount(client)
       if (waitMs > 0) {
         const retryAfterS = waitMs / 1_000
         throw new AppError('too-many-requests', 'Too many wrong API keys.', { retryAfterS })

@@ -13,7 +13,7 @@ import { type EndpointsDeps, endpoints as endpointResource } from '../resources/
 import { viewRefused } from '../resources/tunnel-sessions.ts'
 
 /** More devices than this are for the API: the console shows the newest. */
-const MOST_ROWS = 5_000
+const MAX_ROWS = 5_000
 
 export interface DeviceRoutesDeps extends DevicesDeps, EndpointsDeps {
   readonly credentials: CredentialStore
@@ -34,10 +34,10 @@ export function deviceRoutes(deps: DeviceRoutesDeps): Router {
     const own = devices.all().filter(({ ownerId }) => sees(caller, ownerId))
     const { live, missing } = await rowsElsewhere(deps)
     const rows = own
-      .slice(0, MOST_ROWS)
+      .slice(0, MAX_ROWS)
       .map((device) => ({ ...viewRow(device, deps), ...live.get(device.id) }))
     const part = missing.length > 0 && { missing_nodes: missing }
-    response.json({ devices: rows, is_part: own.length > MOST_ROWS, ...part })
+    response.json({ devices: rows, is_part: own.length > MAX_ROWS, ...part })
   })
   router.get('/device_details/:id', async (request, response) => {
     refuseQuery(request)
@@ -61,7 +61,7 @@ export function answerDevices(deps: DeviceRoutesDeps): void {
   const { others, devices } = deps
   others.on(ROWS, () => {
     const here = devices.all().filter((device) => devices.sessionsOf(device).length > 0)
-    return { rows: here.slice(0, MOST_ROWS).map((device) => viewRow(device, deps)) }
+    return { rows: here.slice(0, MAX_ROWS).map((device) => viewRow(device, deps)) }
   })
   others.on(DETAILS, (message) => {
     const { id, base_url: baseUrl } = DetailsQuestion.parse(message)

@@ -63,7 +63,7 @@ export function sessionAuth(deps: SessionAuthDeps): RequestHandler {
   return (request, response, next) => {
     const apiKey = keyOfSession(deps, request)
     if (!apiKey) throw new AppError('unauthenticated', 'The session has ended. Sign in again.')
-    const waitMs = requests.take(apiKey.id)
+    const waitMs = requests.tryCount(apiKey.id)
     if (waitMs > 0) {
       throw new AppError(
         'too-many-requests',
@@ -153,7 +153,7 @@ function requireFew(
   sentence: (seconds: number) => string,
   cause?: unknown,
 ): void {
-  const waitMs = limiter.take(peerAddress(request))
+  const waitMs = limiter.tryCount(peerAddress(request))
   if (waitMs <= 0) return
   const retryAfterS = waitMs / 1_000
   throw new AppError('too-many-requests', sentence(Math.ceil(retryAfterS)), { retryAfterS, cause })

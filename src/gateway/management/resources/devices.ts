@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
-import { MOST_DEVICES, newDevice } from '../../devices/device-journal.ts'
+import { MAX_DEVICES, newDevice } from '../../devices/device-journal.ts'
 import type { Devices } from '../../devices/devices.ts'
 import type { ConnectedAgent } from '../../endpoints/endpoint.ts'
 import type { OtherGateways } from '../../ports/other-gateways.ts'
@@ -13,7 +13,7 @@ import { elsewhere } from '../common/elsewhere.ts'
 import { itemFields, parseBody, Reference, Timestamp, timestamp } from '../common/request.ts'
 import type { Resource } from '../common/resource.ts'
 
-const MOST_TAGS = 32
+const MAX_TAGS = 32
 const TAG = /^[\p{L}\p{N}][\p{L}\p{N}._:=@/+-]{0,63}$/u
 
 const settings = {
@@ -26,7 +26,7 @@ const settings = {
           'a tag has up to 64 letters, digits and . _ : = @ / + -, and starts with a letter or digit',
       }),
     )
-    .max(MOST_TAGS)
+    .max(MAX_TAGS)
     .optional(),
   metadata: z.string().max(4_096).optional(),
 }
@@ -132,7 +132,7 @@ export function devices(deps: DevicesDeps): Resource<Device> {
       if (!deviceStore.get(device.id)) {
         throw new ServiceError(
           832,
-          `The account is at its limit of ${MOST_DEVICES} devices. Delete old devices.`,
+          `The account is at its limit of ${MAX_DEVICES} devices. Delete old devices.`,
         )
       }
       return view(device, baseUrl)

@@ -57,7 +57,7 @@ function toItem(event: GatewayEvent): Item {
 }
 
 const DAY_S = 86_400
-const MOST_OVERLAP_S = 30 * DAY_S
+const MAX_OVERLAP_S = 30 * DAY_S
 
 const EventTypes = z.array(z.enum(EVENT_TYPES)).max(EVENT_TYPES.length)
 const settings = {
@@ -85,7 +85,7 @@ export const WebhookReplay = z.strictObject({
 })
 export const WebhookRotation = z.strictObject({
   /** For how many seconds the secret from before signs, too. */
-  overlap_s: z.int().min(0).max(MOST_OVERLAP_S).default(DAY_S),
+  overlap_s: z.int().min(0).max(MAX_OVERLAP_S).default(DAY_S),
 })
 
 export const WebhookEndpointView = z.strictObject({

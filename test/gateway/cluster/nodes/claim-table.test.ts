@@ -7,7 +7,7 @@ import {
 } from '../../../../src/gateway/cluster/nodes/claim.ts'
 import { ClaimTable } from '../../../../src/gateway/cluster/nodes/claim-table.ts'
 import { NodeTable } from '../../../../src/gateway/cluster/nodes/node-table.ts'
-import { readGiveRequest } from '../../../../src/gateway/cluster/questions.ts'
+import { readGiveRequest } from '../../../../src/gateway/cluster/peer-rpc.ts'
 import { claimOf, nodeFacts } from '../../../helpers/cluster-node.ts'
 
 const tableOf = () => {

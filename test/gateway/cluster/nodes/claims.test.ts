@@ -3,7 +3,7 @@ import { ClaimHeldError } from '../../../../src/gateway/cluster/nodes/claim.ts'
 import {
   Claims,
   type ClaimsOptions,
-  type Tenure,
+  type Ownership,
 } from '../../../../src/gateway/cluster/nodes/claims.ts'
 import type { LeaseState } from '../../../../src/gateway/cluster/nodes/lease-state.ts'
 import { claimOf } from '../../../helpers/cluster-node.ts'
@@ -29,16 +29,16 @@ it('claims a name once more when its epoch was over before the answer came', asy
   expect(claims.owns(claim.key)).toBe(true)
 })
 
-it.each<[state: LeaseState, ofDevice: Tenure, ofCounter: Tenure]>([
-  ['none', 'unsure', 'none'],
-  ['held', 'firm', 'firm'],
-  ['overdue', 'firm', 'none'],
-  ['unsure', 'unsure', 'unsure'],
-  ['fenced', 'unsure', 'unsure'],
-  ['unfit', 'firm', 'none'],
-  ['replaced', 'none', 'none'],
-  ['forgotten', 'none', 'none'],
-  ['left', 'none', 'none'],
+it.each<[state: LeaseState, ofDevice: Ownership, ofCounter: Ownership]>([
+  ['none', 'unknown', 'foreign'],
+  ['held', 'owned', 'owned'],
+  ['overdue', 'owned', 'foreign'],
+  ['unsure', 'unknown', 'unknown'],
+  ['fenced', 'unknown', 'unknown'],
+  ['unfit', 'owned', 'foreign'],
+  ['replaced', 'foreign', 'foreign'],
+  ['forgotten', 'foreign', 'foreign'],
+  ['left', 'foreign', 'foreign'],
 ])('serves its names according to a lease that is %s', async (state, ofDevice, ofCounter) => {
   const lease: { nodeId: string; epoch: number; state: LeaseState } = {
     ...{ nodeId: 'one', epoch: 1, state: 'held' },
@@ -48,7 +48,10 @@ it.each<[state: LeaseState, ofDevice: Tenure, ofCounter: Tenure]>([
   const { key } = claimOf('a.example')
   await claims.claim(claimOf('a.example'))
   lease.state = state
-  expect([claims.tenureOfDevice(key), claims.tenureOfCounter(key)]).toEqual([ofDevice, ofCounter])
+  expect([claims.ownershipOfDevice(key), claims.ownershipOfCounter(key)]).toEqual([
+    ofDevice,
+    ofCounter,
+  ])
 })
 
 it.each([

@@ -232,7 +232,7 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     one.resume()
     // Before it has heard of anything.
     expect(one.owns(claim)).toBe(false)
-    expect(one.cluster.claims.tenureOfDevice(claim.key)).toBe('unsure')
+    expect(one.cluster.claims.ownershipOfDevice(claim.key)).toBe('unknown')
     await eventually(() => expect(one.lost).toEqual(['a.example']))
     expect(one.cluster.lease.epoch).toBeGreaterThan(1)
     await eventually(() => expect(two.owns(taken)).toBe(true))
@@ -250,20 +250,23 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     const counter = claimOf('c.example', { kind: 'cloud' })
     const { claims } = one.cluster
     for (const claim of [device, counter]) await claims.claim(claim)
-    const tenures = () => [claims.tenureOfDevice(device.key), claims.tenureOfCounter(counter.key)]
-    await eventually(() => expect(tenures()).toEqual(['firm', 'firm']))
+    const ownerships = () => [
+      claims.ownershipOfDevice(device.key),
+      claims.ownershipOfCounter(counter.key),
+    ]
+    await eventually(() => expect(ownerships()).toEqual(['owned', 'owned']))
     one.pause()
     const since = performance.now()
     await eventually(() => expect(performance.now() - since).toBeGreaterThan(FAST.leaseMs))
-    expect(tenures()).toEqual(['unsure', 'unsure'])
+    expect(ownerships()).toEqual(['unknown', 'unknown'])
     // It wakes, and reaches nobody: the tries that began before that say nothing.
     one.proxy.refuse()
     one.proxy.cut()
     one.resume()
-    expect(tenures()).toEqual(['unsure', 'unsure'])
-    await eventually(() => expect(tenures()).toEqual(['firm', 'none']))
+    expect(ownerships()).toEqual(['unknown', 'unknown'])
+    await eventually(() => expect(ownerships()).toEqual(['owned', 'foreign']))
     one.proxy.heal()
-    await eventually(() => expect(tenures()).toEqual(['firm', 'firm']))
+    await eventually(() => expect(ownerships()).toEqual(['owned', 'owned']))
     await eventually(() => expect(settled).toContain('overdue'))
   })
 
@@ -289,10 +292,10 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     one.proxy.cut()
     await eventually(() => expect(lease.state).toBe('overdue'))
     await expect(claims.claim(claimOf('b.example'))).rejects.toThrow('the lease has expired')
-    expect(claims.tenureOfDevice(device.key)).toBe('firm')
-    expect(claims.tenureOfCounter(cloud.key)).toBe('none')
+    expect(claims.ownershipOfDevice(device.key)).toBe('owned')
+    expect(claims.ownershipOfCounter(cloud.key)).toBe('foreign')
     one.proxy.heal()
-    await eventually(() => expect(claims.tenureOfCounter(cloud.key)).toBe('firm'))
+    await eventually(() => expect(claims.ownershipOfCounter(cloud.key)).toBe('owned'))
     expect(two.owns(device)).toBe(false)
   })
 
@@ -341,7 +344,7 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     const newer = await startNode(address, 'one')
     await eventually(() => expect(one.isReplaced).toBe(true))
     expect(one.cluster.lease.state).toBe('replaced')
-    expect(one.cluster.claims.tenureOfDevice(claim.key)).toBe('none')
+    expect(one.cluster.claims.ownershipOfDevice(claim.key)).toBe('foreign')
     expect(newer.cluster.lease).toMatchObject({ state: 'held', epoch: 2 })
   })
 

@@ -46,7 +46,7 @@ describe.skipIf(!hasPostgres)('a node that is gone', () => {
     one.resume()
     await eventually(() => expect(one.isForgotten).toBe(true))
     expect(one.cluster.lease.state).toBe('forgotten')
-    expect(one.cluster.claims.tenureOfDevice(claim.key)).toBe('none')
+    expect(one.cluster.claims.ownershipOfDevice(claim.key)).toBe('foreign')
     await expect(startNode(address, 'one')).rejects.toThrow('was removed from the cluster')
     expect(two.cluster.nodes.find('one')).toBeUndefined()
   })

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { ClaimRow } from '../../../../src/gateway/cluster/nodes/claim.ts'
-import { SharedWords } from '../../../../src/gateway/cluster/nodes/cluster-feed.ts'
+import { StringPool } from '../../../../src/gateway/cluster/nodes/cluster-feed.ts'
 import { claimOf } from '../../../helpers/cluster-node.ts'
 
 const rowOf = (host: string, change: Parameters<typeof claimOf>[1] = {}): ClaimRow => {
@@ -10,7 +10,7 @@ const rowOf = (host: string, change: Parameters<typeof claimOf>[1] = {}): ClaimR
 
 describe('SharedWords', () => {
   it('leaves a row as it is', () => {
-    const words = new SharedWords()
+    const words = new StringPool()
     const full = { sessionId: 'ts_1', credentialId: 'cr_1', clientId: 'c', instance: 'i' }
     const rows = [
       rowOf('a.example'),

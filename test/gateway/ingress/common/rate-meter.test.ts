@@ -7,7 +7,7 @@ function rates(seconds: readonly (readonly [moved: number, held: number])[]) {
   let all = 0
   return seconds.map(([moved, held], second) => {
     all += moved
-    meter.look(all, held, second * 1_000)
+    meter.measure(all, held, second * 1_000)
     return meter.rate
   })
 }

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../../src/base/clock.ts'
 import { served } from '../../../../src/gateway/certificates/certificate-file.ts'
 import { LINK_SLOTS } from '../../../../src/gateway/cluster/peers/peer-protocol.ts'
-import { HopStreams } from '../../../../src/gateway/ingress/device/visitor-hops.ts'
+import { PeerStreams } from '../../../../src/gateway/ingress/device/peer-streams.ts'
 import { VISITOR_STREAM_TYPE } from '../../../../src/gateway/streams/visitor-facts.ts'
 import { ErrorCode } from '../../../../src/muxado/error-code.ts'
 import { openTyped } from '../../../../src/muxado/session.ts'
@@ -114,7 +114,7 @@ describe('the idle streams of a visitor', () => {
   it('go after a while', async () => {
     const { slots, session, clock } = await startSlots({ limits: LINK_SLOTS })
     const { freeSlots } = session
-    const streams = new HopStreams(slots, FACTS)
+    const streams = new PeerStreams(slots, FACTS)
     leaveIdle(streams, 3)
     await clock.advance(9_000)
     expect(session.freeSlots).toBe(freeSlots - 3)
@@ -125,8 +125,8 @@ describe('the idle streams of a visitor', () => {
   it('are its own: another one gets a stream with its facts in front', async () => {
     const { slots, session } = await startSlots({ limits: LINK_SLOTS })
     const { freeSlots } = session
-    leaveIdle(new HopStreams(slots, FACTS), 1)
-    const asker = new Asker(new HopStreams(slots, FACTS), '192.0.2.9').ask()
+    leaveIdle(new PeerStreams(slots, FACTS), 1)
+    const asker = new Asker(new PeerStreams(slots, FACTS), '192.0.2.9').ask()
     expect(asker.stream?.isReused).toBe(false)
     expect(session.freeSlots).toBe(freeSlots - 2)
   })
@@ -134,7 +134,7 @@ describe('the idle streams of a visitor', () => {
   it('go with it, also those that are busy still', async () => {
     const { slots, session } = await startSlots({ limits: LINK_SLOTS })
     const { freeSlots } = session
-    const streams = new HopStreams(slots, FACTS)
+    const streams = new PeerStreams(slots, FACTS)
     leaveIdle(streams, 2)
     const busy = new Asker(streams, '192.0.2.9').askFresh()
     streams.close()

@@ -3,7 +3,7 @@ import { systemClock } from '../../../../src/base/clock.ts'
 import { served } from '../../../../src/gateway/certificates/certificate-file.ts'
 import { EndpointTraffic } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { EndpointRegistry } from '../../../../src/gateway/endpoints/endpoint-registry.ts'
-import type { Homes, RemoteHome } from '../../../../src/gateway/endpoints/routes.ts'
+import type { RemoteEndpoint, RemoteEndpoints } from '../../../../src/gateway/endpoints/routes.ts'
 import {
   encodeFacts,
   type HttpEntry,
@@ -32,10 +32,10 @@ const post = (body: string) =>
 function movable(registry: EndpointRegistry) {
   let believed: { node?: string; isKnown: boolean } = { isKnown: true }
   const asked: string[] = []
-  const place = (home: RemoteHome | undefined) =>
+  const place = (home: RemoteEndpoint | undefined) =>
     home && believed.isKnown ? { ...home, nodeId: believed.node ?? home.nodeId } : undefined
   const real = homesOf(registry)
-  const homes: Homes = {
+  const homes: RemoteEndpoints = {
     find: (entrance, host) => {
       asked.push(host)
       return place(real.find(entrance, host))

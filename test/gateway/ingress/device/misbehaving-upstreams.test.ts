@@ -28,7 +28,7 @@ import { type PublicRequest, publicRequest } from '../../../helpers/public-reque
 const MIB = 1_048_576
 const EIGHT = Buffer.alloc(8)
 /** What a flood may send before it is given up as not bounded at all. */
-const MOST_BYTES = 60 * MIB
+const MAX_BYTES = 60 * MIB
 const ANSWER_MS = 400
 
 const times = (count: number, make: (n: number) => Buffer) =>
@@ -76,7 +76,7 @@ function contentBytes(device: FrameDevice | undefined): number {
 /** Sends one piece after the other until the connection is ended; answers how many bytes that took. */
 async function flood(device: FrameDevice, piece: (n: number) => Buffer): Promise<number> {
   let sent = 0
-  for (let n = 0; !device.isEnded && sent < MOST_BYTES; n += 1) {
+  for (let n = 0; !device.isEnded && sent < MAX_BYTES; n += 1) {
     const bytes = piece(n)
     sent += bytes.length
     device.send(bytes)
@@ -521,7 +521,7 @@ describe('a device that sends without end', () => {
     // With a response that has begun, the visitor is broken off.
     const answer = await visit().catch(() => undefined)
     expect(answer?.status ?? 502).toBe(502)
-    expect(await sent).toBeLessThan(MOST_BYTES)
+    expect(await sent).toBeLessThan(MAX_BYTES)
     expect((await visit()).text).toBe('good')
     await eventually(() => expect(site.endpoint.streams.buffers.bytes).toBe(0))
   })

@@ -15,9 +15,9 @@ describe('a guard against floods', () => {
   it('ends a connection with too many broken streams', () => {
     const guard = new FloodGuard(0)
     times(brokenStreams, () => guard.onStreamEnd(true, 0))
-    expect(guard.look(0, 0)).toBeUndefined()
+    expect(guard.check(0, 0)).toBeUndefined()
     guard.onStreamEnd(true, 0)
-    expect(guard.look(0, 0)).toBe('broken-streams')
+    expect(guard.check(0, 0)).toBe('broken-streams')
   })
 
   it('sets whole streams against broken ones, but saves none for later', () => {
@@ -27,18 +27,18 @@ describe('a guard against floods', () => {
       guard.onStreamEnd(true, 0)
       guard.onStreamEnd(false, 0)
     })
-    expect(guard.look(0, 0)).toBeUndefined()
+    expect(guard.check(0, 0)).toBeUndefined()
     times(brokenStreams + 1, () => guard.onStreamEnd(true, 0))
-    expect(guard.look(0, 0)).toBe('broken-streams')
+    expect(guard.check(0, 0)).toBe('broken-streams')
   })
 
   it('forgives some with time', () => {
     const guard = new FloodGuard(0)
     times(brokenStreams, () => guard.onStreamEnd(true, 0))
     times(2 * forgivenStreams, () => guard.onStreamEnd(true, 2_000))
-    expect(guard.look(0, 2_000)).toBeUndefined()
+    expect(guard.check(0, 2_000)).toBeUndefined()
     guard.onStreamEnd(true, 2_000)
-    expect(guard.look(0, 2_000)).toBe('broken-streams')
+    expect(guard.check(0, 2_000)).toBe('broken-streams')
   })
 
   it.each<[string, (guard: FloodGuard) => void, number, number]>([
@@ -62,8 +62,8 @@ describe('a guard against floods', () => {
   ])('allows so many bytes %s', (_when, act, now, more) => {
     const guard = new FloodGuard(0)
     act(guard)
-    expect(guard.look(idleBytes + more, now)).toBeUndefined()
-    expect(guard.look(idleBytes + more + 1, now)).toBe('idle-bytes')
+    expect(guard.check(idleBytes + more, now)).toBeUndefined()
+    expect(guard.check(idleBytes + more + 1, now)).toBe('idle-bytes')
   })
 
   it('charges for tiny pieces beyond those of every connection, and less the larger they are', () => {

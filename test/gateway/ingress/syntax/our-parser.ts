@@ -44,7 +44,7 @@ class MessageReader {
       if (!this.#body) {
         at = this.#scanner.scan(chunk, at)
         if (at === -1) return
-        this.#startBody(this.#scanner.take())
+        this.#startBody(this.#scanner.takeHead())
       }
       if (this.#body && !this.#body.isDone) at = this.#body.advance(chunk, at, this.#content)
       if (this.#body?.isDone) this.#complete()

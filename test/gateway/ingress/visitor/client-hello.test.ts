@@ -69,7 +69,7 @@ describe('the first message of a client', () => {
     reader.read(more.subarray(0, 7))
     reader.read(more.subarray(7))
     expect(reader.length).toBe(more.length)
-    expect(reader.take().equals(more)).toBe(true)
+    expect(reader.takeBytes().equals(more)).toBe(true)
   })
 
   it('names a host, whatever else it names before', () => {

@@ -43,7 +43,7 @@ const CANCEL = 8
 /** What time forgives meanwhile. */
 const FORGIVEN = 50
 /** What an attack may send before it is given up as not bounded at all. */
-const MOST_BYTES = 60 * MIB
+const MAX_BYTES = 60 * MIB
 
 async function siteOf(options: Partial<IngressSiteOptions> = {}) {
   const service = await startScriptedService(OK)
@@ -53,7 +53,7 @@ async function siteOf(options: Partial<IngressSiteOptions> = {}) {
 /** Sends one piece after the other until the connection is closed; answers how many bytes that took. */
 async function flood(client: FrameClient, piece: Flood): Promise<number> {
   let sent = 0
-  for (let n = 0; !client.isClosed && sent < MOST_BYTES; n += 1) {
+  for (let n = 0; !client.isClosed && sent < MAX_BYTES; n += 1) {
     const bytes = piece(n)
     sent += bytes.length
     if (!client.send(bytes) || n % 64 === 0) await setImmediate()
@@ -167,7 +167,7 @@ describe('a connection that only costs', () => {
       const site = await siteOf()
       const client = new FrameClient(site).begin()
       await client.isAlive()
-      expect(await flood(client, piece)).toBeLessThan(MOST_BYTES)
+      expect(await flood(client, piece)).toBeLessThan(MAX_BYTES)
       expect(site.endpoint.traffic.requests).toBeLessThanOrEqual(1)
     },
   )

@@ -14,7 +14,7 @@ const MIB = 1_048_576
 /** Of a stream, before it has shown what its path and its device can do. */
 const LEAST = 262_144
 /** Two windows, which came before the device was known to be slow, and what streams of Node hold. */
-const MOST_HELD = MIB
+const MAX_HELD = MIB
 
 async function siteWith(listener: RequestListener, options: Partial<IngressSiteOptions> = {}) {
   const server = createServer(listener).listen(0, '127.0.0.1')
@@ -74,7 +74,7 @@ describe('the receive window of a connection in HTTP/2', () => {
     await eventually(() => expect(buffers.bytes).toBeGreaterThan(LEAST))
     await pinged(session)
     expect(windowOf(session)).toBeLessThanOrEqual(2 * LEAST)
-    expect(buffers.bytes).toBeLessThan(MOST_HELD)
+    expect(buffers.bytes).toBeLessThan(MAX_HELD)
     stream.close()
   })
 
@@ -137,7 +137,7 @@ describe('the receive window towards a service in HTTP/2', () => {
     await eventually(() => expect(buffers.bytes).toBeGreaterThan(LEAST))
     await pinged(service.sessions[0] as never)
     expect(service.sessions[0]?.remoteSettings.initialWindowSize).toBe(2 * LEAST)
-    expect(buffers.bytes).toBeLessThan(MOST_HELD)
+    expect(buffers.bytes).toBeLessThan(MAX_HELD)
     slow.close()
   })
 })

@@ -147,9 +147,9 @@ describe('forward-internal in on_tcp_connect', () => {
     const front = await make(`tcp://${address()}`, rules(forward('tcp://ssh.internal:22')))
     first.cut()
     await eventually(() =>
-      expect([...running.gateway.parts.registry.allAway()].map(({ host }) => host)).toEqual([
-        'ssh.internal:22',
-      ]),
+      expect([...running.gateway.parts.registry.allDisconnected()].map(({ host }) => host)).toEqual(
+        ['ssh.internal:22'],
+      ),
     )
     const visitor = visit(address())
     const greeting = greetingOf(visitor)

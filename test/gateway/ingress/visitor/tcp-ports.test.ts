@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { NameFacts } from '../../../../src/gateway/endpoints/away-name.ts'
+import type { NameFacts } from '../../../../src/gateway/endpoints/disconnected-name.ts'
 import type { AgentEndpoint } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { TcpAddresses } from '../../../../src/gateway/endpoints/tcp-addresses.ts'
 import { AskSeal } from '../../../../src/gateway/ingress/common/ask-seal.ts'

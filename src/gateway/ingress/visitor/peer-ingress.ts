@@ -125,7 +125,7 @@ export interface PeerOrigin {
 /** First byte sent back on a stream with raw bytes: this node serves the name. */
 const HOME_BYTE = Buffer.from([1])
 
-export interface PeerEntranceOptions {
+export interface PeerIngressOptions {
   readonly context: IngressContext
   /** Returns the certificate for a server name, where TLS ends here because of a policy. */
   readonly certificate: (serverName: string | undefined) => ServedCertificate
@@ -137,12 +137,12 @@ export interface PeerEntranceOptions {
  * Ingress for visitors of other nodes. They are served like visitors of this node. Their identity is taken
  * only from the node, which has proved that it belongs to the cluster.
  */
-export class PeerEntrance {
-  readonly #options: PeerEntranceOptions
+export class PeerIngress {
+  readonly #options: PeerIngressOptions
   /** Keyed by link and `keyOf`, while a stream is open. */
   readonly #visitors = new WeakMap<PeerOrigin, Map<string, PeerConnection>>()
 
-  constructor(options: PeerEntranceOptions) {
+  constructor(options: PeerIngressOptions) {
     this.#options = options
   }
 
@@ -204,7 +204,7 @@ export class PeerEntrance {
     const { context, certificate, onConnection, onClose } = this.#options
     const find = this.#finderOf(entry)
     const found = find(networkOf(socket.remoteAddress))
-    if (!found || found.type === 'away') {
+    if (!found || found.type === 'disconnected') {
       socket.refuse(HopReset.notMine)
       return
     }

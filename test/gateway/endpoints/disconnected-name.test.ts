@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import {
-  type AwayName,
   type DeviceMark,
+  type DisconnectedName,
   isSameDevice,
   type NameFacts,
-} from '../../../src/gateway/endpoints/away-name.ts'
+} from '../../../src/gateway/endpoints/disconnected-name.ts'
 import type { AgentEndpoint } from '../../../src/gateway/endpoints/endpoint.ts'
 import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
@@ -29,13 +29,13 @@ const facts = (host: string, change: Partial<NameFacts> = {}): NameFacts => ({
   ...change,
 })
 
-function startRegistry(options: { awayNames?: number } = {}) {
+function startRegistry(options: { maxDisconnectedNames?: number } = {}) {
   const clock = new ManualClock()
   return { clock, registry: new EndpointRegistry({ clock, holdMs: 10_000, ...options }) }
 }
 
 /** Whether a request may wait for it now. */
-const waits = (registry: EndpointRegistry, name: AwayName) =>
+const waits = (registry: EndpointRegistry, name: DisconnectedName) =>
   registry.wait(name, { network: 'n', bytes: 1, onNameChange: () => {} })
 
 describe('two marks of one account', () => {
@@ -134,7 +134,7 @@ describe('a name that is away', () => {
   })
 
   it('is nobody’s after an hour, or when there are too many of an account', async () => {
-    const { registry, clock } = startRegistry({ awayNames: 3 })
+    const { registry, clock } = startRegistry({ maxDisconnectedNames: 3 })
     registry.hold(facts('other.test', { ownerId: 'bot_b' }))
     for (const host of ['a.test', 'b.test', 'c.test']) registry.hold(facts(host))
     const known = () =>
@@ -212,8 +212,8 @@ describe('a device that comes back', () => {
 
   it('is waited for as long as it goes on, and five minutes at most', async () => {
     const { clock, registry } = startRegistry()
-    const name = registry.hold(facts('cam.test', { deviceId: 'cam' })) as AwayName
-    const other = registry.hold(facts('nas.test', { deviceId: 'nas' })) as AwayName
+    const name = registry.hold(facts('cam.test', { deviceId: 'cam' })) as DisconnectedName
+    const other = registry.hold(facts('nas.test', { deviceId: 'nas' })) as DisconnectedName
     const device = registry.startReturn(CAM, QUIET_MS)
     device.sessions += 1
     for (let minutes = 0; minutes < 4; minutes += 1) {
@@ -233,13 +233,13 @@ describe('a device that comes back', () => {
     ['at another gateway', (registry) => registry.endReturnElsewhere(CAM)],
   ])('gives up its own names alone when it is complete %s', (_where, complete) => {
     const { registry } = startRegistry()
-    const own = registry.hold(facts('cam.test', { deviceId: 'cam' })) as AwayName
+    const own = registry.hold(facts('cam.test', { deviceId: 'cam' })) as DisconnectedName
     const kept = [
       facts('nas.test', { deviceId: 'nas' }),
       facts('bare.test'),
       facts('other.test', { deviceId: 'cam', ownerId: 'bot_a' }),
       facts('renewed.test', { deviceId: 'cam', credentialId: 'cr_b' }),
-    ].map((it) => registry.hold(it) as AwayName)
+    ].map((it) => registry.hold(it) as DisconnectedName)
     complete(registry)
     expect([own, ...kept].map((name) => registry.isAway(name))).toEqual([
       false,
@@ -251,7 +251,7 @@ describe('a device that comes back', () => {
 
   it('keeps the names that it is about to bind here when it is complete elsewhere', () => {
     const { registry } = startRegistry()
-    const name = registry.hold(facts('cam.test', { deviceId: 'cam' })) as AwayName
+    const name = registry.hold(facts('cam.test', { deviceId: 'cam' })) as DisconnectedName
     const device = registry.startReturn(CAM, QUIET_MS)
     device.sessions += 1
     registry.endReturnElsewhere(CAM)

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { settleRivals } from '../../../src/gateway/agents/rivals.ts'
+import { settleRivals } from '../../../src/gateway/agents/duplicate-sessions.ts'
 import type { TableEntry } from '../../../src/gateway/agents/session-table.ts'
 import type { AgentIdentity } from '../../../src/gateway/endpoints/endpoint.ts'
 import { captureLog } from '../../helpers/captured-log.ts'

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
-import { Lane, LaneMember } from '../../../src/policy/limit/lane.ts'
+import { FairScheduler, SchedulerMember } from '../../../src/policy/limit/fair-scheduler.ts'
 
 const LONG = 4_000
 const SHORT = 999
@@ -9,7 +9,7 @@ afterEach(() => void vi.useRealTimers())
 
 describe('a member of the lane', () => {
   it('does not wait before it was long, and no more when it was short 64 times in a row', () => {
-    const member = new LaneMember(new Lane())
+    const member = new SchedulerMember(new FairScheduler())
     expect(member.hasToWait).toBe(false)
     member.ran(LONG)
     for (let count = 0; count < 63; count += 1) member.ran(SHORT)
@@ -21,8 +21,8 @@ describe('a member of the lane', () => {
   })
 
   it('waits in a round in which others were long already', async () => {
-    const lane = new Lane()
-    const [one, other] = [new LaneMember(lane), new LaneMember(lane)]
+    const lane = new FairScheduler()
+    const [one, other] = [new SchedulerMember(lane), new SchedulerMember(lane)]
     for (let count = 0; count < 3; count += 1) one.ran(SHORT + 100)
     expect(other.hasToWait).toBe(false)
     one.ran(SHORT + 100)
@@ -32,8 +32,8 @@ describe('a member of the lane', () => {
   })
 
   it('does not wait in any round when it is known to be short', () => {
-    const lane = new Lane()
-    const [short, other] = [new LaneMember(lane), new LaneMember(lane)]
+    const lane = new FairScheduler()
+    const [short, other] = [new SchedulerMember(lane), new SchedulerMember(lane)]
     for (let count = 0; count < 64; count += 1) short.ran(SHORT)
     for (let count = 0; count < 4; count += 1) other.ran(SHORT + 100)
     expect([short.hasToWait, other.hasToWait]).toEqual([false, true])
@@ -43,8 +43,8 @@ describe('a member of the lane', () => {
 
   it('rests for as long as a turn took, and lets those go on who were not long', async () => {
     vi.useFakeTimers({ toFake: ['performance', 'setTimeout'] })
-    const lane = new Lane()
-    const [long, usual] = [new LaneMember(lane), new LaneMember(lane)]
+    const lane = new FairScheduler()
+    const [long, usual] = [new SchedulerMember(lane), new SchedulerMember(lane)]
     long.ran(LONG)
     await nextRound()
     await long.inTurn(() => vi.advanceTimersByTime(20))
@@ -62,17 +62,19 @@ describe('a member of the lane', () => {
   })
 
   it('does not wait for however many short ones', () => {
-    const lane = new Lane()
-    for (let count = 0; count < 1_000; count += 1) new LaneMember(lane).ran(SHORT)
-    expect(new LaneMember(lane).hasToWait).toBe(false)
+    const lane = new FairScheduler()
+    for (let count = 0; count < 1_000; count += 1) new SchedulerMember(lane).ran(SHORT)
+    expect(new SchedulerMember(lane).hasToWait).toBe(false)
   })
 
   it('does not wait behind those who are costly when it is not', async () => {
-    const lane = new Lane()
+    const lane = new FairScheduler()
     const order: string[] = []
-    const enter = (name: string, member: LaneMember) => member.inTurn(() => order.push(name))
-    const costly = Array.from({ length: 20 }, () => enter('costly', new LaneMember(lane, 'long')))
-    const calm = enter('calm', new LaneMember(lane))
+    const enter = (name: string, member: SchedulerMember) => member.inTurn(() => order.push(name))
+    const costly = Array.from({ length: 20 }, () =>
+      enter('costly', new SchedulerMember(lane, 'long')),
+    )
+    const calm = enter('calm', new SchedulerMember(lane))
     await calm
     expect(order.length).toBeLessThanOrEqual(2)
     await Promise.all(costly)
@@ -80,13 +82,13 @@ describe('a member of the lane', () => {
   })
 
   it('says where a stretch should end', () => {
-    const member = new LaneMember(new Lane())
+    const member = new SchedulerMember(new FairScheduler())
     expect([LONG - 1, LONG].map((steps) => member.isLong(steps))).toEqual([false, true])
   })
 
   it('is full when 256 wait, and nobody else is because of that', async () => {
-    const lane = new Lane()
-    const [one, other] = [new LaneMember(lane), new LaneMember(lane)]
+    const lane = new FairScheduler()
+    const [one, other] = [new SchedulerMember(lane), new SchedulerMember(lane)]
     const turns = Array.from({ length: 255 }, () => one.inTurn(() => {}))
     expect(one.isFull).toBe(false)
     turns.push(one.inTurn(() => {}))

@@ -3,7 +3,7 @@ import { DatabaseError } from './database-error.ts'
 import type { Statements } from './postgres-session.ts'
 
 /** Rights and objects of other roles in the database. */
-export interface Strangers {
+export interface RolePrivileges {
   /** The schema where our tables are, or will be. */
   readonly schema: string
   /** There are no tables of ours yet. */
@@ -58,8 +58,8 @@ SELECT schema,
 FROM place`
 
 /** Undefined if there is no schema; the next step reports that. Throws a DatabaseError. */
-export async function findStrangers(statements: Statements): Promise<Strangers | undefined> {
-  const [row] = await statements.query<{ [column: string]: unknown } & Strangers>(LOOK)
+export async function findStrangers(statements: Statements): Promise<RolePrivileges | undefined> {
+  const [row] = await statements.query<{ [column: string]: unknown } & RolePrivileges>(LOOK)
   return row
 }
 

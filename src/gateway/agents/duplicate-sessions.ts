@@ -8,7 +8,7 @@ import type { SessionTable } from './session-table.ts'
 const NOTICE_STEP_MS = 600_000
 
 /** Last duplicate: another process with the identity of a session's device. */
-export class DuplicateRecord {
+export class DuplicateSessions {
   readonly #clock: Clock
   #last: Duplicate | undefined
   /** Monotonic. */

@@ -1,12 +1,12 @@
 import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
 
 /** Disconnected names of all accounts. When full, the account with the most names loses its oldest. */
-export class AwayNames {
+export class DisconnectedNames {
   readonly #capacity: number
   /** Oldest first. Accounts without disconnected names have no entry. */
-  readonly #byOwner = new Map<string | null, Set<AwayName>>()
+  readonly #byOwner = new Map<string | null, Set<DisconnectedName>>()
   /** The same names by device, because thousands of devices of an account may come back at once. */
-  readonly #byDevice = new Map<string, Set<AwayName>>()
+  readonly #byDevice = new Map<string, Set<DisconnectedName>>()
   #size = 0
 
   constructor(capacity: number) {
@@ -17,28 +17,28 @@ export class AwayNames {
     return this.#size
   }
 
-  has(name: AwayName): boolean {
+  has(name: DisconnectedName): boolean {
     return this.#byOwner.get(name.ownerId)?.has(name) === true
   }
 
-  *all(ownerId?: string | null): Generator<AwayName> {
+  *all(ownerId?: string | null): Generator<DisconnectedName> {
     if (ownerId !== undefined) yield* this.#byOwner.get(ownerId) ?? []
     else for (const names of this.#byOwner.values()) yield* names
   }
 
   /** Names of the device with this id. Undefined: names of devices without an id. */
-  ofDevice(ownerId: string | null, deviceId: string | undefined): Iterable<AwayName> {
+  ofDevice(ownerId: string | null, deviceId: string | undefined): Iterable<DisconnectedName> {
     return this.#byDevice.get(deviceKey({ ownerId, deviceId })) ?? []
   }
 
   /** Adds a name. Returns the names to forget, because of their age or number. */
-  add(name: AwayName, now: number): AwayName[] {
+  add(name: DisconnectedName, now: number): DisconnectedName[] {
     const own = this.#byOwner.get(name.ownerId) ?? new Set()
     this.#byOwner.set(name.ownerId, own.add(name))
     const key = deviceKey(name)
     this.#byDevice.set(key, (this.#byDevice.get(key) ?? new Set()).add(name))
     this.#size += 1
-    const surplus: AwayName[] = []
+    const surplus: DisconnectedName[] = []
     for (const old of own) {
       if (now < old.forgottenAt) break
       surplus.push(old)
@@ -49,7 +49,7 @@ export class AwayNames {
   }
 
   /** Returns false if it was not present. */
-  remove(name: AwayName): boolean {
+  remove(name: DisconnectedName): boolean {
     const own = this.#byOwner.get(name.ownerId)
     if (!own?.delete(name)) return false
     this.#size -= 1
@@ -61,15 +61,15 @@ export class AwayNames {
     return true
   }
 
-  #largest(): Iterable<AwayName> {
-    let largest = new Set<AwayName>()
+  #largest(): Iterable<DisconnectedName> {
+    let largest = new Set<DisconnectedName>()
     for (const names of this.#byOwner.values()) if (names.size > largest.size) largest = names
     return largest
   }
 }
 
 /** The space separates the parts: account ids contain no space. */
-function deviceKey({ ownerId, deviceId }: Pick<AwayName, 'ownerId' | 'deviceId'>): string {
+function deviceKey({ ownerId, deviceId }: Pick<DisconnectedName, 'ownerId' | 'deviceId'>): string {
   return `${ownerId ?? ''} ${deviceId ?? ''}`
 }
 
@@ -84,22 +84,22 @@ function deviceKey({ ownerId, deviceId }: Pick<AwayName, 'ownerId' | 'deviceId'>
  *
  * A name that its device has released has no state: it belongs to no account.
  */
-type AwayState = 'held' | 'returning' | 'away'
+type HoldState = 'held' | 'returning' | 'away'
 
 /**
  * `hold`: the hold begins now. `return`: the device has connected. `lose`: the device disconnected before it
  * had bound all its names. `expire`: the hold is over, or the device has bound nothing for too long.
  */
-type AwayEvent = 'hold' | 'return' | 'lose' | 'expire'
+type HoldEvent = 'hold' | 'return' | 'lose' | 'expire'
 
-const NEXT: Record<AwayState, Partial<Record<AwayEvent, AwayState>>> = {
+const NEXT: Record<HoldState, Partial<Record<HoldEvent, HoldState>>> = {
   held: { return: 'returning', expire: 'away' },
   returning: { hold: 'held', lose: 'held', expire: 'away' },
   away: { hold: 'held', return: 'returning' },
 }
 
 /** Returns the state after an event. An event without a transition changes nothing. */
-function nextAwayState(state: AwayState, event: AwayEvent): AwayState {
+function nextHoldState(state: HoldState, event: HoldEvent): HoldState {
   return NEXT[state][event] ?? state
 }
 
@@ -152,8 +152,8 @@ export interface HeldRequest {
 }
 
 /** A name whose device disconnected without releasing it. */
-export class AwayName implements NameFacts {
-  readonly type = 'away'
+export class DisconnectedName implements NameFacts {
+  readonly type = 'disconnected'
   readonly host: string
   readonly ownerId: string | null
   readonly protocol: EndpointProtocol
@@ -164,7 +164,7 @@ export class AwayName implements NameFacts {
   readonly instance: string | undefined
   readonly drawn: NameFacts['drawn']
   readonly isPooled: boolean
-  #state: AwayState = 'held'
+  #state: HoldState = 'held'
   #heldUntil: number
   /** Set while the device is back and may still bind the name. */
   #return: DeviceReturn | undefined
@@ -197,7 +197,7 @@ export class AwayName implements NameFacts {
   }
 
   /** `now` is monotonic. */
-  stateAt(now: number): AwayState {
+  stateAt(now: number): HoldState {
     if (now >= this.heldUntil) this.#move('expire')
     // The hold had expired, but the device continued to bind names.
     else if (this.#state === 'away') this.#move('return')
@@ -237,8 +237,8 @@ export class AwayName implements NameFacts {
     this.#move('lose')
   }
 
-  #move(event: AwayEvent): void {
-    this.#state = nextAwayState(this.#state, event)
+  #move(event: HoldEvent): void {
+    this.#state = nextHoldState(this.#state, event)
   }
 }
 
@@ -251,7 +251,7 @@ export type AwaitedListener = (hosts: readonly string[]) => void
  */
 export class DeviceReturn {
   /** Names of the device that are still disconnected. */
-  readonly names = new Set<AwayName>()
+  readonly names = new Set<DisconnectedName>()
   /** Monotonic. The device counts as done at this time unless it makes progress. */
   until = Number.NEGATIVE_INFINITY
   /** Number of the device's connections that take part. */

@@ -65,7 +65,7 @@ function derOf({ x509 }: SessionCertificate): string {
  * for each request at a time. They go with the visitor's connection, or with the link; an idle one
  * sooner, when others want its slot.
  */
-export class HopStreams extends StreamPool {
+export class PeerStreams extends StreamPool {
   /** `facts` stand in front of each stream. */
   constructor(slots: StreamSlots, facts: Buffer) {
     super({ slots, proxyHeader: () => facts })
@@ -94,24 +94,24 @@ class HopStream extends ProxyStream {
 let connections = 0
 
 /** A visitor of endpoints at other nodes. */
-export interface HopVisitor {
+export interface PeerVisitor {
   readonly facts: Connection
 }
 
 /** The ways of one visitor's connection to other nodes; made with the first that it takes. */
-export class VisitorHops {
-  readonly #visitor: HopVisitor
+export class VisitorPeerStreams {
+  readonly #visitor: PeerVisitor
   readonly #connection: number
-  readonly #byLink = new Map<StreamSlots, HopStreams>()
+  readonly #byLink = new Map<StreamSlots, PeerStreams>()
 
-  constructor(visitor: HopVisitor) {
+  constructor(visitor: PeerVisitor) {
     this.#visitor = visitor
     connections += 1
     this.#connection = connections
   }
 
   /** For requests that come in by a listener; kept until the connection closes. */
-  to(link: StreamSlots, listener: IngressListener): HopStreams {
+  to(link: StreamSlots, listener: IngressListener): PeerStreams {
     const kept = this.#byLink.get(link)
     if (kept) return kept
     for (const before of this.#byLink.keys()) if (before.isClosed) this.#byLink.delete(before)
@@ -121,12 +121,12 @@ export class VisitorHops {
   }
 
   /** For one request that a policy has handed on. */
-  handOn(link: StreamSlots, listener: IngressListener, internal: InternalFacts): HopStreams {
+  handOn(link: StreamSlots, listener: IngressListener, internal: InternalFacts): PeerStreams {
     return this.#make(link, { ...entryFacts(listener, this.#visitor.facts), internal })
   }
 
   /** For the bytes of a connection. */
-  pass(link: StreamSlots, entry: VisitorEntry): HopStreams {
+  pass(link: StreamSlots, entry: VisitorEntry): PeerStreams {
     return this.#make(link, entry)
   }
 
@@ -134,7 +134,7 @@ export class VisitorHops {
     for (const streams of this.#byLink.values()) streams.close()
   }
 
-  #make(link: StreamSlots, entry: VisitorEntry): HopStreams {
+  #make(link: StreamSlots, entry: VisitorEntry): PeerStreams {
     const { facts } = this.#visitor
     const { clientIp, clientPort, serverIp, serverPort, startedAt } = facts
     const header = encodeFacts({
@@ -147,6 +147,6 @@ export class VisitorHops {
       started_at: startedAt,
       entry,
     })
-    return new HopStreams(link, header)
+    return new PeerStreams(link, header)
   }
 }

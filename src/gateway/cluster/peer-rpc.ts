@@ -28,7 +28,7 @@ const MAX_NOTICE_BYTES = 7_999
 
 interface GiveQuestionOptions {
   readonly nodeId: string
-  readonly questions: Pick<Questions, 'on' | 'ask'>
+  readonly questions: Pick<PeerRpc, 'on' | 'ask'>
   readonly connection: Pick<PostgresConnection, 'query'>
   readonly follower: Pick<DatabaseFollower, 'listen'>
   readonly claims: () => Pick<Claims, 'asked'>
@@ -101,9 +101,9 @@ function giveRequestIn(value: unknown, nodeId: string): GiveRequest | undefined 
  * Simultaneous calls of one kind. A separate limit for each kind avoids deadlocks: a call may depend on a
  * call of another kind.
  */
-const MOST_AT_ONCE = 64
+const MAX_CONCURRENT = 64
 /** Limit of all running and waiting calls; others are refused. */
-const MOST_PENDING = 2_048
+const MAX_PENDING = 2_048
 
 const QuestionSchema = z.strictObject({ ask: z.string().max(64), of: z.unknown() })
 const AnswerSchema = z.union([
@@ -112,7 +112,7 @@ const AnswerSchema = z.union([
   z.strictObject({ refusal: z.strictObject({ code: z.number().int(), message: z.string() }) }),
 ])
 
-export interface QuestionsOptions {
+export interface PeerRpcOptions {
   readonly links: { find(nodeId: string): { readonly session: Session | undefined } | undefined }
   readonly clock: Clock
   readonly log: Logger
@@ -127,18 +127,18 @@ interface Kind {
  * Calls between nodes, separate from visitors: a message in each direction on the existing link, within 2 s.
  * The certificate of the caller proves that it is in the cluster.
  */
-export class Questions {
-  readonly #options: QuestionsOptions
+export class PeerRpc {
+  readonly #options: PeerRpcOptions
   readonly #known = new Map<string, Kind>()
   #pending = 0
 
-  constructor(options: QuestionsOptions) {
+  constructor(options: PeerRpcOptions) {
     this.#options = options
   }
 
   /** Registers a handler. A ServiceError is returned to the caller. */
   on(ask: string, answer: (of: unknown) => unknown): void {
-    this.#known.set(ask, { answer, line: new Semaphore(MOST_AT_ONCE) })
+    this.#known.set(ask, { answer, line: new Semaphore(MAX_CONCURRENT) })
   }
 
   /** Answers another node. Throws when the question is not understood, or there are too many. */
@@ -146,8 +146,7 @@ export class Questions {
     const { ask, of } = QuestionSchema.parse(message)
     const kind = this.#known.get(ask)
     if (!kind) throw new Error(`unknown question ${JSON.stringify(ask)}`)
-    if (this.#pending >= MOST_PENDING)
-      throw new Error('too many questions from other nodes at once')
+    if (this.#pending >= MAX_PENDING) throw new Error('too many questions from other nodes at once')
     this.#pending += 1
     try {
       return { answer: (await kind.line.run(async () => kind.answer(of))) ?? null }

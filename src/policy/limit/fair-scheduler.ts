@@ -24,7 +24,7 @@ type Costs = 'usual' | 'short' | 'long'
  * turns, and it rests for as long as it ran. So costly members wait for each other. All other work gets at
  * least half of the thread, and waits for at most a single stretch each time.
  */
-export class Lane {
+export class FairScheduler {
   readonly #costly = new Scheduler()
   /** Members without a history. They wait for a round, but not for the costly members. */
   readonly #usual = new Scheduler()
@@ -47,12 +47,12 @@ export class Lane {
     this.#roundSteps += steps
   }
 
-  waiting(member: LaneMember): number {
+  waiting(member: SchedulerMember): number {
     return this.#costly.waiting(member) + this.#usual.waiting(member)
   }
 
   /** Does something when it is the member's turn. */
-  async inTurn<T>(member: LaneMember, work: () => T): Promise<T> {
+  async inTurn<T>(member: SchedulerMember, work: () => T): Promise<T> {
     if (!member.isCostly) {
       await this.#usual.yield(member)
       return work()
@@ -68,12 +68,12 @@ export class Lane {
 }
 
 /** Something that may become costly, such as a policy: it waits for turns while it is. */
-export class LaneMember {
-  readonly #lane: Lane
+export class SchedulerMember {
+  readonly #lane: FairScheduler
   #costs: Costs
   #shortInARow = 0
 
-  constructor(lane: Lane, costs: Costs = 'usual') {
+  constructor(lane: FairScheduler, costs: Costs = 'usual') {
     this.#lane = lane
     this.#costs = costs
   }

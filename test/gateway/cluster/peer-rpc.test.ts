@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeferred } from '../../../src/base/deferred.ts'
-import { Questions } from '../../../src/gateway/cluster/questions.ts'
+import { PeerRpc } from '../../../src/gateway/cluster/peer-rpc.ts'
 import { NoAnswerError } from '../../../src/gateway/ports/other-gateways.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { createCluster, openLinks, startListener } from '../../helpers/cluster.ts'
@@ -11,7 +11,7 @@ import { eventually } from '../../helpers/eventually.ts'
 function openHome() {
   const { log } = captureLog()
   const links = { find: () => undefined }
-  const home = new Questions({ links, clock: systemClock, log })
+  const home = new PeerRpc({ links, clock: systemClock, log })
   /** How many of so many are answered. */
   const askAll = async (ask: string, count: number) => {
     const asked = Array.from({ length: count }, (_, n) => home.answer({ ask, of: n }))
@@ -30,11 +30,11 @@ async function openPair() {
   const { links } = openLinks(await cluster.identify('nd_asks'))
   links.follow([{ id: 'nd_home', address }])
   await eventually(() => expect(links.find('nd_home')?.state.name).toBe('up'))
-  const asking = new Questions({ links, clock: systemClock, log })
+  const asking = new PeerRpc({ links, clock: systemClock, log })
   return { home, asking }
 }
 
-describe('Questions', () => {
+describe('PeerRpc', () => {
   it('are all answered when a thousand of one node come together', async () => {
     const { home, asking } = await openPair()
     home.on('count', async (of) => ({ counted: of }))

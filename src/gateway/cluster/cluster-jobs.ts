@@ -1,20 +1,20 @@
 import type { Clock } from '../../base/clock.ts'
 import type { AuditTrail } from '../../store/audit-trail.ts'
-import type { Duties, Duty } from '../ports/duties.ts'
+import type { SingletonJob, SingletonJobs } from '../ports/singleton-jobs.ts'
 import { homeFor, type NodeRow } from './nodes/node-facts.ts'
 
-const LOOK_MS = 30_000
+const POLL_MS = 30_000
 
 /** Divides duties by name among the nodes that serve. */
-export class ClusterDuties implements Duties {
+export class ClusterJobs implements SingletonJobs {
   readonly #self: string
-  readonly #duties = new Map<string, { readonly duty: Duty; isOurs: boolean }>()
+  readonly #duties = new Map<string, { readonly duty: SingletonJob; isOurs: boolean }>()
 
   constructor(self: string) {
     this.#self = self
   }
 
-  share(name: string, duty: Duty): void {
+  share(name: string, duty: SingletonJob): void {
     this.#duties.set(name, { duty, isOurs: false })
   }
 
@@ -46,7 +46,7 @@ export interface LeftChangesOptions {
 }
 
 /** Concludes changes of a gateway that ended without recording their outcome. */
-export class LeftChanges implements Duty {
+export class LeftChanges implements SingletonJob {
   readonly #options: LeftChangesOptions
   #looking: AbortController | undefined
 
@@ -56,7 +56,7 @@ export class LeftChanges implements Duty {
 
   reclaim(): void {
     this.#looking ??= new AbortController()
-    void this.#look(this.#looking.signal)
+    void this.#pollForever(this.#looking.signal)
   }
 
   release(): void {
@@ -64,11 +64,11 @@ export class LeftChanges implements Duty {
     this.#looking = undefined
   }
 
-  async #look(signal: AbortSignal): Promise<void> {
+  async #pollForever(signal: AbortSignal): Promise<void> {
     const { trail, isThere, clock } = this.#options
     while (!signal.aborted) {
       await trail.takeOver((node) => !isThere(node))
-      await clock.sleep(LOOK_MS, signal).catch(() => {})
+      await clock.sleep(POLL_MS, signal).catch(() => {})
     }
   }
 }

@@ -1,5 +1,8 @@
 import { expect, it } from 'vitest'
-import { Moves, type MovesOptions } from '../../../src/gateway/cluster/moves.ts'
+import {
+  NameTransfer,
+  type NameTransferOptions,
+} from '../../../src/gateway/cluster/name-transfer.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { claimOf } from '../../helpers/cluster-node.ts'
 
@@ -17,10 +20,10 @@ it.each([
     const suspended: unknown[] = []
     const own = claimOf(HOST)
     const holder = { ...kind, ownerId: own.facts.ownerId, protocol: 'https', policy: { states } }
-    const moves = new Moves({
+    const moves = new NameTransfer({
       registry: {
         holdersOf: () => (kind ? [holder] : []),
-        awayAt: () => undefined,
+        disconnectedAt: () => undefined,
         suspend: (endpoint: unknown) => suspended.push(endpoint),
       },
       policies: { last: () => ({ states }) },
@@ -28,7 +31,7 @@ it.each([
       sessionOf: () => undefined,
       isDraining: () => isDraining,
       log: captureLog().log,
-    } as unknown as MovesOptions)
+    } as unknown as NameTransferOptions)
     expect(await moves.give(own, claimOf(HOST))).toBe(true)
     expect(given).toEqual([[own, states]])
     expect(suspended).toEqual(kind?.type === 'agent' ? [holder] : [])

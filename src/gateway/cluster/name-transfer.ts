@@ -1,7 +1,11 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { claimClientId, isOtherLeg, type NameHolder } from '../access/name-claims.ts'
-import { type AwayName, type DeviceMark, isSameDevice } from '../endpoints/away-name.ts'
+import {
+  type DeviceMark,
+  type DisconnectedName,
+  isSameDevice,
+} from '../endpoints/disconnected-name.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import type { EndpointPolicies, PlacedStates } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
@@ -15,7 +19,7 @@ const NEXT_NAME_MS = 10_000
 /** As long as where both processes of a device come to one node. */
 const ANSWER_MS = 2_000
 
-export interface MovesOptions {
+export interface NameTransferOptions {
   readonly registry: EndpointRegistry
   readonly sessionOf: (id: string) => MovingSession | undefined
   readonly policies: Pick<EndpointPolicies, 'last'>
@@ -35,12 +39,12 @@ type Relation = 'same' | 'leg' | 'rival' | 'stranger'
 type States = PlacedStates['states']
 
 /** Gives up the names of devices that have moved to another node. */
-export class Moves {
-  readonly #options: MovesOptions
+export class NameTransfer {
+  readonly #options: NameTransferOptions
   /** An endpoint is asked for more than once while its session is listened to. */
   readonly #asked = new Map<Claim, Promise<boolean>>()
 
-  constructor(options: MovesOptions) {
+  constructor(options: NameTransferOptions) {
     this.#options = options
   }
 
@@ -48,7 +52,7 @@ export class Moves {
   get expected(): number {
     const { registry, policies, limits } = this.#options
     let number = 0
-    for (const name of registry.allAway()) {
+    for (const name of registry.allDisconnected()) {
       const states = registry.isHeld(name) && policies.last(name)?.states
       if (states && limits.hasCounted(states)) number += 1
     }
@@ -111,7 +115,7 @@ export class Moves {
     const { registry, limits, isDraining } = this.#options
     const { key, facts } = own
     const { protocol, ownerId } = facts
-    const away = registry.awayAt({ protocol, host: key.host }, ownerId)
+    const away = registry.disconnectedAt({ protocol, host: key.host }, ownerId)
     const isForOther = away && registry.isHeld(away) && !isSameDevice(away, markOf(wanted))
     if (isForOther && !away.isPooled && wanted.kind === 'agent') return false
     const holders = registry.holdersOf({ protocol, host: key.host }, ownerId)
@@ -126,7 +130,7 @@ export class Moves {
   }
 
   /** A device binds its names at another node: visitors wait for the others here while it does so. */
-  #goOn(away: AwayName, wanted: Claim['facts']): void {
+  #goOn(away: DisconnectedName, wanted: Claim['facts']): void {
     const { registry, clock } = this.#options
     const device = markOf(wanted)
     if (!isSameDevice(away, device)) return
