@@ -117,7 +117,7 @@ describe('an agent that drains', () => {
     client.send('GET / HTTP/1.1\r\nHost: cam.site.test\r\n\r\n')
     await eventually(() => expect(streams).toHaveLength(1))
     const draining = agent.bind('x.internal', { Extra: { Metadata: message(3_600_000) } })
-    await eventually(() => expect(registry.match('cam.site.test')?.type).toBe('away'))
+    await eventually(() => expect(registry.match('cam.site.test')?.type).toBe('disconnected'))
     let answer: RpcAnswer | undefined
     void draining.then((it) => {
       answer = it
@@ -148,7 +148,7 @@ describe('an agent that drains', () => {
     const answer = await agent.bind('x.internal', { Extra: { Metadata: message(1_000) } })
     expect(answer.URL).toBe('drain:0')
     expect(registry.size).toBe(0)
-    expect(registry.match('n999.site.test')?.type).toBe('away')
+    expect(registry.match('n999.site.test')?.type).toBe('disconnected')
     expect(codeOf(await agent.bind('n999.site.test'))).toBeUndefined()
     expect(registry.size).toBe(1)
   })

@@ -136,7 +136,7 @@ describe('a second bind of the same name', () => {
     await clock.advance(200)
     expect(sessions.size).toBe(1)
     expect([...registry.all()].map(({ host }) => host)).toEqual(['a.site.test'])
-    expect(registry.match('b.site.test')?.type).toBe('away')
+    expect(registry.match('b.site.test')?.type).toBe('disconnected')
   })
 
   it('leaves everything as it was when it is refused', async () => {
@@ -261,7 +261,7 @@ describe('two processes with the identity of one device', () => {
     await clock.advance(2_000)
     expect(codeOf(await answer)).toBeUndefined()
     expect(sessions.size).toBe(1)
-    expect(registry.match('cam.site.test')?.type).toBe('away')
+    expect(registry.match('cam.site.test')?.type).toBe('disconnected')
     expect(codeOf(await agent.bind('cam.site.test'))).toBeUndefined()
   })
 })

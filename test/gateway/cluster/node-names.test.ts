@@ -26,7 +26,7 @@ function open() {
     },
     registry: { holdersOf: () => [{ poolMember: '' }], disconnectedAt: () => undefined },
     ids: { next: () => 'ep_1' },
-    limits: { take: () => counts.promise },
+    limits: { importStates: () => counts.promise },
     lastHome: () => undefined,
     isForeign: () => false,
     mayOpen: () => true,

@@ -127,7 +127,7 @@ describe('a name that is away', () => {
     registry.hold(facts('*.c.test'))
     expect(registry.match('a.test')).toBe(name)
     expect(registry.match('x.b.test')).toBe(near)
-    expect(registry.match('x.c.test')?.type).toBe('away')
+    expect(registry.match('x.c.test')?.type).toBe('disconnected')
     await clock.advance(10_000)
     expect(registry.match('a.test')).toBe(far)
     expect(registry.match('x.c.test')).toBe(far)
@@ -145,7 +145,7 @@ describe('a name that is away', () => {
     expect(known()).toEqual([])
     registry.hold(facts('d.test'))
     registry.hold(facts('e.test'))
-    expect(registry.match('d.test')?.type).toBe('away')
+    expect(registry.match('d.test')?.type).toBe('disconnected')
   })
 
   it('keeps other accounts off for an hour, across HTTP, HTTPS and TLS', async () => {
@@ -174,7 +174,7 @@ describe('a name that is away', () => {
     registry.hold(facts('b.test', { credentialId: 'cr_b' }))
     registry.forgetUnless(({ credentialId }) => credentialId === 'cr_b')
     expect(registry.match('a.test')).toBeUndefined()
-    expect(registry.match('b.test')?.type).toBe('away')
+    expect(registry.match('b.test')?.type).toBe('disconnected')
   })
 
   it('stays in its account when it is internal, or with all when it is shared', () => {

@@ -93,7 +93,7 @@ describe('the routes of a node', () => {
     const lost = endpoint('a.test')
     registry.add(lost)
     registry.suspend(lost, AWAY)
-    expect(routes.match('a.test', 'https')?.type).toBe('away')
+    expect(routes.match('a.test', 'https')?.type).toBe('disconnected')
     void clock.advance(10_001)
     expect(routes.match('a.test', 'https')?.type).toBe('remote')
     const back = site(home('a.test'))
@@ -124,10 +124,10 @@ describe('the routes of a node', () => {
     ownership.now = 'unknown'
     const url = new URL('https://cam.internal')
     for (const all of [routes, routes.forPeers]) {
-      expect(all.match('a.test', 'https')?.type).toBe('away')
-      expect(all.match('x.b.test', 'https')?.type).toBe('away')
-      expect(all.matchInternal(url, null)?.type).toBe('away')
-      expect(all.successorOf(internal)?.type).toBe('away')
+      expect(all.match('a.test', 'https')?.type).toBe('disconnected')
+      expect(all.match('x.b.test', 'https')?.type).toBe('disconnected')
+      expect(all.matchInternal(url, null)?.type).toBe('disconnected')
+      expect(all.successorOf(internal)?.type).toBe('disconnected')
     }
     const away = routes.match('a.test', 'https')
     if (away?.type !== 'disconnected') throw new Error('nobody waits')
@@ -149,7 +149,7 @@ describe('the routes of a node', () => {
     ownership.now = 'foreign'
     expect(routes.match('x.b.test', 'https')).toBe(home_)
     // Nobody has it at the moment: 404 would be a lie.
-    expect(routes.match('a.test', 'https')?.type).toBe('away')
+    expect(routes.match('a.test', 'https')?.type).toBe('disconnected')
     expect(routes.forPeers.match('x.b.test', 'https')).toBeUndefined()
     expect(routes.forPeers.match('a.test', 'https')).toBeUndefined()
   })
@@ -159,10 +159,10 @@ describe('the routes of a node', () => {
     coming.add('a.test').add('db.internal')
     const url = new URL('https://db.internal')
     for (const all of [routes, routes.forPeers]) {
-      expect(all.match('a.test', 'https')?.type).toBe('away')
-      expect(all.match('a.test', 'http')?.type).toBe('away')
+      expect(all.match('a.test', 'https')?.type).toBe('disconnected')
+      expect(all.match('a.test', 'http')?.type).toBe('disconnected')
       expect(all.match('b.test', 'https')).toBeUndefined()
-      expect(all.matchInternal(url, null)?.type).toBe('away')
+      expect(all.matchInternal(url, null)?.type).toBe('disconnected')
     }
     registry.add(endpoint('a.test'))
     expect(routes.match('a.test', 'https')?.type).toBe('agent')
