@@ -9,10 +9,12 @@ export interface Component {
   readonly version: string
   /** SPDX expression, as its package says. */
   readonly license: string
-  /** `sha512-…` of the package in the registry. */
+  /** `sha512-…` of the package in the registry, or `sha256-…`. */
   readonly integrity: string | undefined
   /** Texts of its licences and notices. */
   readonly notices: readonly string[]
+  /** Where it is from; default: the npm registry. */
+  readonly purl?: string
 }
 
 /** What went into the bundle and what lies beside it, each once, by name and version. */

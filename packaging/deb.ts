@@ -6,6 +6,7 @@ import { envTemplate } from '../src/cli/service/env-template.ts'
 import { filesIn, put, settle, sizeOf } from './file-tree.ts'
 import { type Manifest, ROOT, run } from './project.ts'
 import type { Target } from './target.ts'
+import { unitFlags } from './unit-flags.ts'
 
 const LIB = 'usr/lib/device-agent'
 const NODE = `/${LIB}/bin/node`
@@ -18,8 +19,7 @@ const MAINTAINER = 'device-agent maintainers <maintainers@device-agent.example>'
 
 /** Starts the version that is in place; as the agent with the flags that its unit has for Node. */
 export function launcherText(agentUnit: string): string {
-  const [, flags] = /^ExecStart=\S+ (.*) \S+\/main\.js run$/m.exec(agentUnit) ?? []
-  if (flags === undefined) throw new Error('the unit of the agent does not say how it is started')
+  const flags = unitFlags(agentUnit, 'run').join(' ')
   return `#!/bin/sh
 # The version that device-agent update has put in place, else that of the package.
 program=/opt/device-agent/current/lib

@@ -5,6 +5,7 @@ import process from 'node:process'
 import { parseArgs } from 'node:util'
 import { componentsOf, noticesText, refuseForeignTerms } from './components.ts'
 import { makeDeb } from './deb.ts'
+import { type MachineImage, makeMachineImage, writeImageArchive } from './image/image.ts'
 import { makeNpmPackage } from './npm-package.ts'
 import { makeProgramFolder, requireStrip, withWorkFolder } from './program-folder.ts'
 import { readManifest, sourceDate } from './project.ts'
@@ -18,10 +19,12 @@ const HELP = `npm run package [-- OPTIONS]: build packages for all architectures
 
   --output FOLDER   output folder (packages)
   --arch x64|arm64  only this architecture; may be repeated
-  --only KIND       only deb, tar or npm; may be repeated
+  --only KIND       only deb, tar, npm or image; may be repeated
   --sign KEYFILE    Ed25519 key in PEM (openssl genpkey -algorithm ed25519): signs the archives for
                     device-agent update; the built packages accept updates signed with this key
 
+The image is an OCI layout for all architectures (skopeo copy --all oci-archive:FILE docker://NAME). With
+--arch it is for one machine, and docker load and podman load can read it.
 SOURCE_DATE_EPOCH is the time of all files; default: time of the commit.
 `
 
@@ -33,10 +36,19 @@ interface Order {
   readonly usage: Readonly<Record<string, string>>
 }
 
-/** The packages for one machine, from one program folder; answers their paths. */
-function makeFor(target: Target, { kinds, output, date, usage, key }: Order): string[] {
-  if (!kinds.has('deb') && !kinds.has('tar')) return []
-  return withWorkFolder((work) => {
+const KINDS = ['deb', 'tar', 'npm', 'image'] as const
+/** Kinds that are made from a program folder for one machine. */
+const hasProgram = (kinds: ReadonlySet<string>) =>
+  kinds.has('deb') || kinds.has('tar') || kinds.has('image')
+
+interface Made {
+  readonly paths: readonly string[]
+  readonly image: MachineImage | undefined
+}
+
+/** The packages for one machine, from one program folder. */
+function makeFor(target: Target, { kinds, output, date, usage, key }: Order): Promise<Made> {
+  return withWorkFolder(async (work) => {
     const manifest = readManifest()
     const folder = makeProgramFolder(join(work, 'program'), join(work, 'unpacked'), target)
     if (key) writeFileSync(join(folder.path, 'update-keys.pem'), publicKeyOf(key))
@@ -49,12 +61,16 @@ function makeFor(target: Target, { kinds, output, date, usage, key }: Order): st
     const shared = { program: folder.path, documents, work, output, date }
     const { version } = manifest
     const name = `${manifest.name}-${version}-linux-${target.arch}`
-    const made = kinds.has('deb') ? [makeDeb({ ...shared, manifest, target, usage })] : []
-    if (!kinds.has('tar')) return made
-    const archive = makeTarball({ ...shared, name })
-    if (!key) return [...made, archive]
-    const what = { name: 'device-agent', version, arch: target.arch } as const
-    return [...made, archive, signArchive(archive, what, key)]
+    const paths = kinds.has('deb') ? [makeDeb({ ...shared, manifest, target, usage })] : []
+    if (kinds.has('tar')) {
+      const archive = makeTarball({ ...shared, name })
+      const what = { name: 'device-agent', version, arch: target.arch } as const
+      paths.push(archive, ...(key ? [signArchive(archive, what, key)] : []))
+    }
+    const image = kinds.has('image')
+      ? await makeMachineImage({ manifest, target, program: folder, work, date })
+      : undefined
+    return { paths, image }
   })
 }
 
@@ -71,17 +87,31 @@ if (values.help) {
   process.stdout.write(HELP)
 } else {
   const output = resolve(values.output)
-  const kinds = new Set(values.only ?? ['deb', 'tar', 'npm'])
+  const kinds = new Set<string>(values.only ?? KINDS)
+  const unknown = values.only?.find((it) => !KINDS.some((kind) => kind === it))
+  if (unknown) throw new Error(`Unknown kind ${unknown}. Use --only ${KINDS.join(', ')}.`)
   const key = values.sign === undefined ? undefined : readSigningKey(values.sign)
   const order = { kinds, output, date: sourceDate(), usage: await usageFiles(), key }
   const targets = TARGETS.filter(({ arch }) => values.arch?.includes(arch) ?? true)
   const known = TARGETS.map(({ arch }) => arch)
   const odd = values.arch?.find((it) => !known.some((arch) => arch === it))
   if (odd) throw new Error(`Unknown architecture ${odd}. Use --arch ${known.join(' or ')}.`)
-  if (kinds.has('deb') || kinds.has('tar')) targets.forEach(requireStrip)
   mkdirSync(output, { recursive: true })
-  const made = targets.flatMap((target) => makeFor(target, order))
-  if (kinds.has('npm')) made.push(withWorkFolder((work) => makeNpmPackage({ ...order, work })))
+  const made: string[] = []
+  const images: MachineImage[] = []
+  if (hasProgram(kinds)) {
+    targets.forEach(requireStrip)
+    for (const target of targets) {
+      const { paths, image } = await makeFor(target, order)
+      made.push(...paths)
+      if (image) images.push(image)
+    }
+  }
+  if (images.length > 0) {
+    made.push(await writeImageArchive({ ...order, manifest: readManifest(), images }))
+  }
+  if (kinds.has('npm'))
+    made.push(await withWorkFolder((work) => makeNpmPackage({ ...order, work })))
   for (const path of made) {
     process.stdout.write(`${(statSync(path).size / 1e6).toFixed(1).padStart(6)} MB  ${path}\n`)
   }

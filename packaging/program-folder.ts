@@ -118,10 +118,10 @@ function installedManifest({ name, version, description, license }: Manifest): s
 }
 
 /** Work that leaves no folder behind. */
-export function withWorkFolder<T>(use: (folder: string) => T): T {
+export async function withWorkFolder<T>(use: (folder: string) => T | Promise<T>): Promise<T> {
   const folder = mkdtempSync(join(tmpdir(), 'device-agent-package-'))
   try {
-    return use(folder)
+    return await use(folder)
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }

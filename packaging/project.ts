@@ -4,6 +4,8 @@ import { join } from 'node:path'
 import process from 'node:process'
 
 export const ROOT = join(import.meta.dirname, '..')
+/** What was fetched for packages, so that another build needs no network. */
+export const CACHE = join(ROOT, 'node_modules/.cache/packages')
 
 export interface Manifest {
   readonly name: string

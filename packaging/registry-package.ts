@@ -1,9 +1,7 @@
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, renameSync } from 'node:fs'
 import { join } from 'node:path'
-import { ROOT, readLock, run } from './project.ts'
-
-const CACHE = join(ROOT, 'node_modules/.cache/packages')
+import { CACHE, readLock, run } from './project.ts'
 
 /** A package of the registry, pinned to its bytes. */
 export interface PinnedPackage {

@@ -47,17 +47,20 @@ export function sbomText(
   return `${JSON.stringify({ ...bom, serialNumber }, null, 2)}\n`
 }
 
-function purlOf({ name, version }: Component): string {
-  return `pkg:npm/${name.replace('@', '%40')}@${version}`
+function purlOf({ name, version, purl }: Component): string {
+  return purl ?? `pkg:npm/${name.replace('@', '%40')}@${version}`
 }
 
 function licensesOf(license: string): object[] {
-  return / (?:OR|AND) /.test(license) ? [{ expression: license }] : [{ license: { id: license } }]
+  return / (?:OR|AND|WITH) /.test(license)
+    ? [{ expression: license }]
+    : [{ license: { id: license } }]
 }
 
 function hashOf(integrity: string): object {
-  const content = Buffer.from(integrity.replace('sha512-', ''), 'base64').toString('hex')
-  return { alg: 'SHA-512', content }
+  const [algorithm = '', digest = ''] = integrity.split(/-(.*)/)
+  const content = Buffer.from(digest, 'base64').toString('hex')
+  return { alg: algorithm.replace('sha', 'SHA-'), content }
 }
 
 /** A UUID of version 8, RFC 9562 section 5.8: from the first bytes of a digest. */

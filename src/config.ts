@@ -40,6 +40,8 @@ export interface Config {
   readonly agent: {
     readonly authtoken: Secret | undefined
     readonly authtokenFile: string | undefined
+    /** The service manager or container engine has put that file there, and decides on its mode. */
+    readonly isTokenMounted: boolean
     /** Empty: the hosted service. */
     readonly serverAddrs: readonly string[]
     readonly ingressAddr: ListenAddress | undefined
@@ -117,11 +119,12 @@ function toConfig(settings: Settings, environment: Environment): Config {
   const stateDir = environment.STATE_DIRECTORY?.split(':')[0]
   const dataDir = resolve(settings.AGENT_DATA_DIR ?? stateDir ?? 'data')
   const apiTokenFile = credential(environment, 'api-token')
+  const mountedToken = credential(environment, 'svc-authtoken')
   return {
     agent: {
       authtoken: settings.SVC_AUTHTOKEN,
-      authtokenFile:
-        credential(environment, 'svc-authtoken') ?? absolute(settings.SVC_AUTHTOKEN_FILE),
+      authtokenFile: mountedToken ?? absolute(settings.SVC_AUTHTOKEN_FILE),
+      isTokenMounted: mountedToken !== undefined,
       serverAddrs: settings.SVC_SERVER_ADDR,
       ingressAddr: settings.SVC_INGRESS_ADDR,
       caCertPath: absolute(settings.SVC_CA_CERT),

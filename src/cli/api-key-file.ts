@@ -5,3 +5,8 @@ import type { Config } from '../config.ts'
 export function apiKeyPath({ dataDir }: Config['gateway']): string {
   return join(dataDir, 'api-key')
 }
+
+/** Path of the file with the authtoken of the first device. */
+export function firstAuthtokenPath({ dataDir }: Config['gateway']): string {
+  return join(dataDir, 'authtoken')
+}

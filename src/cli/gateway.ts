@@ -1,9 +1,8 @@
-import { join } from 'node:path'
 import { Command } from 'commander'
 import { InheritedSockets, isIPv6Address, parseListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { type Config, parseConfig } from '../config.ts'
-import { apiKeyPath } from './api-key-file.ts'
+import { apiKeyPath, firstAuthtokenPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
@@ -12,8 +11,7 @@ import { drainCommand } from './site/drain-command.ts'
 import { forgetCommand } from './site/forget-command.ts'
 import { joinTokenCommand } from './site/join-token.ts'
 import { migrateCommand } from './site/migrate.ts'
-
-const AUTHTOKEN_FILE = 'authtoken'
+import { showCommand } from './site/show.ts'
 
 /** The output of `gateway --json`, on one line. */
 export interface GatewayReady {
@@ -43,7 +41,7 @@ export function gatewayCommand(context: CommandContext): Command {
       const config = parseConfig(environment)
       const log = openProcessLog(context, config.logLevel)
       const gateway = claimSockets(config.gateway, sockets, log)
-      const authtokenPath = join(config.gateway.dataDir, AUTHTOKEN_FILE)
+      const authtokenPath = firstAuthtokenPath(config.gateway)
       await serve({
         log,
         stop,
@@ -83,6 +81,7 @@ export function gatewayCommand(context: CommandContext): Command {
         },
       })
     })
+  command.addCommand(showCommand(context))
   command.addCommand(joinTokenCommand(context))
   command.addCommand(migrateCommand(context))
   command.addCommand(drainCommand(context))

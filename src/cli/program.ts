@@ -5,6 +5,7 @@ import type { CommandContext } from './command-context.ts'
 import { doctorCommand } from './doctor/doctor.ts'
 import { fleetCommand } from './fleet.ts'
 import { gatewayCommand } from './gateway.ts'
+import { healthCommand } from './health.ts'
 import { identityCommand } from './identity.ts'
 import { logsCommand } from './local/logs.ts'
 import { pageCommand } from './local/page.ts'
@@ -59,6 +60,7 @@ const COMMANDS = [
       statusCommand,
       tunnelsCommand,
       doctorCommand,
+      healthCommand,
       logsCommand,
       pageCommand,
       tokenCommand,

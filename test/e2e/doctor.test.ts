@@ -110,6 +110,14 @@ describe('device-agent doctor without an agent', () => {
     expect(ended.stdout + ended.stderr).not.toContain(TOKEN)
   })
 
+  it('leaves the mode of a mounted authtoken to the container engine', async () => {
+    const cause = await firstCause((folder) => {
+      writeFileSync(join(folder, 'svc-authtoken'), TOKEN, { mode: 0o644 })
+      return { SVC_AUTHTOKEN: '', CREDENTIALS_DIRECTORY: folder }
+    })
+    expect(cause?.check).toBe('agent')
+  })
+
   const faults: [
     string,
     (folder: string) => Settings | Promise<Settings>,

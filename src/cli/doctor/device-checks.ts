@@ -67,7 +67,7 @@ function nearestFolder(path: string): string {
 }
 
 function authtoken(
-  { authtoken: value, authtokenFile }: Config['agent'],
+  { authtoken: value, authtokenFile, isTokenMounted }: Config['agent'],
   hasToken: boolean,
 ): Finding {
   const check = 'authtoken'
@@ -82,7 +82,7 @@ function authtoken(
       return bad(check, `${authtokenFile} contains no authtoken`, remedy)
     }
     const mode = statSync(authtokenFile).mode & 0o777
-    if ((mode & 0o077) === 0) return good(check, `read from ${authtokenFile}`)
+    if (isTokenMounted || (mode & 0o077) === 0) return good(check, `read from ${authtokenFile}`)
     const flaw = `other users can read ${authtokenFile} (mode ${mode.toString(8)})`
     return bad(
       check,

@@ -1,0 +1,47 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Argument, Command } from 'commander'
+import { StartError } from '../../base/app-error.ts'
+import { type Config, parseConfig } from '../../config.ts'
+import { apiKeyPath, firstAuthtokenPath } from '../api-key-file.ts'
+import type { CommandContext } from '../command-context.ts'
+
+const FILES = {
+  'api-key': { path: apiKeyPath, name: 'API key' },
+  authtoken: { path: firstAuthtokenPath, name: 'authtoken' },
+  ca: { path: ({ dataDir }) => join(dataDir, 'ca.pem'), name: 'CA certificate' },
+} satisfies Record<string, ShownFile>
+
+interface ShownFile {
+  readonly path: (config: Config['gateway']) => string
+  readonly name: string
+}
+
+/** `device-agent gateway show`: prints a file of the data directory, also in a container without a shell. */
+export function showCommand({ environment, stdout }: CommandContext): Command {
+  return new Command('show')
+    .description('print the API key, the first authtoken or the CA certificate of this gateway')
+    .addArgument(new Argument('<what>', 'what to print').choices(Object.keys(FILES)))
+    .action((what: keyof typeof FILES) => {
+      const { path, name } = FILES[what]
+      const file = path(parseConfig(environment).gateway)
+      stdout.write(`${read(file, name).trimEnd()}\n`)
+    })
+}
+
+function read(file: string, name: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException
+    throw new StartError(`Cannot read the ${name} at ${file}: ${REASONS[code] ?? code}`, {
+      cause: error,
+    })
+  }
+}
+
+const REASONS: Readonly<Record<string, string>> = {
+  ENOENT:
+    'the file does not exist. Start the gateway once, or set GATEWAY_DATA_DIR to its data directory.',
+  EACCES: 'permission denied. Run this command as the user of the gateway, or with sudo.',
+}
