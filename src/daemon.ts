@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path'
 import { Agent } from './agent/agent.ts'
 import { KeptValues } from './agent/kept-values.ts'
 import { NgrokConnector } from './agent/ngrok-connector.ts'
-import { DEFAULT_TIMINGS } from './agent/timings.ts'
+import { heartbeatOf } from './agent/timings.ts'
 import { openAgentDatabase } from './api/agent-database.ts'
 import { commandLineListener, localListener, tunnelListener } from './api/api-listener.ts'
 import { ApiTokens } from './api/api-tokens.ts'
@@ -153,44 +153,21 @@ interface AgentNeeds {
 
 function createAgent({ options, database, own, socketPath, onBroken }: AgentNeeds): Agent {
   const { config, version, neighbours = [], log, clock } = options
-  const { dataDir, domain, drainMs, link, authtokenFile } = config
-  const connector = new NgrokConnector({
-    version,
-    log,
-    heartbeat: link.heartbeat,
-    hasLanes: !link.isMetered,
-    isNoDelay: link.isNoDelay,
-  })
+  const { domain, link, authtokenFile } = config
   return new Agent({
+    ...config,
     database,
-    connector,
-    dataDir,
+    connector: new NgrokConnector({ version, log, heartbeat: heartbeatOf(link), ...link }),
     authtoken: {
       files: authtokenFile === undefined ? [] : [authtokenFile],
       value: config.authtoken,
     },
-    serverAddrs: config.serverAddrs,
-    ingress: config.ingressAddr,
     caCert: readCaCert(config.caCertPath),
     own: domain === undefined ? undefined : { domain, socketPath },
-    defaultPolicyPath: config.defaultPolicyPath,
     forward: {
-      allow: config.forwardAllow,
+      ...config.forward,
       ownAddresses: () => [...own.all, ...neighbours],
       ownSockets: () => [socketPath, localSocket(config).socketPath],
-    },
-    maxTunnels: config.maxTunnels,
-    upstream: config.upstream,
-    unknownActions: config.unknownActions,
-    heartbeat: link.isHeartbeatOurs ? link.heartbeat : undefined,
-    // A second session would cost as much as the first.
-    hasStandby: !link.isMetered,
-    timings: {
-      ...DEFAULT_TIMINGS,
-      drainMs,
-      link: { ...DEFAULT_TIMINGS.link, duplicateRetryMs: link.duplicateRetryMs },
-      tunnel: { ...DEFAULT_TIMINGS.tunnel, conflictRetryMs: link.conflictRetryMs },
-      probe: { ...DEFAULT_TIMINGS.probe, ...link.probe },
     },
     version,
     log,

@@ -9,10 +9,9 @@ import { openPrivateStdout } from './cli/private-stdout.ts'
 import { createProgram, exitCodeOf, reasonOf } from './cli/program.ts'
 import { Predecessor } from './cli/reload/predecessor.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
+import { SECRET_SETTINGS } from './settings/settings.ts'
 
 const SERVICES = new Set(['run', 'up', 'gateway'])
-/** Read once and removed from `process.env`, so that child processes and crash dumps do not contain them. */
-const SECRET_SETTINGS = ['SVC_AUTHTOKEN', 'SVC_API_KEY', 'AGENT_API_TOKEN', 'GATEWAY_DATABASE_URL']
 
 /** Whether stdout must not be mixed with other output: with --json, services print one line to it. */
 function needsPrivateStdout([, , command = '', ...options]: readonly string[]): boolean {
@@ -30,6 +29,7 @@ function readSettingsFile(): Record<string, string> {
   }
 }
 
+/** Removes secrets from `process.env`, so that child processes and crash dumps do not contain them. */
 function readEnvironment(): Record<string, string | undefined> {
   const environment = { ...readSettingsFile(), ...process.env }
   for (const name of SECRET_SETTINGS) delete process.env[name]

@@ -2,6 +2,8 @@ import { writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
+import { Identity } from '../src/agent/device/device-id.ts'
+import { heartbeatOf, timingsOf } from '../src/agent/timings.ts'
 import { parseConfig } from '../src/config.ts'
 import { temporaryFolder } from './helpers/temporary-folder.ts'
 
@@ -12,8 +14,7 @@ describe('parseConfig', () => {
     expect(agent.dataDir).toBe(resolve('data'))
     expect(gateway.dataDir).toBe(resolve('data/gateway'))
     expect(gateway.httpsListen.port).toBe(8443)
-    expect(gateway.rateLimitKeys).toBe(100_000)
-    expect(gateway.rateLimitIpv6Prefix).toBe(64)
+    expect(gateway.rateLimits).toEqual({ maxKeys: 100_000, ipv6Prefix: 64 })
     expect(agent.authtoken).toBeUndefined()
     expect(logLevel).toBe('info')
   })
@@ -40,24 +41,27 @@ describe('parseConfig', () => {
   })
 
   it('says little on a metered link, and what is said otherwise counts more', () => {
-    const link = (environment: Record<string, string>) => parseConfig(environment).agent.link
+    const link = (environment: Record<string, string>) => {
+      const { agent } = parseConfig(environment)
+      const { link, tunnel, probe } = timingsOf(agent)
+      const { intervalMs, retryMs, echoMs } = probe
+      return {
+        heartbeat: heartbeatOf(agent.link),
+        probe: { intervalMs, retryMs, echoMs },
+        duplicateRetryMs: link.duplicateRetryMs,
+        conflictRetryMs: tunnel.conflictRetryMs,
+      }
+    }
     expect(link({})).toEqual({
-      isMetered: false,
-      isNoDelay: true,
       heartbeat: { intervalS: 10, toleranceS: 15 },
-      isHeartbeatOurs: false,
       probe: { intervalMs: 30_000, retryMs: 5_000, echoMs: 13_000 },
       duplicateRetryMs: 5_000,
       conflictRetryMs: 20_000,
     })
-    expect(link({ AGENT_TCP_NODELAY: 'false' })).toMatchObject({ isNoDelay: false })
     // The hosted service is asked less often than a gateway of ours.
     expect(link({ SVC_SERVER_ADDR: 'gw.test:4443' })).toMatchObject({ conflictRetryMs: 5_000 })
     expect(link({ AGENT_METERED: 'true' })).toEqual({
-      isMetered: true,
-      isNoDelay: true,
       heartbeat: { intervalS: 45, toleranceS: 13 },
-      isHeartbeatOurs: true,
       probe: { intervalMs: Infinity, retryMs: 30_000, echoMs: 48_000 },
       duplicateRetryMs: 780_000,
       conflictRetryMs: 60_000,
@@ -69,16 +73,29 @@ describe('parseConfig', () => {
     })
     expect(link({ ...own, AGENT_PROBE_SECONDS: '0' })).toMatchObject({
       heartbeat: { intervalS: 20, toleranceS: 15 },
-      isHeartbeatOurs: true,
       probe: { intervalMs: Infinity },
     })
+    expect(parseConfig({ AGENT_TCP_NODELAY: 'false' }).agent.link.isNoDelay).toBe(false)
+  })
+
+  it.each([
+    [{}, undefined],
+    [{ AGENT_METERED: 'true' }, { interval_s: 45, tolerance_s: 13 }],
+    [{ AGENT_HEARTBEAT_SECONDS: '20' }, { interval_s: 20, tolerance_s: 15 }],
+  ])('sends heartbeats instead of the gateway if a setting of %j asks for it', (env, heartbeat) => {
+    const identity = new Identity(parseConfig(env).agent.link)
+    expect(JSON.parse(identity.metadata).heartbeat).toEqual(heartbeat)
   })
 
   it('reads how long services and silent connections may take', () => {
-    expect(parseConfig({}).gateway).toMatchObject({ upstreamTimeoutMs: 60_000, idleMs: 3_600_000 })
+    expect(parseConfig({}).gateway.timeouts).toEqual({
+      answerMs: 60_000,
+      idleMs: 3_600_000,
+      tcpIdleMs: 3_600_000,
+    })
     const env = { GATEWAY_UPSTREAM_TIMEOUT: '300', GATEWAY_IDLE_SECONDS: '86400' }
-    expect(parseConfig(env).gateway).toMatchObject({
-      upstreamTimeoutMs: 300_000,
+    expect(parseConfig(env).gateway.timeouts).toMatchObject({
+      answerMs: 300_000,
       idleMs: 86_400_000,
     })
     for (const value of ['0', '3601', '1.5', 'x']) {

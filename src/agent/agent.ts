@@ -1,9 +1,9 @@
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
 import { withDeadline } from '../base/deadline.ts'
-import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
+import type { AgentSettings, TunnelSettings } from '../settings/agent-settings.ts'
 import type { Database } from '../store/database.ts'
 import { type AgentStatus, concludeStatus } from './agent-status.ts'
 import { AuthtokenSource } from './authtoken-source.ts'
@@ -31,43 +31,38 @@ import {
   timeSources,
 } from './probes/service-time.ts'
 import { surroundings } from './shown-status.ts'
-import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
+import { type AgentTimings, timingsOf } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import type { Precondition, SetOutcome, SetRequest } from './tunnel-set.ts'
 import { type StoredTunnel, TunnelStore } from './tunnel-store.ts'
 import { type AcceptedTunnel, Tunnels } from './tunnels.ts'
 import { ForwardRules, type ForwardRulesOptions } from './upstreams/forward-rules.ts'
 import { UpstreamCheck } from './upstreams/upstream-check.ts'
-import { DEFAULT_UPSTREAM, type UpstreamDefaults } from './upstreams/upstream-options.ts'
 import { UpstreamDialer } from './upstreams/upstream-relay.ts'
 import { visitorReportsIn } from './upstreams/upstream-state.ts'
 
-/** Dependencies and configuration of an agent. */
-export interface AgentOptions {
+/** Settings that the agent itself uses. */
+type OwnSettings = Pick<
+  AgentSettings,
+  'serverAddrs' | 'ingress' | 'dataDir' | 'defaultPolicyPath' | 'link' | 'upstream'
+> &
+  TunnelSettings
+
+/** Settings and dependencies of an agent. */
+export interface AgentOptions extends OwnSettings {
   /** Opened with TUNNEL_MIGRATIONS among its migrations. */
   readonly database: Database
   readonly connector: Connector
-  /** Contains `device-id`. */
-  readonly dataDir: string
   readonly authtoken: {
     /** Files that may contain the token. The first match is used. The files are watched. */
     readonly files: readonly string[]
     readonly value: Secret | undefined
   }
-  /** Addresses of the service as `host:port`, in order of preference. Empty: the hosted service. */
-  readonly serverAddrs: readonly string[]
   /** PEM text of the CA that signed the service's certificates. */
   readonly caCert: string | undefined
   /** Public name of the API, and the unix socket (absolute path) that serves it. */
   readonly own: { readonly domain: string; readonly socketPath: string } | undefined
-  readonly defaultPolicyPath: string
-  /** `allow` is AGENT_FORWARD_ALLOW. */
   readonly forward: ForwardRulesOptions
-  readonly maxTunnels: number
-  /** Defaults for checks of services, and for the time to the start of their answers. */
-  readonly upstream?: UpstreamDefaults
-  /** Handling of policy actions that only the hosted service may know. Other services refuse them. */
-  readonly unknownActions?: 'warn' | 'refuse'
   /** Checks policies. Default: a process that the agent starts when needed. */
   readonly policyProcess?: PolicyProcess
   readonly version: string
@@ -75,13 +70,8 @@ export interface AgentOptions {
   readonly clock: Clock
   /** Called if the SDK hangs permanently: stop cleanly and exit with 75, so that a new process starts. */
   readonly onPoisoned: () => void
-  /** Real address of the public domain. Default: the address from DNS. */
-  readonly ingress?: ListenAddress | undefined
+  /** Default: from the settings. */
   readonly timings?: AgentTimings
-  /** Sent to our gateway, which then sends no heartbeats. Default: the gateway sends heartbeats. */
-  readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number } | undefined
-  /** Whether to keep a session ready at another address, if there are several. Default: yes. */
-  readonly hasStandby?: boolean
   /** Returns a number in [0, 1), for all jitter. */
   readonly random?: () => number
 }
@@ -126,9 +116,9 @@ export class Agent {
   constructor(options: AgentOptions) {
     const { database, clock, random, serverAddrs, defaultPolicyPath, authtoken } = options
     this.#options = options
-    this.#identity = new Identity(options)
+    this.#identity = new Identity(options.link)
     this.#log = options.log.child({ room: 'agent' })
-    this.#timings = options.timings ?? DEFAULT_TIMINGS
+    this.#timings = options.timings ?? timingsOf(options)
     this.#common = { clock, log: this.#log, ...(random && { random }) }
     this.#steady = new SteadyClock(clock)
     this.#serviceTime = new ServiceTime(clock)
@@ -315,12 +305,13 @@ export class Agent {
   }
 
   #createLink(): Link {
-    const { serverAddrs, caCert, onPoisoned, hasStandby = true } = this.#options
+    const { serverAddrs, caCert, onPoisoned, link } = this.#options
     return new Link({
       connector: this.#echoes,
       serverAddrs,
       caCert,
-      hasStandby,
+      // On a metered link, a second session would cost as much as the first.
+      hasStandby: !link.isMetered,
       preflight: preflightsTo(serverAddrs, {
         caCert,
         serviceDate: () => this.#askServiceDate(),
@@ -384,7 +375,7 @@ export class Agent {
       ownDomain: own?.domain,
       urlOf: (domain) => this.#publicPort.urlOf(domain),
       maxTunnels,
-      upstream: upstream ?? DEFAULT_UPSTREAM,
+      upstream,
       timings: this.#timings,
       conflicts: this.#conflicts,
       onChange: (url) => this.#tunnelChanged(url),

@@ -5,6 +5,7 @@ import { type Clock, systemClock } from '../base/clock.ts'
 import { abortable, DeadlineError, withDeadline } from '../base/deadline.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
+import type { LinkSettings } from '../settings/agent-settings.ts'
 import {
   type Connector,
   type ConnectRequest,
@@ -27,24 +28,21 @@ import {
 } from './sessions/gateway-notice.ts'
 import { NoDelay } from './sessions/no-delay.ts'
 import { RpcLanes, type RpcOptions } from './sessions/rpc-lanes.ts'
+import type { Heartbeat } from './timings.ts'
 import type { TunnelProtocol } from './upstreams/forward-target.ts'
 
 type EndpointBuilder = Sdk.HttpListenerBuilder | Sdk.TcpListenerBuilder | Sdk.TlsListenerBuilder
 
 const requirePackage = createRequire(import.meta.url)
 
-export interface NgrokConnectorOptions {
+/** On a metered link, one connection is used, also while many endpoints are being opened. */
+export interface NgrokConnectorOptions extends Partial<LinkSettings> {
   /** Version of this agent, for the console of the service. */
   readonly version: string
   readonly log: Logger
-  /** Whole seconds, as the SDK requires. */
-  readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number }
-  /** Whether to open more connections to our gateway while many endpoints are being opened. Default: yes. */
-  readonly hasLanes?: boolean
+  readonly heartbeat?: Heartbeat
   readonly deadlines?: Partial<Deadlines>
   readonly clock?: Clock
-  /** Whether to send small answers at once, see `NoDelay`. Default: no. */
-  readonly isNoDelay?: boolean
 }
 
 interface Deadlines {
@@ -110,7 +108,7 @@ export class NgrokConnector implements Connector {
   }
 
   async connect(request: ConnectRequest): Promise<Session> {
-    const { clock = systemClock, hasLanes = true, log } = this.#options
+    const { clock = systemClock, isMetered, log } = this.#options
     const liveness = new Liveness(request.onLost)
     const isOurGateway = request.serverAddr !== undefined
     const beganAt = clock.monotonic()
@@ -122,7 +120,7 @@ export class NgrokConnector implements Connector {
       ...{ isOurGateway, liveness, deadlines: this.#deadlines, authtoken: request.authtoken },
       connectMs: clock.monotonic() - beganAt,
       openLane:
-        isOurGateway && hasLanes
+        isOurGateway && !isMetered
           ? () => this.#openLane(others, undefined, (detail) => session.lose(detail))
           : undefined,
       ...{ log, clock },

@@ -1,3 +1,5 @@
+import type { AgentSettings, LinkSettings } from '../settings/agent-settings.ts'
+
 /** All durations of the agent in milliseconds. Tests scale them. */
 export interface AgentTimings {
   readonly link: LinkTimings
@@ -112,4 +114,47 @@ export const DEFAULT_TIMINGS: AgentTimings = {
   settleMs: 15_000,
   drainMs: 10_000,
   stopMs: 4_000,
+}
+
+/** Time for the answer to a heartbeat on a slow link. */
+const ECHO_MS = 3_000
+
+/** Whole seconds, as the SDK requires. */
+export interface Heartbeat {
+  readonly intervalS: number
+  readonly toleranceS: number
+}
+
+/** Heartbeat of a link. On a metered link, a lost connection is noticed within 58 s. */
+export function heartbeatOf({ isMetered, heartbeatS }: LinkSettings): Heartbeat {
+  return {
+    intervalS: heartbeatS ?? (isMetered ? 45 : 10),
+    toleranceS: isMetered ? 13 : 15,
+  }
+}
+
+/** Timings of an agent with these settings. On a metered link, each attempt costs some kB. */
+export function timingsOf({
+  link,
+  serverAddrs,
+  drainMs,
+}: Pick<AgentSettings, 'link' | 'serverAddrs' | 'drainMs'>): AgentTimings {
+  const { isMetered } = link
+  const probeS = link.probeS ?? (isMetered ? 0 : 30)
+  const echoMs = heartbeatOf(link).intervalS * 1_000 + ECHO_MS
+  const { link: links, tunnel, probe } = DEFAULT_TIMINGS
+  const duplicateRetryMs = isMetered ? 780_000 : links.duplicateRetryMs
+  const ownRetryMs = serverAddrs.length > 0 ? links.duplicateRetryMs : tunnel.conflictRetryMs
+  return {
+    ...DEFAULT_TIMINGS,
+    drainMs,
+    link: { ...links, duplicateRetryMs },
+    tunnel: { ...tunnel, conflictRetryMs: isMetered ? 60_000 : ownRetryMs },
+    probe: {
+      ...probe,
+      intervalMs: probeS === 0 ? Number.POSITIVE_INFINITY : probeS * 1_000,
+      retryMs: isMetered ? 30_000 : probe.retryMs,
+      echoMs,
+    },
+  }
 }

@@ -263,7 +263,7 @@ async function startAgent(
     authtokenFile: undefined,
     serverAddrs: [agent],
     // `up` serves every domain on this machine, independent of DNS.
-    ingressAddr: parseListenAddress(hostOf(ready.ingress_https)),
+    ingress: parseListenAddress(hostOf(ready.ingress_https)),
     caCertPath: ready.ca_cert,
   }
   const served = await startSupervisedDaemon(

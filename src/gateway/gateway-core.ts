@@ -2,13 +2,14 @@ import { join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
 import { type HandedOver, Handover } from '../base/handover.ts'
-import type { ListenAddress, PortRange } from '../base/listen-address.ts'
+import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
-import { type ProxyConfig, TrustedProxies } from '../base/net/trusted-proxies.ts'
+import { TrustedProxies } from '../base/net/trusted-proxies.ts'
 import type { AddressTable } from '../policy/exchange/address-tables.ts'
 import { LimiterTables } from '../policy/limit/limiter-tables.ts'
-import { type AllowEntry, mayDial } from '../policy/outbound/outbound-allow.ts'
+import { mayDial } from '../policy/outbound/outbound-allow.ts'
 import { preparePolicies } from '../policy/policy-language.ts'
+import type { GatewaySettings } from '../settings/gateway-settings.ts'
 import { AccountSecrets } from './access/account-secrets.ts'
 import { tellOfLostNames } from './access/acl.ts'
 import { Authority, watchCredentials } from './access/authority.ts'
@@ -46,66 +47,9 @@ import { IdSource, IssuedIds } from './records/resource-id.ts'
 import { BufferAccount } from './streams/buffer-account.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
 
-/** Time for exchanges under way to end when the gateway stops, in milliseconds. */
-export const DRAIN_MS = 10_000
-const DEFAULT_CNAME_BASE = 'gateway.localhost'
-
-export interface GatewayCoreOptions {
-  /** Directory of `gateway.db`, the CA and the certificates; created if missing. */
-  readonly dataDir: string
-  readonly agentListen: ListenAddress
-  readonly httpListen: ListenAddress
-  readonly httpsListen: ListenAddress
-  /** Ports of TCP endpoints; unset: TCP endpoints are off. */
-  readonly tcpListen?: PortRange | undefined
-  /** Idle timeout of a connection to a TCP endpoint, in milliseconds; default: one hour. */
-  readonly tcpIdleMs?: number | undefined
-  /** Timeout of a service until its response begins, in milliseconds; default: one minute. */
-  readonly upstreamTimeoutMs?: number | undefined
-  /** Idle timeout of upgraded connections and response streams, in milliseconds; default: one hour. */
-  readonly idleMs?: number | undefined
-  /** Address of the management API; unset: it is off. */
-  readonly apiListen?: ListenAddress | undefined
-  /** Host names of the management API, besides `localhost`, its address and all other addresses. */
-  readonly apiHosts?: readonly string[]
-  /** Parent domain of the CNAME targets of reserved domains. Its names must lead to this gateway. */
-  readonly cnameBase?: string
-  /** ACME authority for domains that use it; unset: the gateway's CA issues all certificates. */
-  readonly acme?: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
-  /** Address for DNS queries of ACME authorities about challenges; unset: no DNS server. */
-  readonly dnsListen?: ListenAddress | undefined
-  /** Addresses that policies may connect to, besides internal endpoints. Default: no addresses. */
-  readonly outboundAllow?: readonly AllowEntry[]
-  /**
-   * Certificate for the HTTPS ingress. Without it, the gateway's CA issues a certificate for each reserved
-   * domain.
-   */
-  readonly tls?: { readonly certPath: string; readonly keyPath: string } | undefined
-  /** Number of keys that each rate limit counts separately. */
-  readonly rateLimitKeys?: number
-  /** Bits of an IPv6 address that rate limits count as one visitor. */
-  readonly rateLimitIpv6Prefix?: number
+export interface GatewayCoreOptions extends GatewaySettings {
   /** Version of the service, as reported to agents. */
   readonly version?: string
-  /** Unsent bytes for slow visitors and devices, for the whole gateway. */
-  readonly bufferBytes?: number
-  /** Requests wait this long for a disconnected device; 0: no wait. */
-  readonly holdMs?: number
-  /**
-   * Member of a pool that serves a request: the least busy member, or the same member for each client
-   * address.
-   */
-  readonly poolAffinity?: 'none' | 'client'
-  /** Trusted proxies and load balancers, which may report the client's address. */
-  readonly proxies?: ProxyConfig | undefined
-  /**
-   * Tables in MaxMind's format, for the location and the network operator of addresses. Unset: not available
-   * in policies.
-   */
-  readonly geoPath?: string | undefined
-  readonly asnPath?: string | undefined
-  /** Time for exchanges under way to end when the gateway stops, in milliseconds; default: 10 s. */
-  readonly drainMs?: number
   /** Another process of this gateway is ending. It needs up to `drainMs` to release its agents. */
   readonly hasPredecessor?: boolean
   readonly credentialLimits?: Partial<CredentialLimits>
@@ -150,11 +94,6 @@ export interface GatewayCore extends GatewayDatabase {
   readonly dnsAddress: ListenAddress | undefined
   /** Resources that only one process may have, in the order of their release. */
   readonly exclusive: readonly HandedOver[]
-}
-
-/** Parent domain of the CNAME targets of reserved domains. */
-export function cnameBaseOf({ cnameBase = DEFAULT_CNAME_BASE }: GatewayCoreOptions): string {
-  return cnameBase
 }
 
 /**
@@ -220,7 +159,7 @@ type Naming = ReturnType<typeof openNaming>
 
 /** Opens devices, their sessions, and webhooks for their events. */
 function openFleet(options: GatewayCoreOptions, naming: Naming, closer: Closer) {
-  const { outboundAllow = [], credentialLimits, clock, log } = options
+  const { outboundAllow, credentialLimits, clock, log } = options
   const { ids, names, others } = naming
   const { duties } = naming.member
   const nodes = {
@@ -254,14 +193,13 @@ async function openCertificates(
   naming: Naming,
   closer: Closer,
 ) {
-  const { agentListen, acme, dnsListen, tls, clock, log } = options
-  const ordering = { ...options, acme, dnsListen, tls, cnameBase: cnameBaseOf(options) }
-  const { authority, dns, dnsAddress } = await openAcme(ordering, orders, closer)
+  const { agentListen, clock, log } = options
+  const { authority, dns, dnsAddress } = await openAcme(options, orders, closer)
   const { domains, member } = naming
   const agentHost = agentListen.host
   const certificates = closer.own(
     'certificates',
-    await CertificateKeeper.open({ ...ordering, agentHost, acme: authority, domains }),
+    await CertificateKeeper.open({ ...options, agentHost, acme: authority, domains }),
     (it) => it.stop(),
   )
   const watch = new CertificateWatch({
@@ -314,7 +252,7 @@ function followRecords(
 }
 
 function openKeptNames(
-  { dataDir, holdMs, hasPredecessor = false, drainMs = DRAIN_MS, clock, log }: GatewayCoreOptions,
+  { dataDir, holdMs, hasPredecessor = false, drainMs, clock, log }: GatewayCoreOptions,
   { registry, sessions, authority }: Pick<GatewayCore, 'registry' | 'sessions' | 'authority'>,
   closer: Closer,
 ): KeptNames {
@@ -339,10 +277,9 @@ async function openFront(
   core: Naming & Pick<GatewayCore, 'certificates' | 'tcpAddresses'>,
   closer: Closer,
 ) {
-  const { dataDir, geoPath, asnPath, tcpListen, httpListen: http, httpsListen: https } = options
-  const { tcpIdleMs, upstreamTimeoutMs, idleMs, clock, log } = options
+  const { dataDir, tcpListen, httpListen: http, httpsListen: https, clock, log } = options
   const { registry, member, buffers, certificates: tls, tcpAddresses } = core
-  const addresses = new AddressOrigins({ geoPath, asnPath, clock, log })
+  const addresses = new AddressOrigins({ ...options.origins, clock, log })
   await closer.own('tables of addresses', addresses, (it) => it.stop()).start()
   const secrets = new AccountSecrets(join(dataDir, 'login.key'), log)
   const proxies = options.proxies && new TrustedProxies({ ...options.proxies, log, clock })
@@ -359,11 +296,7 @@ async function openFront(
     https,
     tls,
     tcp: tcpListen && tcpAddresses && { listenHost: tcpListen.host, addresses: tcpAddresses },
-    limits: {
-      ...(tcpIdleMs !== undefined && { tcpIdleMs }),
-      ...(upstreamTimeoutMs !== undefined && { answerMs: upstreamTimeoutMs }),
-      ...(idleMs !== undefined && { idleMs }),
-    },
+    limits: options.timeouts,
     buffers,
     log,
     clock,
@@ -380,10 +313,9 @@ function openPolicies(
     },
   closer: Closer,
 ) {
-  const { dataDir, rateLimitKeys, rateLimitIpv6Prefix: ipv6Prefix, clock, log } = options
-  const { outboundAllow = [], httpListen: http, httpsListen: https } = options
+  const { dataDir, outboundAllow, httpListen: http, httpsListen: https, clock, log } = options
   const { registry, member } = core
-  const limits = new LimiterTables({ maxKeys: rateLimitKeys, ipv6Prefix, clock, log })
+  const limits = new LimiterTables({ ...options.rateLimits, clock, log })
   const reachOf = policyReach({ ...core, registry: member.routes, outboundAllow })
   preparePolicies(clock)
   const policies = new EndpointPolicies({ reachOf, limits, clock, log })
@@ -439,8 +371,7 @@ async function tellOfHealing(
 
 /** Names of the gateway itself: for people, and as targets of DNS records. */
 function gatewayNames(options: GatewayCoreOptions): string[] {
-  const { agentListen, apiListen, apiHosts = [], tcpListen } = options
-  const base = cnameBaseOf(options)
+  const { agentListen, apiListen, apiHosts, tcpListen, cnameBase: base } = options
   const targets = ['cname', 'acme'].map((label) => `${label}.${base}`)
   const listens = [agentListen, apiListen, tcpListen].map((listen) => listen?.host ?? '')
   const names = [base, ...listens, ...apiHosts, ...targets, ...targets.map((it) => `*.${it}`)]
@@ -455,7 +386,7 @@ function tcpAddressesOf(
 ): TcpAddresses | undefined {
   const { tcpListen: range, clock } = options
   if (!range) return undefined
-  const host = ['0.0.0.0', '::'].includes(range.host) ? cnameBaseOf(options) : range.host
+  const host = ['0.0.0.0', '::'].includes(range.host) ? options.cnameBase : range.host
   const isReserved = (address: string) => reservedAddrs.find(address) !== undefined
   return new TcpAddresses({ range: { ...range, host }, registry, isReserved, clock })
 }

@@ -10,17 +10,10 @@ import { lockFolder } from '../store/data-folder.ts'
 import { type AgentLimits, DEFAULT_AGENT_LIMITS } from './agents/agent-deps.ts'
 import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
-import type { LeastClientVersions } from './agents/client-versions.ts'
 import { sendAway } from './agents/departure.ts'
 import { answerCompletions } from './agents/names-to-come.ts'
 import { openSharedGateway, type SharedGateway } from './cluster/shared-gateway.ts'
-import {
-  cnameBaseOf,
-  DRAIN_MS,
-  type GatewayCore,
-  type GatewayCoreOptions,
-  openGatewayCore,
-} from './gateway-core.ts'
+import { type GatewayCore, type GatewayCoreOptions, openGatewayCore } from './gateway-core.ts'
 import type { IngressAddresses } from './ingress/ingress.ts'
 import { answerLists } from './management/answer-lists.ts'
 import { siteSessions } from './management/console/console.ts'
@@ -35,31 +28,19 @@ import {
   Provisioner,
   type ProvisionRequest,
 } from './provisioner.ts'
-import { STREAM_SLOTS_LIMITS } from './streams/stream-slots.ts'
 
 /** Time to close connections that were cut off after the drain, in milliseconds. */
 const STOP_MS = 2_000
 
 export interface GatewayOptions extends GatewayCoreOptions {
-  /** DNS servers for the DNS check, `address` or `address:port`; unset: the system's resolvers. */
-  readonly dnsServers?: readonly string[]
-  /** Versions below which clients are warned or refused. */
-  readonly leastClients?: LeastClientVersions | undefined
-  /** Region of the gateway, shown by clients. */
-  readonly region?: string
-  /**
-   * Minimum rate in bytes per second. Slower requests may be ended while others wait for the device; 0: off.
-   */
-  readonly leastRate?: number
   readonly agentLimits?: Partial<AgentLimits>
-  /** State shared with other gateways; unset: a single gateway. */
-  readonly shared?: SharedGateway | undefined
+  readonly shared: SharedGateway | undefined
 }
 
 /** Actual addresses of the started gateway, and the certificate that its clients must trust. */
 export interface GatewayAddresses extends IngressAddresses {
   readonly agent: ListenAddress
-  readonly api: ListenAddress | undefined
+  readonly api: ListenAddress
   readonly dns: ListenAddress | undefined
   readonly caCertPath: string
 }
@@ -122,7 +103,7 @@ export class Gateway {
 
   /** The other process has started. Stops accepting new connections here, and sends the agents there. */
   handOver(): void {
-    const { drainMs = DRAIN_MS } = this.#options
+    const { drainMs } = this.#options
     const { ingress, certificates } = this.parts
     certificates.stop()
     void this.#api?.stop()
@@ -137,7 +118,7 @@ export class Gateway {
   }
 
   async #stop(): Promise<void> {
-    const { drainMs = DRAIN_MS, clock } = this.#options
+    const { drainMs, clock } = this.#options
     this.#stopBy = clock.monotonic() + drainMs
     await this.#emptyNode(drainMs / 2)
     await this.#closer.close()
@@ -196,7 +177,7 @@ export class Gateway {
   }
 
   async #startTraffic(core: GatewayCore): Promise<IngressAddresses & { agent: ListenAddress }> {
-    const { agentListen: listen, clock, log } = this.#options
+    const { agentListen: listen, clients, leastRate, version = '', clock, log } = this.#options
     const { ingress, certificates } = core
     const listener = new AgentListener({
       listen,
@@ -209,10 +190,9 @@ export class Gateway {
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
         coverHost: (host) => certificates.coverHost(host),
         openAddress: (address) => ingress.openAddress(address),
-        leastClients: this.#options.leastClients,
-        region: this.#options.region ?? 'self-hosted',
-        leastRate: this.#options.leastRate ?? STREAM_SLOTS_LIMITS.leastRate,
-        version: this.#options.version ?? '',
+        clients,
+        leastRate,
+        version,
         log,
         clock,
       },
@@ -220,7 +200,7 @@ export class Gateway {
     this.#listener = listener
     // Closed newest first, so exchanges under way end before the agents that carry them.
     this.#closer.own('agent listener', listener, (it) => it.stop())
-    const { drainMs = DRAIN_MS } = this.#options
+    const { drainMs } = this.#options
     this.#closer.own('ingress', ingress, (it) => it.stop(this.#leftMs(drainMs)), drainMs + STOP_MS)
     await core.cloudEndpoints.restore()
     const addresses = await ingress.start()
@@ -247,16 +227,15 @@ export class Gateway {
   async #startManagementApi(
     core: GatewayCore,
     consoleSessions: BrowserSessions,
-  ): Promise<ListenAddress | undefined> {
-    const { apiListen: target, apiHosts = [], dnsServers, clock, log } = this.#options
-    if (!target) return undefined
+  ): Promise<ListenAddress> {
+    const { apiListen: target, apiHosts, dnsServers, cnameBase, clock, log } = this.#options
     const listener = createManagementApi({
       ...core,
       gate: this.#gate,
       version: this.#options.version ?? '',
       domainCertificates: core.certificates.domains,
       certificates: core.certificates,
-      cnameBase: cnameBaseOf(this.#options),
+      cnameBase,
       consoleSessions,
       dnsCheck: new DnsCheck(dnsServers),
       serves: servedNames([target.host, ...apiHosts]),

@@ -140,7 +140,7 @@ it('takes a bind without an answer for the end of the session', async () => {
 })
 
 it('opens the names first that visitors wait for at our gateway', async () => {
-  const subject = await setUp({ hasLanes: false })
+  const subject = await setUp({ isMetered: true })
   const { connector, authtoken, serverAddr, caCert, addresses, gateway } = subject
   const ingress = `http://${formatListenAddress(addresses.http)}`
   const dialUrl = `http://localhost:${await serve(0, '127.0.0.1')}`

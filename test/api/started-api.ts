@@ -19,6 +19,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { FailureLimiter } from '../../src/base/limiter.ts'
 import { LogTail } from '../../src/base/logger.ts'
 import { Secret } from '../../src/base/secret.ts'
+import { parseConfig } from '../../src/config.ts'
 import { HttpServer, type ListenTarget } from '../../src/http/http-server.ts'
 import { AuditTrail } from '../../src/store/audit-trail.ts'
 import { type Database, type DatabaseOptions, openDatabase } from '../../src/store/database.ts'
@@ -94,6 +95,7 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
   })
   onTestFinished(() => database.close())
   const agent = new Agent({
+    ...parseConfig({}).agent,
     database,
     connector: service.connector,
     dataDir: folder,

@@ -1,20 +1,24 @@
 import { readFileSync } from 'node:fs'
 import { connect as connectTcp, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import type { GatewayOptions } from '../../src/gateway/gateway.ts'
 import { forward, startDeviceService } from '../helpers/device-sdk.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { publicRequest } from '../helpers/public-request.ts'
 import { RawClient } from '../helpers/raw-http.ts'
-import { connectSdk, type RunningOptions, startGateway } from '../helpers/running-gateway.ts'
+import { connectSdk, GATEWAY_DEFAULTS, startGateway } from '../helpers/running-gateway.ts'
 import { somePorts } from '../helpers/some-ports.ts'
 import { addressOf, bindTcp, startTcpService } from '../helpers/tcp-site.ts'
 
 const HOST = 'cam.site.test'
 
-async function siteOf(options: RunningOptions, service: string) {
+async function siteOf(change: Partial<GatewayOptions['timeouts']>, service: string) {
   const clock = new ManualClock(Date.now())
-  const running = await startGateway({ clock, ...options })
+  const running = await startGateway({
+    clock,
+    timeouts: { ...GATEWAY_DEFAULTS.timeouts, ...change },
+  })
   await forward(await connectSdk(running), service, { domain: HOST })
   return { clock, running }
 }
@@ -25,7 +29,7 @@ describe('a device with the SDK alone', () => {
     const service = await startDeviceService(() => {
       asked += 1
     })
-    const { clock, running } = await siteOf({ upstreamTimeoutMs: 5_000 }, service)
+    const { clock, running } = await siteOf({ answerMs: 5_000 }, service)
     const ingress = `http://127.0.0.1:${running.addresses.http.port}`
     const answer = publicRequest({ ingress, host: HOST })
     await eventually(() => expect(asked).toBe(1))

@@ -5,6 +5,7 @@ import { PolicyProcess } from '../../src/agent/policies/policy-process.ts'
 import type { AgentTimings } from '../../src/agent/timings.ts'
 import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'
 import { systemClock } from '../../src/base/clock.ts'
+import { parseConfig } from '../../src/config.ts'
 import { openDatabase } from '../../src/store/database.ts'
 import { captureLog } from './captured-log.ts'
 import { eventually } from './eventually.ts'
@@ -64,6 +65,7 @@ export function agentInFolder(
   })
   policyProcess ??= new LastingPolicyProcess()
   const agent = new Agent({
+    ...parseConfig({}).agent,
     policyProcess,
     database,
     dataDir: folder,

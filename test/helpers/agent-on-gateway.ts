@@ -5,7 +5,6 @@ import { join } from 'node:path'
 import { expect, onTestFinished } from 'vitest'
 import type { Agent, AgentOptions } from '../../src/agent/agent.ts'
 import { NgrokConnector } from '../../src/agent/ngrok-connector.ts'
-import { systemClock } from '../../src/base/clock.ts'
 import { formatListenAddress } from '../../src/base/listen-address.ts'
 import { Gateway, type GatewayOptions } from '../../src/gateway/gateway.ts'
 import { agentInFolder, FAST_TIMINGS, linkUp, specOf } from './agent-in-folder.ts'
@@ -13,7 +12,7 @@ import { captureLog } from './captured-log.ts'
 import { ChaosProxy } from './chaos-proxy.ts'
 import { eventually } from './eventually.ts'
 import { publicRequest } from './public-request.ts'
-import { type RunningGateway, startGateway } from './running-gateway.ts'
+import { GATEWAY_DEFAULTS, type RunningGateway, startGateway } from './running-gateway.ts'
 import { lastingAddress } from './some-ports.ts'
 import { temporaryFolder } from './temporary-folder.ts'
 
@@ -90,9 +89,9 @@ export async function agentOnGateway({
       await gateway.stop()
       await new Promise((resolve) => setTimeout(resolve, pauseMs))
       gateway = new Gateway({
+        ...GATEWAY_DEFAULTS,
         dataDir,
         log: captureLog().log,
-        clock: systemClock,
         ...ofGateway,
         agentListen: addresses.agent,
         httpListen: addresses.http,

@@ -1,5 +1,5 @@
 import type { Claim } from '../../src/gateway/cluster/nodes/claim.ts'
-import type { DatabaseAddress } from '../../src/gateway/cluster/postgres/database-url.ts'
+import type { DatabaseAddress } from '../../src/settings/database-url.ts'
 import { claimOf, TestNode } from './cluster-node.ts'
 import type { TestPostgres } from './postgres.ts'
 import { seeded } from './seeded.ts'

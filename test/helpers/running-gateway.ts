@@ -5,6 +5,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { withDeadline } from '../../src/base/deadline.ts'
 import { formatListenAddress } from '../../src/base/listen-address.ts'
 import type { Secret } from '../../src/base/secret.ts'
+import { parseConfig } from '../../src/config.ts'
 import { Gateway, type GatewayAddresses, type GatewayOptions } from '../../src/gateway/gateway.ts'
 import { captureLog } from './captured-log.ts'
 import { temporaryFolder } from './temporary-folder.ts'
@@ -14,6 +15,15 @@ const SDK_MS = 60_000
 /** On a session that is dead, closing hangs for good. */
 const CLEANUP_MS = 300
 const ANY_PORT = { host: '127.0.0.1', port: 0 }
+/** The default settings of a gateway, on free ports. */
+export const GATEWAY_DEFAULTS: Omit<GatewayOptions, 'log'> = {
+  ...parseConfig({}).gateway,
+  agentListen: ANY_PORT,
+  httpListen: ANY_PORT,
+  httpsListen: ANY_PORT,
+  apiListen: ANY_PORT,
+  clock: systemClock,
+}
 
 export interface RunningGateway {
   readonly gateway: Gateway
@@ -31,12 +41,9 @@ export async function startGateway(options: RunningOptions = {}): Promise<Runnin
   const dataDir = options.dataDir ?? temporaryFolder()
   const captured = captureLog()
   const gateway = new Gateway({
+    ...GATEWAY_DEFAULTS,
     dataDir,
-    agentListen: ANY_PORT,
-    httpListen: ANY_PORT,
-    httpsListen: ANY_PORT,
     log: captured.log,
-    clock: systemClock,
     ...options,
   })
   onTestFinished(() => gateway.stop())

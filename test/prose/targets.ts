@@ -80,7 +80,7 @@ export const GROUPS: readonly Group[] = [
   page('bench/README.md'),
   page('test/README.md'),
   page('test/chaos/README.md'),
-  texts('settings', ['src/settings.ts', 'src/config.ts']),
+  texts('settings', ['src/settings/', 'src/config.ts']),
   texts('commands', ['src/cli/', 'src/main.ts', 'src/daemon.ts']),
   texts('agent', ['src/agent/', 'src/base/']),
   texts('agent API', ['src/api/', 'src/http/']),

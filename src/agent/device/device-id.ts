@@ -3,21 +3,20 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { writeFileDurably } from '../../base/file.ts'
 import type { Logger } from '../../base/logger.ts'
-
-interface IdentityOptions {
-  /** Sent to our gateway, which then sends no heartbeats. Default: the gateway sends heartbeats. */
-  readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number } | undefined
-}
+import type { LinkSettings } from '../../settings/agent-settings.ts'
+import { type Heartbeat, heartbeatOf } from '../timings.ts'
 
 /** Identity of this device and process at the service. */
 export class Identity {
   /** Lets our gateway distinguish another session of this process from another device. */
   readonly #instance = randomUUID()
-  readonly #heartbeat: IdentityOptions['heartbeat']
+  /** Sent to our gateway, which then sends no heartbeats. Undefined: the gateway sends heartbeats. */
+  readonly #heartbeat: Heartbeat | undefined
   #deviceId = ''
 
-  constructor({ heartbeat }: IdentityOptions) {
-    this.#heartbeat = heartbeat
+  constructor(link: LinkSettings) {
+    const isOurs = link.isMetered || link.heartbeatS !== undefined
+    this.#heartbeat = isOurs ? heartbeatOf(link) : undefined
   }
 
   /** Empty until it is loaded. */

@@ -1,8 +1,6 @@
 import * as z from 'zod'
 import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
-
-/** `off`: no check. `tcp`: the service accepts a connection. A path: it returns a status below 500. */
-export type UpstreamHealth = 'off' | 'tcp' | `/${string}`
+import { type UpstreamHealth, upstreamHealth } from '../../settings/forms.ts'
 
 /** Options for checks and connections of a tunnel's service. Defaults come from the settings. */
 export interface UpstreamOptions {
@@ -47,19 +45,12 @@ export const DEFAULT_UPSTREAM: UpstreamSettings = {
   verify_tls: true,
 }
 
-export const TIMEOUT_RANGE = 'must be a whole number of seconds from 1 to 3600'
-export const HEALTH_FORM = 'must be off, tcp, or a path such as /healthz'
+const TIMEOUT_RANGE = 'must be a whole number of seconds from 1 to 3600'
 export const TLS_MIN_VERSION_FORM = 'must be 1.0, 1.1 or 1.2, as text'
 /** Equal to the number of streams of a device. */
 const MAX_MAX_CONNECTIONS = 448
 export const MAX_CONNECTIONS_RANGE = `must be a whole number from 1 to ${MAX_MAX_CONNECTIONS}`
 export const PROXY_PROTOCOL_FORM = 'must be the number 1 or 2'
-const HEALTH = /^(off|tcp|\/[!-~]{0,255})$/
-
-/** Whether the text is valid. A path is used unchanged in a request line. */
-export function isUpstreamHealth(text: string): text is UpstreamHealth {
-  return HEALTH.test(text)
-}
 
 export const UpstreamOptionsSchema = z.strictObject({
   timeout: z
@@ -68,10 +59,7 @@ export const UpstreamOptionsSchema = z.strictObject({
     .max(3_600, TIMEOUT_RANGE)
     .optional()
     .describe('seconds to wait for the first byte of a response; default: AGENT_UPSTREAM_TIMEOUT'),
-  health: z
-    .string(HEALTH_FORM)
-    .regex(HEALTH, HEALTH_FORM)
-    .transform((text) => text as UpstreamHealth)
+  health: upstreamHealth
     .optional()
     .describe(
       'health check: off, tcp, or a path that must return a status below 500; default: AGENT_UPSTREAM_HEALTH',

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { parse as parseDotenv } from 'dotenv'
 import { isSecretName } from '../../base/masked-text.ts'
-import type { Environment } from '../../settings.ts'
+import { type Environment, SECRET_SETTINGS } from '../../settings/settings.ts'
 import type { Surroundings } from '../doctor/surroundings.ts'
 import { settingRows } from '../usage/settings-table.ts'
 
@@ -45,7 +45,7 @@ export function secretSettings(environment: Environment): string[] {
 }
 
 function isHidden(name: string): boolean {
-  return (isSecretName(name) || name === 'GATEWAY_DATABASE_URL') && !PATH_NAMES.test(name)
+  return (isSecretName(name) || SECRET_SETTINGS.includes(name)) && !PATH_NAMES.test(name)
 }
 
 /** A URL may have a name and a password in it. */

@@ -84,10 +84,10 @@ async function clockCheck(config: Config['agent'], stop: AbortSignal): Promise<F
 
 /** By the ingress, where the agent's own domain is served. */
 function serviceDate(
-  { domain, ingressAddr }: Config['agent'],
+  { domain, ingress }: Config['agent'],
   stop: AbortSignal,
 ): Promise<number | undefined> {
-  const connectTo = ingressAddr
+  const connectTo = ingress
   if (domain === undefined && connectTo === undefined) return Promise.resolve(undefined)
   const host = domain ?? formatListenAddress(connectTo ?? { host: 'localhost', port: 443 })
   return readServiceDate([{ url: `https://${host}/`, connectTo }], stop)

@@ -1,4 +1,3 @@
-import { parseSettings } from '../../settings.ts'
 import { settingRows } from '../usage/settings-table.ts'
 
 /** The two services that can be installed. */
@@ -14,15 +13,14 @@ const NAMES: Record<ServiceName, RegExp> = {
 /** The initial settings file of a service: all settings, as comments. */
 export function envTemplate(service: ServiceName): string {
   const rows = settingRows().filter(({ name }) => NAMES[service].test(name) && !LEFT_OUT.test(name))
-  const defaults = parseSettings({})
   const token =
     service === 'device-agent'
       ? '# Store the authtoken in /etc/credstore/svc-authtoken, not in this file.\n'
       : ''
-  const settings = rows.map(({ name, fallback, meaning }) => {
+  const settings = rows.map(({ name, fallback, isComputed, meaning }) => {
     // Computed values depend on other settings, and folders on the place of the program: they have no fixed
     // default.
-    return `\n# ${meaning}\n#${name}=${name in defaults ? fallback : ''}\n`
+    return `\n# ${meaning}\n#${name}=${isComputed ? '' : fallback}\n`
   })
   return `# Settings of the service, one NAME=value per line. Restart the service after a change.\n${token}${settings.join('')}`
 }

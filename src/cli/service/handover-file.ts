@@ -5,7 +5,7 @@ import { isAuthtoken } from '../../agent/authtoken-source.ts'
 import { StartError } from '../../base/app-error.ts'
 import { syncFolder } from '../../base/file.ts'
 import { Secret } from '../../base/secret.ts'
-import { parseSettings } from '../../settings.ts'
+import { parseSettings } from '../../settings/settings.ts'
 import { type EnvSettings, readIfThere } from '../provision/env-file.ts'
 
 /** Settings that `provision` wrote for a device. */

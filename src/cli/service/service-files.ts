@@ -6,7 +6,7 @@ import { StartError } from '../../base/app-error.ts'
 import { makeFolder, packageRoot, writeFileDurably } from '../../base/file.ts'
 import { formatListenAddress } from '../../base/listen-address.ts'
 import type { Secret } from '../../base/secret.ts'
-import { parseSettings } from '../../settings.ts'
+import { parseSettings } from '../../settings/settings.ts'
 import { type EnvSettings, mergeSettings } from '../provision/env-file.ts'
 import { envTemplate, type ServiceName } from './env-template.ts'
 

@@ -119,7 +119,7 @@ export class AgentConnection {
         break
       case StreamType.serviceInfo:
         // Sent before authentication, by clients that diagnose the link.
-        this.#serveRpc(stream, MAX_MESSAGE_BYTES, () => ({ Region: this.#deps.region }))
+        this.#serveRpc(stream, MAX_MESSAGE_BYTES, () => ({ Region: this.#deps.clients.region }))
         break
       case HEARTBEAT_STREAM_TYPE:
         echoHeartbeat(stream, () => this.#agent?.heard())
@@ -145,7 +145,7 @@ export class AgentConnection {
         ClientId: agent.clientId,
         Extra: {
           Version: this.#deps.version,
-          Region: this.#deps.region,
+          Region: this.#deps.clients.region,
           Cookie: '',
           AccountName: this.#accountNameOf(agent),
           SessionDuration: 0,
@@ -162,7 +162,7 @@ export class AgentConnection {
 
   /** Returns the advice for an outdated client to update. Clients log the warning or show the banner. */
   #adviceFor({ Extra }: AuthRequest) {
-    const older = findOlder(Extra, this.#deps.leastClients?.warnBelow)
+    const older = findOlder(Extra, this.#deps.clients.warnBelow)
     if (!older) return { Banner: '' }
     const { found, least } = older
     const text = `Update ${found.name} ${found.version} to ${least.version} or newer: this gateway will refuse older ones.`
@@ -178,7 +178,7 @@ export class AgentConnection {
 
   async #letIn(request: AuthRequest): Promise<AgentSession> {
     const { authority, sessions, log } = this.#deps
-    checkAuth(request, this.#deps.leastClients)
+    checkAuth(request, this.#deps.clients)
     const credential = authority.authenticate(request.Extra.AuthToken.reveal())
     const identity = identify(request, credential, this.#remoteAddress)
     await settleRivals(identity, sessions, log)

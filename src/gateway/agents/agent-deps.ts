@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Limiter } from '../../base/limiter.ts'
 import type { Logger } from '../../base/logger.ts'
+import type { ClientSettings } from '../../settings/gateway-settings.ts'
 import type { Authority } from '../access/authority.ts'
 import type { NameClaims } from '../access/name-claims.ts'
 import type { Devices } from '../devices/devices.ts'
@@ -12,7 +13,6 @@ import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { IssuedIds } from '../records/resource-id.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { Binder } from './binder.ts'
-import type { LeastClientVersions } from './client-versions.ts'
 import type { SessionTable } from './session-table.ts'
 
 /** Limits and timeouts of a single agent connection. */
@@ -72,10 +72,7 @@ export interface AgentDeps {
    * Minimum rate in bytes per second. Slower requests may be ended while others wait for the device; 0: off.
    */
   readonly leastRate: number
-  /** Versions below which clients are warned or refused. */
-  readonly leastClients?: LeastClientVersions | undefined
-  /** Region of the gateway, shown by clients. */
-  readonly region: string
+  readonly clients: ClientSettings
   /** Reported to agents as the version of the service. */
   readonly version: string
   readonly log: Logger

@@ -1,9 +1,10 @@
 import * as z from 'zod'
+import type { ClientSettings } from '../../settings/gateway-settings.ts'
 import type { AgentIdentity } from '../endpoints/endpoint.ts'
 import type { Credential } from '../records/credential-store.ts'
 import { isResourceId } from '../records/resource-id.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
-import { findOlder, type LeastClientVersions } from './client-versions.ts'
+import { findOlder } from './client-versions.ts'
 import { type AuthRequest, PROTOCOL_VERSIONS } from './control-message.ts'
 
 const MAX_METADATA = 4_096
@@ -17,7 +18,7 @@ const NS_PER_MS = 1_000_000
  */
 export function checkAuth(
   { Version, Extra }: AuthRequest,
-  { refuseBelow }: LeastClientVersions = {},
+  { refuseBelow }: Pick<ClientSettings, 'refuseBelow'>,
 ): void {
   if (!commonVersion(Version)) {
     const offered = Version.join(', ') || 'none'

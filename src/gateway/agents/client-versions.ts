@@ -1,31 +1,11 @@
+import type { ClientVersion } from '../../settings/forms.ts'
 import type { AuthRequest } from './control-message.ts'
-
-/** Name that a client reports, and a version. */
-export interface ClientVersion {
-  readonly name: string
-  readonly version: string
-}
-
-/** Minimum versions of clients. */
-export interface LeastClientVersions {
-  /** Clients below these versions are asked to update. */
-  readonly warnBelow?: readonly ClientVersion[] | undefined
-  /** Clients below these versions are refused. */
-  readonly refuseBelow?: readonly ClientVersion[] | undefined
-}
 
 /** Name for clients that report no name, such as the agent of version 2. */
 const NAMELESS = 'agent'
 const PRODUCT = /(@?[\w.-]+(?:\/[a-z][\w.-]*)?)\/v?(\d+(?:\.\d+){0,3})/gi
-const ENTRY = /^(@?[a-z][\w.-]*(?:\/[a-z][\w.-]*)?)\/v?(\d+(?:\.\d+){0,3})$/i
 /** Maximum number of products read from a user agent. Real user agents are shorter. */
 const MAX_PRODUCTS = 10
-
-/** Reads `name/version`, such as `ngrok-go/1.11`. Undefined if the text has another form. */
-export function parseClientVersion(text: string): ClientVersion | undefined {
-  const [, name, version] = ENTRY.exec(text) ?? []
-  return name && version ? { name: name.toLowerCase(), version } : undefined
-}
 
 /**
  * Returns the entry of the list that a client is below, by any library in its user agent. Undefined if the
@@ -33,7 +13,7 @@ export function parseClientVersion(text: string): ClientVersion | undefined {
  */
 export function findOlder(
   extra: Pick<AuthRequest['Extra'], 'UserAgent' | 'ClientType' | 'Version'>,
-  least: readonly ClientVersion[] = [],
+  least: readonly ClientVersion[],
 ): { readonly found: ClientVersion; readonly least: ClientVersion } | undefined {
   if (least.length === 0) return undefined
   for (const found of productsOf(extra)) {

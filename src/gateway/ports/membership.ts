@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
-import type { ListenAddress } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Stream } from '../../muxado/stream.ts'
+import type { GatewaySettings } from '../../settings/gateway-settings.ts'
 import type { Authority } from '../access/authority.ts'
 import type { NameClaims, NameHolder } from '../access/name-claims.ts'
 import type { OrderBook } from '../certificates/acme/order-book.ts'
@@ -88,15 +88,13 @@ export interface OpenRecords {
   join(places: Places): Membership
 }
 
-export interface RecordsOptions {
-  /** Data directory of the gateway. */
-  readonly dataDir: string
-  readonly httpListen: ListenAddress
-  readonly httpsListen: ListenAddress
+type RecordsSettings = Pick<
+  GatewaySettings,
+  'dataDir' | 'httpListen' | 'httpsListen' | 'holdMs' | 'acme'
+>
+
+export interface RecordsOptions extends RecordsSettings {
   readonly version?: string | undefined
-  readonly holdMs?: number | undefined
-  /** Set if ACME is configured. */
-  readonly acme?: object | undefined
   readonly onRestartNeeded?: ((reason: string) => void) | undefined
   readonly log: Logger
   readonly clock: Clock

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { envTemplate } from '../../../src/cli/service/env-template.ts'
-import { parseSettings } from '../../../src/settings.ts'
+import { parseSettings } from '../../../src/settings/settings.ts'
 
 describe.each([
   ['device-agent', 'AGENT_DOMAIN', 'GATEWAY_HTTP_LISTEN'],

@@ -16,7 +16,7 @@ import { Secret } from '../../../src/base/secret.ts'
 import { readHandover, removeDurably } from '../../../src/cli/service/handover-file.ts'
 import { serviceCommand } from '../../../src/cli/service/service.ts'
 import { applyChanges, planInstall, planUninstall } from '../../../src/cli/service/service-files.ts'
-import { parseSettings } from '../../../src/settings.ts'
+import { parseSettings } from '../../../src/settings/settings.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const UNIT_FOLDER = '../../../systemd'

@@ -8,6 +8,7 @@ describe('settingRows', () => {
     expect(settingRows()).toContainEqual({
       name: 'GATEWAY_HTTP_LISTEN',
       fallback: '127.0.0.1:8080',
+      isComputed: false,
       meaning: 'host:port of the public HTTP ingress',
     })
   })

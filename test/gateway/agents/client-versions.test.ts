@@ -1,14 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { findOlder, parseClientVersion } from '../../../src/gateway/agents/client-versions.ts'
+import { findOlder } from '../../../src/gateway/agents/client-versions.ts'
+import { clientVersions } from '../../../src/settings/forms.ts'
 import { codeOf, RawAgent } from '../../helpers/raw-agent.ts'
 import { connectSdk, sdkCode, startGateway } from '../../helpers/running-gateway.ts'
 
-const list = (...texts: string[]) =>
-  texts.map((text) => {
-    const entry = parseClientVersion(text)
-    if (!entry) throw new Error(`${text} is none`)
-    return entry
-  })
+const list = (...texts: string[]) => clientVersions.parse(texts.join(','))
+const clients = { region: 'test', warnBelow: [], refuseBelow: [] }
 
 describe('the versions of clients', () => {
   it.each([
@@ -31,14 +28,18 @@ describe('the versions of clients', () => {
     },
   )
 
-  it.each(['ngrok-go', 'ngrok-go/', '/1.2', 'ngrok-go/new', 'ngrok-go/1.2 '])(
+  it.each(['ngrok-go', 'ngrok-go/', '/1.2', 'ngrok-go/new', 'ngrok-go/1.2.'])(
     'have no entry such as %j',
-    (text) => expect(parseClientVersion(text)).toBeUndefined(),
+    (text) => expect(clientVersions.safeParse(text).success).toBe(false),
   )
 
   it('are told to old clients, and refused when they are too old', async () => {
     const running = await startGateway({
-      leastClients: { warnBelow: list('ngrok-go/1.11'), refuseBelow: list('ngrok-go/1.4') },
+      clients: {
+        ...clients,
+        warnBelow: list('ngrok-go/1.11'),
+        refuseBelow: list('ngrok-go/1.4'),
+      },
     })
     const answerTo = async (UserAgent: string) => {
       const agent = await RawAgent.connect(running)
@@ -59,8 +60,8 @@ describe('the versions of clients', () => {
 
   it('of the SDK for Node.js: it goes on with a warning, and hears why it is refused', async () => {
     const warnBelow = list('ngrok-javascript/99', 'ngrok-rust/99')
-    await connectSdk(await startGateway({ leastClients: { warnBelow } }))
-    const refusing = await startGateway({ leastClients: { refuseBelow: warnBelow } })
+    await connectSdk(await startGateway({ clients: { ...clients, warnBelow } }))
+    const refusing = await startGateway({ clients: { ...clients, refuseBelow: warnBelow } })
     expect(await sdkCode(connectSdk(refusing))).toBe('ERR_NGROK_121')
   })
 })

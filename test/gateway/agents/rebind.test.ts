@@ -8,6 +8,7 @@ import { codeOf, RawAgent, type RpcAnswer } from '../../helpers/raw-agent.ts'
 import {
   bind,
   connectSdk,
+  GATEWAY_DEFAULTS,
   type RunningGateway,
   startGateway,
 } from '../../helpers/running-gateway.ts'
@@ -282,7 +283,9 @@ describe('the answer to an agent', () => {
   })
 
   it('tells about the service before the agent authenticates', async () => {
-    const running = await startGateway({ region: 'attic' })
+    const running = await startGateway({
+      clients: { ...GATEWAY_DEFAULTS.clients, region: 'attic' },
+    })
     const agent = await RawAgent.connect(running)
     expect(await agent.rpc(8, {})).toEqual({ Region: 'attic' })
     const { Extra } = await agent.auth(running.authtoken.reveal())

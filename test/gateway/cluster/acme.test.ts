@@ -7,11 +7,11 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { createDeferred } from '../../../src/base/deferred.ts'
 import { formatListenAddress } from '../../../src/base/listen-address.ts'
 import { migrateSite } from '../../../src/gateway/cluster/migrate-site.ts'
-import type { DatabaseAddress } from '../../../src/gateway/cluster/postgres/database-url.ts'
 import { PostgresSession } from '../../../src/gateway/cluster/postgres/postgres-session.ts'
 import { Gateway } from '../../../src/gateway/gateway.ts'
 import { challengeTarget } from '../../../src/gateway/records/domain-name.ts'
 import type { ReservedDomain } from '../../../src/gateway/records/reserved-domain-store.ts'
+import type { DatabaseAddress } from '../../../src/settings/database-url.ts'
 import { AcmeServer } from '../../helpers/acme-server.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
@@ -20,7 +20,11 @@ import { eventually } from '../../helpers/eventually.ts'
 import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { PausableClock } from '../../helpers/pausable-clock.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
-import { type RunningGateway, startGateway } from '../../helpers/running-gateway.ts'
+import {
+  GATEWAY_DEFAULTS,
+  type RunningGateway,
+  startGateway,
+} from '../../helpers/running-gateway.ts'
 import { lastingAddress } from '../../helpers/some-ports.ts'
 
 const HOUR_MS = 3_600_000
@@ -299,10 +303,10 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
     const away = { ...server, address: { ...server.address, ...two.proxy.address } }
     const own = { host: '127.0.0.2', port: lastingAddress().port }
     const gateway = new Gateway({
-      ...{ ...options, dataDir: two.at.dataDir, agentListen: ANY_PORT },
+      ...{ ...GATEWAY_DEFAULTS, ...options, dataDir: two.at.dataDir },
       ...{ httpListen: two.at.addresses.http, httpsListen: two.at.addresses.https },
       shared: { server: away, peerListen: own, peerAddress: own, joinTokenPath: undefined },
-      ...{ log: captureLog().log, clock: systemClock },
+      log: captureLog().log,
     })
     onTestFinished(() => gateway.stop())
     await gateway.start()

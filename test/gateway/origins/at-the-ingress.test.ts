@@ -43,7 +43,7 @@ function writeTables() {
 
 it('lets policies say where visitors are, whose addresses they have, and with what they come', async () => {
   const tables = writeTables()
-  const running = await startGateway(tables)
+  const running = await startGateway({ origins: tables })
   const session = await connectSdk(running)
   const service = await startDeviceService((request, response) =>
     response.end(JSON.stringify(request.headers)),
@@ -67,7 +67,7 @@ it('is refused by the name of its setting where there is no table', async () => 
 it('keeps out who comes from a country that a policy denies', async () => {
   const { geoPath, asnPath } = writeTables()
   writeFileSync(geoPath, countryOf('KP'))
-  const running = await startGateway({ geoPath, asnPath })
+  const running = await startGateway({ origins: { geoPath, asnPath } })
   const session = await connectSdk(running)
   const service = await startDeviceService((_request, response) => response.end('in'))
   await forward(session, service, { policy: POLICY })

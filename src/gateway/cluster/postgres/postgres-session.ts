@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs'
 import type { Client, CustomTypesConfig, QueryResult } from 'pg'
 import { DeadlineError, withDeadline } from '../../../base/deadline.ts'
 import { createDeferred } from '../../../base/deferred.ts'
+import type { DatabaseAddress } from '../../../settings/database-url.ts'
 import { DatabaseError, toDatabaseError } from './database-error.ts'
 import { type PasswordSource, readPassword } from './database-password.ts'
-import type { DatabaseAddress } from './database-url.ts'
 
 /** The oldest that has all that is used here, and that its makers still look after. */
 const OLDEST_VERSION = 140_000

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import type { DatabaseAddress } from '../../../../src/gateway/cluster/postgres/database-url.ts'
+import type { DatabaseAddress } from '../../../../src/settings/database-url.ts'
 import { claimOf, FAST, TestNode } from '../../../helpers/cluster-node.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import { hasPostgres, TestPostgres } from '../../../helpers/postgres.ts'

@@ -2,12 +2,12 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { systemClock } from '../../../../src/base/clock.ts'
 import { createDeferred } from '../../../../src/base/deferred.ts'
 import { DatabaseFollower } from '../../../../src/gateway/cluster/postgres/database-follower.ts'
-import type { DatabaseAddress } from '../../../../src/gateway/cluster/postgres/database-url.ts'
 import {
   type ConnectionOptions,
   PostgresConnection,
 } from '../../../../src/gateway/cluster/postgres/postgres-connection.ts'
 import { migrateSchema } from '../../../../src/gateway/cluster/postgres/schema.ts'
+import type { DatabaseAddress } from '../../../../src/settings/database-url.ts'
 import { captureLog } from '../../../helpers/captured-log.ts'
 import { ChaosProxy } from '../../../helpers/chaos-proxy.ts'
 import { eventually } from '../../../helpers/eventually.ts'

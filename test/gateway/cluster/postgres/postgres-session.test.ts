@@ -3,11 +3,11 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { Secret } from '../../../../src/base/secret.ts'
-import type { DatabaseAddress } from '../../../../src/gateway/cluster/postgres/database-url.ts'
 import {
   PostgresSession,
   type SessionOptions,
 } from '../../../../src/gateway/cluster/postgres/postgres-session.ts'
+import type { DatabaseAddress } from '../../../../src/settings/database-url.ts'
 import { ChaosProxy } from '../../../helpers/chaos-proxy.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import { hasPostgres, TestPostgres } from '../../../helpers/postgres.ts'

@@ -2,7 +2,6 @@ import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { systemClock } from '../../../../src/base/clock.ts'
 import { DatabaseFollower } from '../../../../src/gateway/cluster/postgres/database-follower.ts'
-import type { DatabaseAddress } from '../../../../src/gateway/cluster/postgres/database-url.ts'
 import { RECORD_STEPS } from '../../../../src/gateway/cluster/replication/record-log.ts'
 import {
   SharedDatabase,
@@ -12,6 +11,7 @@ import {
   GATEWAY_APPLICATION_ID,
   GATEWAY_MIGRATIONS,
 } from '../../../../src/gateway/records/gateway-database.ts'
+import type { DatabaseAddress } from '../../../../src/settings/database-url.ts'
 import { captureLog } from '../../../helpers/captured-log.ts'
 import { openGatewayStores } from '../../../helpers/gateway-stores.ts'
 import { temporaryFolder } from '../../../helpers/temporary-folder.ts'

@@ -4,7 +4,6 @@ import { type Clock, systemClock } from '../../../../src/base/clock.ts'
 import { withDeadline } from '../../../../src/base/deadline.ts'
 import { createLogger } from '../../../../src/base/logger.ts'
 import { CLUSTER_STEPS } from '../../../../src/gateway/cluster/nodes/cluster-schema.ts'
-import type { DatabaseAddress } from '../../../../src/gateway/cluster/postgres/database-url.ts'
 import {
   PostgresSession,
   type Row,
@@ -16,6 +15,7 @@ import {
   RECORD_STEPS,
   readHead,
 } from '../../../../src/gateway/cluster/replication/record-log.ts'
+import type { DatabaseAddress } from '../../../../src/settings/database-url.ts'
 import { AuditTrail } from '../../../../src/store/audit-trail.ts'
 import type { Migration } from '../../../../src/store/migrations.ts'
 import { ChaosProxy } from '../../../helpers/chaos-proxy.ts'

@@ -9,6 +9,7 @@ import { publicRequest } from '../../../helpers/public-request.ts'
 import {
   bind,
   connectSdk,
+  GATEWAY_DEFAULTS,
   type RunningGateway,
   sdkCode,
   startGateway,
@@ -206,7 +207,11 @@ describe('a TCP endpoint of the SDK', () => {
 
   it('closes a connection that is silent for too long', async () => {
     const clock = new ManualClock(Date.now())
-    const running = await startGateway({ clock, tcpListen: somePorts(), tcpIdleMs: 5_000 })
+    const running = await startGateway({
+      clock,
+      tcpListen: somePorts(),
+      timeouts: { ...GATEWAY_DEFAULTS.timeouts, tcpIdleMs: 5_000 },
+    })
     const session = await connectSdk(running)
     const { port } = await startTcpService(echo)
     const visitor = visit(addressOf(await bindTcp(session, { to: port })))

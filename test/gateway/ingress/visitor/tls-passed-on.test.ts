@@ -10,6 +10,7 @@ import { publicRequest } from '../../../helpers/public-request.ts'
 import {
   bind,
   connectSdk,
+  GATEWAY_DEFAULTS,
   type RunningGateway,
   sdkCode,
   startGateway,
@@ -155,7 +156,10 @@ describe('a TLS endpoint of the SDK', () => {
 
   it('closes a connection that is silent for too long', async () => {
     const clock = new ManualClock(Date.now())
-    const running = await startGateway({ clock, tcpIdleMs: 5_000 })
+    const running = await startGateway({
+      clock,
+      timeouts: { ...GATEWAY_DEFAULTS.timeouts, tcpIdleMs: 5_000 },
+    })
     const session = await connectSdk(running)
     const service = await startTlsService(echo)
     await bindTls(session, { domain: HOST, to: service.port })

@@ -1,8 +1,9 @@
 import { isAbsolute, resolve } from 'node:path'
 import * as z from 'zod'
-import { isLoopback } from '../../../base/listen-address.ts'
-import { nearest } from '../../../base/nearest.ts'
-import { Secret } from '../../../base/secret.ts'
+import { isLoopback } from '../base/listen-address.ts'
+import { nearest } from '../base/nearest.ts'
+import { Secret } from '../base/secret.ts'
+import { SECRET } from './forms.ts'
 
 /** Address and user of a PostgreSQL server. */
 export interface DatabaseAddress {
@@ -28,12 +29,15 @@ const HOSTLESS = /^(postgres:\/\/[^/?#]*@)(?=\/)/
 const NOWHERE = 'nowhere.invalid'
 
 /** Reads the form of libpq; no issue repeats the text, because a password may stand in it. */
-export const DatabaseUrlSchema = z.string().transform((text, context): DatabaseAddress => {
-  const address = parseDatabaseUrl(text)
-  if (typeof address !== 'string') return address
-  context.addIssue({ code: 'custom', message: address })
-  return z.NEVER
-})
+export const DatabaseUrlSchema = z
+  .string()
+  .transform((text, context): DatabaseAddress => {
+    const address = parseDatabaseUrl(text)
+    if (typeof address !== 'string') return address
+    context.addIssue({ code: 'custom', message: address })
+    return z.NEVER
+  })
+  .meta(SECRET)
 
 /** The address, or the problem of the text as the end of a sentence. */
 function parseDatabaseUrl(text: string): DatabaseAddress | string {

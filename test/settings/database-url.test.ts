@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { DatabaseUrlSchema } from '../../../../src/gateway/cluster/postgres/database-url.ts'
+import { DatabaseUrlSchema } from '../../src/settings/database-url.ts'
 
 const read = (text: string) => DatabaseUrlSchema.parse(text)
 const problem = (text: string) => DatabaseUrlSchema.safeParse(text).error?.issues[0]?.message ?? ''
