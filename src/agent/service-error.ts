@@ -108,11 +108,19 @@ const MEANINGS: readonly ErrorMapping[] = [
     remedy: 'No action needed. The service limits the rate, and the agent slows down.',
   },
   {
-    codes: [742, 803],
+    codes: [742],
     reason: 'network',
     permanent: false,
     answer: 'service-refused',
     remedy: 'No action needed. The service is restarting, and the agent reconnects automatically.',
+  },
+  {
+    // The service says why in its message, such as a gateway that does not reach its database.
+    codes: [803],
+    reason: 'network',
+    permanent: false,
+    answer: 'service-refused',
+    remedy: 'No action needed on the device. The agent retries automatically.',
   },
   {
     codes: [100, 109, 110, 111, 112, 119, 120, 121, 301, 335, 800, 801, 811, 813],

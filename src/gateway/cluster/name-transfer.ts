@@ -164,7 +164,8 @@ function relationOf(session: NameHolder, facts: Claim['facts']): Relation {
   return isNamed && instance !== facts.instance ? 'rival' : 'same'
 }
 
-function markOf({ credentialId, deviceId, instance }: Claim['facts']): DeviceMark {
+/** Identity of the device of a claim. */
+export function markOf({ credentialId, deviceId, instance }: Claim['facts']): DeviceMark {
   return {
     credentialId: credentialId ?? '',
     deviceId: deviceId ?? undefined,

@@ -9,6 +9,7 @@ import {
   type UsageElsewhere,
   type WantedName,
 } from '../access/name-claims.ts'
+import { isSameDevice } from '../endpoints/away-name.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { NameState } from '../endpoints/host-table.ts'
 import { isInternal } from '../records/domain-name.ts'
@@ -16,6 +17,7 @@ import type { OwnedAddress } from '../records/endpoint-protocol.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { MovedLimits } from './moved-limits.ts'
+import { markOf } from './moves.ts'
 import {
   type Claim,
   ClaimHeldError,
@@ -31,7 +33,7 @@ import type { Claims } from './nodes/claims.ts'
 import { DatabaseError } from './postgres/database-error.ts'
 
 export interface NodeNamesOptions {
-  readonly claims: Pick<Claims, 'claim' | 'release' | 'heldBy'>
+  readonly claims: Pick<Claims, 'claim' | 'renew' | 'release' | 'heldBy'>
   /** Names of all nodes. */
   readonly table: Pick<ClaimTable, 'elsewhere' | 'usage'>
   readonly registry: EndpointRegistry
@@ -179,6 +181,9 @@ export class NodeNames implements NameClaims {
   /** Resolves with the other node that had the name last, where that is known. */
   async #claim(claim: Claim, before: Claim | undefined): Promise<string | undefined> {
     const { ownerId, kind } = claim.facts
+    // Its device is back: PostgreSQL may be away.
+    if (before && isOfSameDevice(before, claim) && this.#options.claims.renew(claim))
+      return undefined
     const lastHome = before ? undefined : this.#options.lastHome(claim.key)
     const mayTake = ({ nodeId, facts }: ClaimHolder) =>
       facts.kind === kind &&
@@ -196,7 +201,7 @@ export class NodeNames implements NameClaims {
       if (!(error instanceof NoClaimsError) && !(error instanceof DatabaseError)) throw error
       throw new ServiceError(
         803,
-        'The gateway cannot ask the other nodes for the name now. Try again soon.',
+        'The gateway does not reach PostgreSQL, which confirms names. It still serves the names that it has. Try again soon.',
       )
     }
   }
@@ -205,8 +210,9 @@ export class NodeNames implements NameClaims {
   async #putBack(own: Claim, before: Claim | undefined): Promise<void> {
     const { claims, log } = this.#options
     try {
-      if (before && this.isNeeded(before)) await claims.claim(before)
-      else await claims.release(own)
+      if (before && this.isNeeded(before)) {
+        if (!claims.renew(before)) await claims.claim(before)
+      } else await claims.release(own)
     } catch (err) {
       log.warn({ err, name: own.facts.url }, 'a name was not released')
     }
@@ -236,4 +242,14 @@ export class NodeNames implements NameClaims {
       }
     }
   }
+}
+
+/** Whether two claims of a name are of the same device, of one account, and lead visitors to it alike. */
+function isOfSameDevice({ facts: one }: Claim, { facts: other }: Claim): boolean {
+  const isAlike =
+    one.kind === 'agent' &&
+    other.kind === 'agent' &&
+    one.ownerId === other.ownerId &&
+    one.protocol === other.protocol
+  return isAlike && isSameDevice(markOf(one), markOf(other))
 }

@@ -20,6 +20,8 @@ const RETRY_MS = 200
 const GIVE_MS = 1_000
 /** Another process has the names, or this process has ended. */
 const OVER: ReadonlySet<LeaseState> = new Set(['replaced', 'forgotten', 'left'])
+/** Names of this node stay its own: the lease is held, or PostgreSQL is away. */
+const RENEWABLE: ReadonlySet<LeaseState> = new Set(['held', 'overdue'])
 /** Epochs count from 1. */
 const NO_EPOCH = 0
 
@@ -46,6 +48,8 @@ export interface ClaimsOptions {
   readonly give: (own: Claim, wanted: Claim, byNode: string) => Promise<boolean>
   /** Another node has the name, without a release by this node. */
   readonly onLost: (claim: Claim, holder: ClaimHolder) => void
+  /** A name was renewed, and the database has to be told by `reclaim()`. */
+  readonly onRenewed: () => void
   readonly clock: Clock
 }
 
@@ -56,6 +60,8 @@ interface Held {
   readonly claim: Claim
   /** Epoch of the claim. In another epoch, the claim is invalid. */
   epoch: number
+  /** Set after a renewal: the earlier claim, which the database still has. */
+  written?: Claim | undefined
 }
 
 /**
@@ -64,6 +70,7 @@ interface Held {
  * INVARIANTS
  * - A name belongs to this node from the answer to its claim, in that epoch, while the lease is held.
  * - It is no longer served when its release is sent: no other node can have it sooner.
+ * - A renewal changes the endpoint of a name, and never its node: it needs no answer of the database.
  * - After a new epoch, each name is claimed again. Names that others have by then are lost.
  */
 export class Claims {
@@ -123,13 +130,30 @@ export class Claims {
     }
   }
 
+  /**
+   * Gives a name of this node to another endpoint, without the database. Returns false if the name may be
+   * another node's by now.
+   */
+  renew(claim: Claim): boolean {
+    const { lease, onRenewed } = this.#options
+    const key = keyText(claim.key)
+    const held = this.#held.get(key)
+    if (held?.epoch !== lease.epoch || !RENEWABLE.has(lease.state)) return false
+    this.#held.set(key, { claim, epoch: held.epoch, written: held.written ?? held.claim })
+    onRenewed()
+    return true
+  }
+
   /** Releases a name; call it when the name is no longer served. Resolves when others can have it. */
   async release(claim: Claim, movesTo?: string): Promise<void> {
     const key = keyText(claim.key)
+    const held = this.#held.get(key)
     // A later claim of the same name stays.
-    if (this.#held.get(key)?.claim !== claim) return
+    if (held?.claim !== claim) return
     this.#held.delete(key)
-    await this.#options.writer.release(claim, movesTo)
+    const { writer } = this.#options
+    const claims = held.written ? [held.written, claim] : [claim]
+    await Promise.all(claims.map((each) => writer.release(each, movesTo)))
   }
 
   /** This node's claim of a name. */
@@ -169,13 +193,17 @@ export class Claims {
     if (byNode === lease.nodeId || this.#claiming.has(heldBy)) return 'unknown'
     const key = keyText(wanted.key)
     const held = this.#held.get(key)
-    if (held?.claim.facts.endpointId !== heldBy) {
+    const { claim, written } = held ?? {}
+    if (![claim, written].some((own) => own?.facts.endpointId === heldBy)) {
+      // The database is being told of the renewal.
+      if (written) return 'unknown'
       // It was given up as failed, and came to the database later than that.
       await writer.release({ ...wanted, facts: { ...wanted.facts, endpointId: heldBy } })
       return 'unknown'
     }
-    const isGiven = await this.#options.give(held.claim, wanted, byNode)
-    if (isGiven) await this.release(held.claim, byNode)
+    if (!claim) return 'unknown'
+    const isGiven = await this.#options.give(claim, wanted, byNode)
+    if (isGiven) await this.release(claim, byNode)
     else if (this.#held.get(key) === held) return 'kept'
     return isGiven ? 'given' : 'unknown'
   }
@@ -212,23 +240,34 @@ export class Claims {
 
   /** Names that have to be claimed again. */
   get doubted(): number {
-    const { epoch } = this.#options.lease
-    return Array.from(this.#held.values()).filter((held) => held.epoch !== epoch).length
+    return Array.from(this.#held.values()).filter((held) => this.#isDoubted(held)).length
   }
 
-  /** After `doubt()`; resolves when each name is claimed again, or lost. Throws a DatabaseError. */
+  #isDoubted({ epoch, written }: Held): boolean {
+    return epoch !== this.#options.lease.epoch || written !== undefined
+  }
+
+  /** After `doubt()` or `renew()`; resolves when each name is claimed again, or lost. Throws a DatabaseError. */
   async reclaim(): Promise<void> {
-    const { lease } = this.#options
-    const doubted = Array.from(this.#held).filter(([, { epoch }]) => epoch !== lease.epoch)
+    const doubted = Array.from(this.#held).filter(([, held]) => this.#isDoubted(held))
     await Promise.all(doubted.map(([key, held]) => this.#reclaimOne(key, held)))
   }
 
   async #reclaimOne(key: string, held: Held): Promise<void> {
-    const outcome = await this.#options.writer.claim(held.claim)
-    // Given up meanwhile, or taken over here.
-    if (this.#held.get(key) !== held) return
-    if ('epoch' in outcome) held.epoch = outcome.epoch
-    else {
+    const { writer } = this.#options
+    const outcome = await writer.claim(held.claim)
+    const now = this.#held.get(key)
+    if (now !== held) {
+      // Released, renewed or claimed here meanwhile.
+      if (!('epoch' in outcome)) return
+      if (now?.written) now.written = held.claim
+      if (!now && held.written) writer.release(held.claim).catch(() => {})
+      return
+    }
+    if ('epoch' in outcome) {
+      held.epoch = outcome.epoch
+      held.written = undefined
+    } else {
       this.#held.delete(key)
       this.#options.onLost(held.claim, outcome.holder)
     }

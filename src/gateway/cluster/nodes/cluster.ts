@@ -1,4 +1,5 @@
 import type { Clock } from '../../../base/clock.ts'
+import { AutoResetEvent } from '../../../base/deferred.ts'
 import type { Logger } from '../../../base/logger.ts'
 import type { DatabaseFollower } from '../postgres/database-follower.ts'
 import { PostgresConnection } from '../postgres/postgres-connection.ts'
@@ -52,6 +53,8 @@ export class Cluster {
   readonly #writer: ClaimWriter
   readonly #feed: ClusterFeed
   readonly #stopping = new AbortController()
+  readonly #hurry = new AutoResetEvent()
+  #claiming: Promise<void> | undefined
   readonly nodes = new NodeTable()
   readonly table: ClaimTable
   readonly lease: NodeLease
@@ -80,6 +83,7 @@ export class Cluster {
     })
     this.claims = new Claims({
       ...{ lease: this.lease, writer: this.#writer, ask, give, onLost, clock },
+      onRenewed: () => void this.#claimDoubted(),
     })
     this.#feed = new ClusterFeed({
       ...{ connection: options.follower.connection, log, clock },
@@ -134,6 +138,7 @@ export class Cluster {
   /** Releases all names. Call it when nothing is served any longer. */
   async stop(): Promise<void> {
     this.#stopping.abort('stopped')
+    this.#hurry.set()
     await this.#writer.stop()
     await this.#feed.stop()
     await this.lease.stop()
@@ -164,15 +169,28 @@ export class Cluster {
 
   /** Claims all names again, until each belongs to this node or another. */
   async #reclaim(): Promise<void> {
-    const { clock, log } = this.#options
     this.claims.doubt()
+    await this.#claimDoubted()
+  }
+
+  #claimDoubted(): Promise<void> {
+    this.#hurry.set()
+    this.#claiming ??= this.#claimUntilCertain()
+    return this.#claiming
+  }
+
+  async #claimUntilCertain(): Promise<void> {
+    const { clock, log } = this.#options
+    // Names that are renewed in the same turn are written together.
+    await Promise.resolve()
     while (this.claims.doubted > 0 && !this.#stopping.signal.aborted) {
       await this.claims.reclaim().catch((err: unknown) => {
         log.debug({ err }, 'names were not claimed again')
       })
       this.#options.onSettled?.()
-      if (this.claims.doubted > 0)
-        await clock.sleep(RECLAIM_MS, this.#stopping.signal).catch(() => {})
+      if (this.claims.doubted > 0) await this.#hurry.wait(clock, RECLAIM_MS)
     }
+    // In the turn of the last check: a later renewal begins again.
+    this.#claiming = undefined
   }
 }

@@ -108,3 +108,75 @@ it('asks again for a name at the pace of its polls, while the node does not answ
   for (let n = 0; n < 30; n += 1) await clock.advance(200)
   expect(await claimed).toBeInstanceOf(ClaimHeldError)
 })
+
+/** Claims of a node whose database answers when it is told to. */
+function renewing() {
+  const lease: { nodeId: string; epoch: number; state: LeaseState } = {
+    ...{ nodeId: 'one', epoch: 1, state: 'held' },
+  }
+  const written: string[] = []
+  const database = { isAway: false }
+  const write = (what: string) => async (claim: ReturnType<typeof claimOf>) => {
+    if (database.isAway) throw new Error('away')
+    written.push(`${what} ${claim.facts.endpointId}`)
+    return { epoch: lease.epoch }
+  }
+  const given: string[] = []
+  const claims = new Claims({
+    lease,
+    writer: { claim: write('claim'), release: write('release') },
+    give: async (own: ReturnType<typeof claimOf>) => given.push(own.facts.endpointId) > 0,
+    onRenewed: () => {},
+    clock: new ManualClock(),
+  } as unknown as ClaimsOptions)
+  return { claims, lease, database, written, given }
+}
+
+it('renews a name without the database, and tells it later', async () => {
+  const { claims, lease, database, written } = renewing()
+  const [first, second, third] = ['a', 'b', 'c'].map((endpointId) =>
+    claimOf('a.example', { endpointId }),
+  )
+  if (!first || !second || !third) throw new Error('three claims')
+  expect(claims.renew(first)).toBe(false)
+  await claims.claim(first)
+  database.isAway = true
+  lease.state = 'overdue'
+  expect([claims.renew(second), claims.renew(third)]).toEqual([true, true])
+  expect([claims.ownershipOfDevice(third.key), claims.doubted]).toEqual(['owned', 1])
+  await claims.reclaim().catch(() => {})
+  expect(claims.doubted).toBe(1)
+  database.isAway = false
+  await claims.reclaim()
+  expect([claims.doubted, claims.heldBy(third.key)]).toEqual([0, third])
+  expect(written).toEqual(['claim a', 'claim c'])
+})
+
+it.each<LeaseState>(['none', 'unsure', 'fenced', 'unfit', 'replaced', 'forgotten', 'left'])(
+  'renews no name with a lease that is %s',
+  async (state) => {
+    const { claims, lease } = renewing()
+    await claims.claim(claimOf('a.example'))
+    lease.state = state
+    expect(claims.renew(claimOf('a.example'))).toBe(false)
+    lease.state = 'held'
+    lease.epoch += 1
+    expect(claims.renew(claimOf('a.example'))).toBe(false)
+  },
+)
+
+it('gives a renewed name up by the endpoint that the database knows', async () => {
+  const { claims, written, given } = renewing()
+  const [first, second] = ['a', 'b'].map((endpointId) => claimOf('a.example', { endpointId }))
+  if (!first || !second) throw new Error('two claims')
+  await claims.claim(first)
+  claims.renew(second)
+  const wanted = claimOf('a.example')
+  const ask = (heldBy: string) => claims.asked({ nodeId: 'one', byNode: 'two', wanted, heldBy })
+  // Neither of both: it may be on its way to the database.
+  expect(await ask('c')).toBe('unknown')
+  expect([written, given]).toEqual([['claim a'], []])
+  expect(await ask('a')).toBe('given')
+  expect(given).toEqual(['b'])
+  expect(written).toEqual(['claim a', 'release a', 'release b'])
+})
