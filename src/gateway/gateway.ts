@@ -203,8 +203,7 @@ export class Gateway {
     const { drainMs } = this.#options
     this.#closer.own('ingress', ingress, (it) => it.stop(this.#leftMs(drainMs)), drainMs + STOP_MS)
     await core.cloudEndpoints.restore()
-    const addresses = await ingress.start()
-    core.urls.listening({ http: addresses.http.port, https: addresses.https.port })
+    // Before the listeners: visitors wait until this gateway knows the names of the others.
     await core.member.start({
       ...core,
       sendAway: async (id, withinMs) => {
@@ -212,6 +211,8 @@ export class Gateway {
         if (session) await sendAway(session, { withinMs, keptOpenMs: 0, clock, log })
       },
     })
+    const addresses = await ingress.start()
+    core.urls.listening({ http: addresses.http.port, https: addresses.https.port })
     const agent = await listener.start(certificates.server)
     certificates.start((certificate) => listener.setCertificate(certificate))
     return { ...addresses, agent }

@@ -34,7 +34,11 @@ export interface RunningGateway {
   readonly logText: () => string
 }
 
-export type RunningOptions = Partial<GatewayOptions> & { readonly authtoken?: Secret }
+export type RunningOptions = Partial<GatewayOptions> & {
+  readonly authtoken?: Secret
+  /** False: nothing is provisioned, and `authtoken` is taken as it is. */
+  readonly provisions?: boolean
+}
 
 /** A gateway on free ports in a folder of its own, stopped with the running test. */
 export async function startGateway(options: RunningOptions = {}): Promise<RunningGateway> {
@@ -52,11 +56,9 @@ export async function startGateway(options: RunningOptions = {}): Promise<Runnin
     await gateway.stop()
     throw error
   })
-  const { authtoken } = await gateway.provision({
-    domain: '*.site.test',
-    name: 'site',
-    authtoken: options.authtoken,
-  })
+  const { provisions = true, authtoken: given } = options
+  const request = { domain: '*.site.test', name: 'site', authtoken: given }
+  const authtoken = !provisions && given ? given : (await gateway.provision(request)).authtoken
   return { gateway, addresses, dataDir, authtoken, logText: captured.text }
 }
 

@@ -6,6 +6,7 @@ import type { DrainLeft } from '../ports/drain.ts'
 import type { LocalWork, Membership, Places, Readiness } from '../ports/membership.ts'
 import { ClusterGateways } from './cluster-gateways.ts'
 import { ClusterJobs, LeftChanges, type LeftChangesOptions } from './cluster-jobs.ts'
+import { LearnedNames } from './learned-names.ts'
 import { MovedLimits } from './moved-limits.ts'
 import { NameTransfer } from './name-transfer.ts'
 import { NodeDrain } from './node-drain.ts'
@@ -60,6 +61,7 @@ export class ClusterNode implements Membership {
   readonly others: ClusterGateways
   readonly duties: ClusterJobs
   readonly drain: NodeDrain
+  readonly #learned: LearnedNames
   #listener: PeerListener | undefined
   /** Undefined until the start: nothing is served here before. */
   #work: LocalWork | undefined
@@ -98,6 +100,7 @@ export class ClusterNode implements Membership {
       links,
       questions,
     })
+    this.#learned = new LearnedNames({ folder: site.folder, cluster, links, questions, log, clock })
     this.names = this.#openNames()
     this.routes = new ClusterRoutes({
       registry,
@@ -280,8 +283,9 @@ export class ClusterNode implements Membership {
     await listener.start()
     this.#identity.start()
     this.#outage.start()
-    if (await this.#isDatabaseThere()) await this.cluster.start()
-    else this.#starting = this.#startLater()
+    if (await this.#isDatabaseThere()) return this.cluster.start()
+    this.#starting = this.#startLater()
+    await this.#learned.learnFirst(this.#stopping.signal)
   }
 
   /** Releases all names. Call it when nothing is served any longer. */
@@ -306,8 +310,10 @@ export class ClusterNode implements Membership {
     return this.#isListed(nodeId) || (hasLooked ? false : undefined)
   }
 
+  /** Only PostgreSQL tells which nodes were removed: what other nodes say is not enough. */
   #isListed(nodeId: string): boolean {
-    return this.cluster.nodes.find(nodeId) !== undefined
+    const { number, nodes } = this.cluster
+    return number !== undefined && nodes.find(nodeId) !== undefined
   }
 
   /** A cloud endpoint is adopted by another node at once; a device comes back as long as it may. */
@@ -336,8 +342,10 @@ export class ClusterNode implements Membership {
     const { signal } = this.#stopping
     log.warn('no connection to the database: this gateway serves no names until it is back')
     try {
-      do await clock.sleep(RETRY_MS, signal)
-      while (!(await this.#isDatabaseThere()))
+      do {
+        await clock.sleep(RETRY_MS, signal)
+        await this.#learned.learn()
+      } while (!(await this.#isDatabaseThere()))
       await this.cluster.start()
     } catch (err) {
       if (signal.aborted) return
@@ -372,6 +380,7 @@ export class ClusterNode implements Membership {
     // A node that was given up may have lost only PostgreSQL, and still serve.
     const followed = nodes.filter(({ standing }) => standing !== 'left')
     this.links.follow(followed.map(({ id, facts: { peer } }) => ({ id, address: peer })))
+    this.#learned.keep(nodes)
     this.drain.onNodes()
     this.#adopt(nodes)
     this.duties.divide(nodes, this.cluster.lease.state === 'held')

@@ -9,7 +9,7 @@ import {
   type UsageElsewhere,
   type WantedName,
 } from '../access/name-claims.ts'
-import { isSameDevice } from '../endpoints/away-name.ts'
+import { isSameDevice } from '../endpoints/disconnected-name.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { NameState } from '../endpoints/host-table.ts'
 import { isInternal } from '../records/domain-name.ts'
@@ -17,7 +17,7 @@ import type { OwnedAddress } from '../records/endpoint-protocol.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { MovedLimits } from './moved-limits.ts'
-import { markOf } from './moves.ts'
+import { markOf } from './name-transfer.ts'
 import {
   type Claim,
   ClaimHeldError,

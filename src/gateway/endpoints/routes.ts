@@ -119,6 +119,8 @@ export interface RemoteEndpoints {
   find(entrance: IngressType, host: string): RemoteEndpoint | undefined
   /** A name that this node is about to open. Earlier requests wait for it. */
   coming?(entrance: IngressType, host: string, ownerId: string | null): RemoteEndpoint | undefined
+  /** Whether the names of other nodes are known. Unset: they are. */
+  areKnown?(): boolean
   /** Like `find`, for policies of an account: its own internal name first, then a shared name. */
   findInternal(
     entrance: IngressType,
@@ -225,11 +227,17 @@ export class ClusterRoutes implements Routes {
   match(host: string, protocol: EndpointProtocol = 'http', network?: string): Route | undefined {
     const own = this.#registry.match(host, protocol, network)
     if (own && own.type !== 'disconnected' && own.host === host) return this.#lead(own)
+    // A wildcard here may cover a name of another node.
+    if (!this.#areHomesKnown && own?.host !== host) return unknownName(protocol, host)
     const elsewhere = this.#findElsewhere(host, protocol)
     const isForeign = own && !this.#mayAnswer(own, host, protocol)
     const mine = isForeign ? undefined : own
     if (elsewhere && isElsewhere(elsewhere, mine, host, this.#clock)) return elsewhere
     return this.#lead(mine) ?? this.#awaitOpening(host, protocol)
+  }
+
+  get #areHomesKnown(): boolean {
+    return this.#homes.areKnown?.() ?? true
   }
 
   /** The nearest endpoint on other nodes. Plain HTTP also leads to an HTTPS endpoint. */
@@ -256,6 +264,10 @@ export class ClusterRoutes implements Routes {
   matchInternal(url: URL, ownerId: string | null, network?: string): Route | undefined {
     const own = this.#registry.matchInternal(url, ownerId, network)
     if (own && own.type !== 'disconnected' && own.ownerId === ownerId) return this.#lead(own)
+    if (!own && !this.#areHomesKnown) {
+      const address = internalAddressOf(url)
+      return address && unknownName(address.protocol, address.host)
+    }
     const elsewhere = this.#findInternal(url, ownerId)
     // Shared endpoints come after the account's own endpoints, on any node.
     const isOwn = elsewhere?.ownerId === ownerId
@@ -266,7 +278,9 @@ export class ClusterRoutes implements Routes {
 
   hasInternal(url: URL, ownerId: string | null): boolean {
     return (
-      this.#registry.hasInternal(url, ownerId) || this.#findInternal(url, ownerId) !== undefined
+      this.#registry.hasInternal(url, ownerId) ||
+      this.#findInternal(url, ownerId) !== undefined ||
+      !this.#areHomesKnown
     )
   }
 
@@ -382,6 +396,15 @@ export class ClusterRoutes implements Routes {
     // The HTTPS ingress may also have a TLS endpoint.
     return home?.protocol === protocol ? home : undefined
   }
+}
+
+/**
+ * A name that may be on another node, before the names of the other nodes are known. Requests get 503 at
+ * once: they have waited until this node began to listen.
+ */
+function unknownName(protocol: EndpointProtocol, host: string): DisconnectedName {
+  const facts = { protocol, host, url: '', ownerId: null, isShared: false, credentialId: '' }
+  return new DisconnectedName(facts, Number.NEGATIVE_INFINITY, Number.NEGATIVE_INFINITY)
 }
 
 /** Whether the remote endpoint serves a host, instead of the local name. */

@@ -39,6 +39,7 @@ function site(...homes: RemoteEndpoint[]) {
   const asked: string[] = []
   const ownership = { now: 'owned' as Ownership }
   const coming = new Set<string>()
+  const known = { now: true }
   const covers = (name: string, host: string) =>
     name === host || (name.startsWith('*.') && host.endsWith(name.slice(1)))
   const routes = new ClusterRoutes({
@@ -46,6 +47,7 @@ function site(...homes: RemoteEndpoint[]) {
     clock,
     ownerships: { nodeId: 'nd_a', of: () => ownership.now },
     homes: {
+      areKnown: () => known.now,
       find: (entrance, host) => {
         asked.push(host)
         const found = homes.filter((it) => covers(it.host, host) && it.protocol === entrance)
@@ -57,7 +59,7 @@ function site(...homes: RemoteEndpoint[]) {
         homes.find((it) => it.host === host && it.protocol === protocol && it.ownerId === ownerId),
     },
   })
-  return { registry, routes, clock, asked, ownership, coming }
+  return { registry, routes, clock, asked, ownership, coming, known }
 }
 
 const AWAY = { credentialId: 'cr_1', deviceId: undefined }
@@ -139,6 +141,30 @@ describe('the routes of a node', () => {
     routes.onSettled()
     expect(heard).toEqual(['agent'])
     expect(routes.forPeers.match('a.test', 'https')?.type).toBe('agent')
+  })
+
+  it('refuse no name for good before the names of the others are known', () => {
+    const { registry, routes, clock, known } = site()
+    for (const host of ['a.test', '*.b.test', 'cam.internal']) registry.add(endpoint(host))
+    known.now = false
+    const url = new URL('https://other.internal')
+    const unknown = [
+      routes.match('c.test', 'https'),
+      // Another node may have the exact name.
+      routes.match('x.b.test', 'https'),
+      routes.matchInternal(url, null),
+    ]
+    for (const found of unknown) {
+      if (found?.type !== 'disconnected') throw new Error(`unexpected ${found?.type}`)
+      expect(found.isHeld(clock.monotonic())).toBe(false)
+    }
+    expect(routes.hasInternal(url, null)).toBe(true)
+    expect(routes.match('a.test', 'https')?.type).toBe('agent')
+    expect(routes.matchInternal(new URL('https://cam.internal'), null)?.type).toBe('agent')
+    known.now = true
+    expect(routes.match('c.test', 'https')).toBeUndefined()
+    expect(routes.match('x.b.test', 'https')?.type).toBe('agent')
+    expect(routes.matchInternal(url, null)).toBeUndefined()
   })
 
   it('send visitors that are counted elsewhere there, and back who was sent here for that', () => {

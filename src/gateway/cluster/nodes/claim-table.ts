@@ -59,6 +59,7 @@ export class ClaimTable {
   /** Last node of each free name, oldest first. */
   readonly #left = new Map<string, string>()
   #size = 0
+  #areKnown = false
 
   constructor(options: ClaimTableOptions) {
     this.#options = options
@@ -69,6 +70,11 @@ export class ClaimTable {
   /** Names that some node has. */
   get size(): number {
     return this.#size
+  }
+
+  /** Whether the names of the other nodes were read, from PostgreSQL or from another node. */
+  areKnown(): boolean {
+    return this.#areKnown
   }
 
   clear(): void {
@@ -88,7 +94,7 @@ export class ClaimTable {
   restart(rows: readonly ClaimRow[], now: number): void {
     const isElsewhere = ({ node, facts }: ClaimRow) =>
       node !== null && node !== this.#options.nodeId && facts.kind === 'agent'
-    const before = this.#all().filter(isElsewhere)
+    const before = this.rows().filter(isElsewhere)
     this.clear()
     this.apply(rows)
     const unknown = before
@@ -109,11 +115,13 @@ export class ClaimTable {
     this.apply(left.map((row) => ({ ...row, node: null })))
   }
 
-  #all(): ClaimRow[] {
+  /** All rows, including claims that are no longer valid. */
+  rows(): ClaimRow[] {
     return [...this.#rows.values()].flat()
   }
 
   apply(rows: readonly ClaimRow[]): void {
+    this.#areKnown = true
     for (const row of rows) {
       const at = placeOf(row.scope, row.entrance, row.host)
       const before = this.#rows.get(at) ?? []

@@ -64,7 +64,7 @@ const NO_MARK = ''
 /** Rows named in one log line. */
 const MAX_NAMED_NODES = 10
 
-const ClaimRowSchema = ClaimKeySchema.extend({
+export const ClaimRowSchema = ClaimKeySchema.extend({
   node: z.string().nullable(),
   epoch: z.number().int(),
   facts: ClaimFactsSchema,
@@ -139,6 +139,11 @@ export class ClusterFeed {
     this.#options = options
     const { lookMs: pollMs = POLL_MS, clock } = options
     this.#cursor = new Cursor({ poll: () => this.#poll(), pollMs, clock })
+  }
+
+  /** Number of the last change that was read; undefined before the first poll. */
+  get number(): number | undefined {
+    return this.#seen?.number
   }
 
   /** Looks for the first time. Throws a DatabaseError. */

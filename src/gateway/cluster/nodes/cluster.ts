@@ -123,6 +123,22 @@ export class Cluster {
     }
   }
 
+  /** Number of the last change that this node has read; undefined before its first poll. */
+  get number(): number | undefined {
+    return this.#feed.number
+  }
+
+  /** Uses what another node knows until this node reads it from PostgreSQL. */
+  learn(nodes: readonly NodeRow[], claims: readonly ClaimRow[]): void {
+    const { clock, onNodes, onClaims } = this.#options
+    if (this.number !== undefined) return
+    this.nodes.observe(nodes, clock.monotonic())
+    this.table.clear()
+    this.table.apply(claims)
+    onNodes?.(nodes)
+    onClaims?.(claims)
+  }
+
   /** Looks for the nodes once more; resolves to false where that has failed. */
   refreshNodes(): Promise<boolean> {
     return this.#feed.lookNow()
