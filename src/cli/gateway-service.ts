@@ -11,6 +11,7 @@ import { Gateway, type GatewayAddresses } from '../gateway/gateway.ts'
 import { prepareDataFolder } from '../store/data-folder.ts'
 import { apiKeyPath } from './api-key-file.ts'
 import { localAddress } from './local-address.ts'
+import { gatewayStopMs } from './serve.ts'
 import { readVersion } from './version.ts'
 
 /** Time for all closing work besides running requests. */
@@ -56,7 +57,7 @@ export async function startGateway(
       clock: systemClock,
     }),
     (it) => it.stop(),
-    config.drainMs + STOP_MS,
+    gatewayStopMs(config) + STOP_MS,
   )
   const addresses = await gateway.start()
   const device = { domain: config.reservedDomain, name: deviceName }

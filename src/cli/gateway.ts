@@ -6,7 +6,7 @@ import { apiKeyPath, firstAuthtokenPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
-import { serve } from './serve.ts'
+import { gatewayStopMs, serve } from './serve.ts'
 import { drainCommand } from './site/drain-command.ts'
 import { forgetCommand } from './site/forget-command.ts'
 import { joinTokenCommand } from './site/join-token.ts'
@@ -45,7 +45,7 @@ export function gatewayCommand(context: CommandContext): Command {
       await serve({
         log,
         stop,
-        drainMs: gateway.drainMs,
+        drainMs: gatewayStopMs(gateway),
         start: async (closer) => {
           const { startSupervisedGateway } = await import('./supervised-gateway.ts')
           const deviceName = 'first device'

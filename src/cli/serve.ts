@@ -5,6 +5,8 @@ import { systemClock } from '../base/clock.ts'
 import { Closer } from '../base/closer.ts'
 import { withDeadline } from '../base/deadline.ts'
 import type { Logger } from '../base/logger.ts'
+import type { Config } from '../config.ts'
+import { MAX_END_MS } from '../gateway/ports/drain.ts'
 import { IdleCollector, ownHeap } from './service/idle-collector.ts'
 
 const kept: { tick?: object } = {}
@@ -76,6 +78,11 @@ export interface Served {
   readonly left?: Promise<number>
   /** Resolves with a reason if the new process dies before this process has ended. */
   readonly bereft?: Promise<string>
+}
+
+/** Time of a gateway for its visitors and agents when it stops. One of several waits for agents to move. */
+export function gatewayStopMs({ drainMs, shared }: Config['gateway']): number {
+  return drainMs + (shared ? MAX_END_MS : 0)
 }
 
 /** Starts, waits for the stop signal, stops in reverse order. Sets the process's exit code. */

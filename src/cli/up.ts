@@ -18,7 +18,7 @@ import { apiKeyPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
-import { type Served, serve } from './serve.ts'
+import { gatewayStopMs, type Served, serve } from './serve.ts'
 import { readVersion } from './version.ts'
 
 /** Output of `up --json`, on one line. */
@@ -183,7 +183,7 @@ export function upCommand(context: CommandContext): Command {
       await serve({
         log,
         stop: context.stop,
-        drainMs: config.agent.drainMs + config.gateway.drainMs,
+        drainMs: config.agent.drainMs + gatewayStopMs(config.gateway),
         start: async (closer) => {
           const upOptions = { config, log, logTail }
           const service = await startService(context, upOptions, closer)

@@ -121,10 +121,15 @@ export class Gateway {
     const { drainMs, clock } = this.#options
     this.#stopBy = clock.monotonic() + drainMs
     await this.#emptyNode(drainMs / 2)
+    // Requests under way have their time, however long the agents took.
+    this.#stopBy = Math.max(this.#stopBy, clock.monotonic() + drainMs / 2)
     await this.#closer.close()
   }
 
-  /** In a cluster, lets the other gateways take over as much as possible within that time. */
+  /**
+   * In a cluster, lets the other gateways take over agents and names with their limits. Ends when no more
+   * have left within that time.
+   */
   async #emptyNode(withinMs: number): Promise<void> {
     try {
       await this.#parts?.drain.end(withinMs)

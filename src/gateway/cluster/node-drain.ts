@@ -1,6 +1,13 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { Drain, DrainGivenUp, DrainLeft, DrainProgress, SendAway } from '../ports/drain.ts'
+import {
+  type Drain,
+  type DrainGivenUp,
+  type DrainLeft,
+  type DrainProgress,
+  MAX_END_MS,
+  type SendAway,
+} from '../ports/drain.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { NodeLease } from './nodes/node-lease.ts'
 
@@ -136,7 +143,10 @@ export class NodeDrain implements Drain {
     void this.#serveAgain()
   }
 
-  /** The node ends: moves all that it can within the time. This cannot be undone. */
+  /**
+   * The node ends: moves all that it can. Goes on while names and agents leave, until none has left for
+   * `withinMs`. This cannot be undone.
+   */
   async end(withinMs: number): Promise<void> {
     this.#isEnd = true
     await this.start(withinMs)
@@ -149,11 +159,19 @@ export class NodeDrain implements Drain {
     this.#current = undefined
   }
 
-  /** Resolves when all have gone, or the time is up. */
+  /** Resolves when all have gone, or no more have gone for some time. */
   async #untilDone(withinMs: number): Promise<void> {
-    const { clock } = this.#options
-    const until = clock.monotonic() + withinMs
-    while (this.isOn && !this.isDone && clock.monotonic() < until) await clock.sleep(POLL_MS)
+    const { clock, left } = this.#options
+    const latest = clock.monotonic() + MAX_END_MS
+    let until = clock.monotonic() + withinMs
+    let fewest = Number.POSITIVE_INFINITY
+    while (this.isOn && !this.isDone && clock.monotonic() < Math.min(until, latest)) {
+      await clock.sleep(POLL_MS)
+      const { agents, endpoints } = left()
+      if (agents + endpoints >= fewest) continue
+      if (fewest < Number.POSITIVE_INFINITY) until = clock.monotonic() + withinMs
+      fewest = agents + endpoints
+    }
   }
 
   async #serveAgain(): Promise<void> {

@@ -1,5 +1,11 @@
 import { ServiceError } from '../records/service-error.ts'
 
+/**
+ * Limit for a gateway of a cluster that stops: by then it ends with the agents and names that it still has.
+ * Shorter than TimeoutStopSec of the shipped unit, with all other work of a stop.
+ */
+export const MAX_END_MS = 40_000
+
 /** Work that is left in a drain. */
 export interface DrainLeft {
   readonly agents: number

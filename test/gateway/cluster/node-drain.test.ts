@@ -90,6 +90,26 @@ it('goes on without others where the node ends anyway', async () => {
   expect(stood).toEqual(['draining'])
 })
 
+it.each([
+  ['as long as sessions leave', 4_000, 5, 20_000],
+  ['no longer than its time when none leaves', MINUTE, 1, 5_000],
+  ['40 s at most', 4_000, 100, 40_000],
+])('waits for its end %s', async (_how, everyMs, sessions, endsAfterMs) => {
+  const { drain, clock, here } = openDrain({ sessions, stuck: sessions })
+  let isOver = false
+  void drain.end(5_000).then(() => {
+    isOver = true
+  })
+  const since = clock.monotonic()
+  while (!isOver && clock.monotonic() - since < 2 * MINUTE) {
+    await clock.advance(100)
+    const [next] = here
+    if (next !== undefined && (clock.monotonic() - since) % everyMs === 0) here.delete(next)
+  }
+  expect(clock.monotonic() - since).toBeGreaterThanOrEqual(endsAfterMs)
+  expect(clock.monotonic() - since).toBeLessThan(endsAfterMs + 500)
+})
+
 it('is not taken back where the node ends', async () => {
   const { drain, clock, here, stood } = openDrain({ stuck: 3 })
   const ended = drain.end(MINUTE)
