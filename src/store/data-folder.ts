@@ -1,9 +1,18 @@
-import { accessSync, chmodSync, constants, readdirSync, statSync } from 'node:fs'
-import { join } from 'node:path'
+import {
+  accessSync,
+  chmodSync,
+  constants,
+  lchownSync,
+  lstatSync,
+  readdirSync,
+  statSync,
+} from 'node:fs'
+import { dirname, join } from 'node:path'
 import process from 'node:process'
 import { StartError } from '../base/app-error.ts'
 import { makeFile, makeFolder } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
+import { finishReplacement } from './replaced-data.ts'
 import { type Connection, Sqlite } from './sqlite.ts'
 import { isHeld } from './storage-state.ts'
 
@@ -84,6 +93,7 @@ export function tryLockFolder({ folder, owner, log }: FolderLockOptions): Folder
   const isWritten = prepareDataFolder(folder, log)
   try {
     let connection = isWritten ? lockFile(join(folder, `${owner}.lock`)) : undefined
+    if (connection) finishUnder(connection, folder)
     return {
       release: () => {
         if (!connection) return
@@ -105,6 +115,17 @@ export function tryLockFolder({ folder, owner, log }: FolderLockOptions): Folder
   }
 }
 
+/** Before anything reads the folder: a restore may have been interrupted in it. */
+function finishUnder(lock: Connection, folder: string): void {
+  try {
+    finishReplacement(folder)
+  } catch (error) {
+    held.delete(lock)
+    lock.close()
+    throw error
+  }
+}
+
 function reopen(folder: string, owner: string): Connection {
   try {
     return lockFile(join(folder, `${owner}.lock`))
@@ -119,8 +140,16 @@ function heldByAnother({ folder, owner }: Pick<FolderLockOptions, 'folder' | 'ow
   )
 }
 
+/** The service could not lock a file that a command of root has made. */
+function giveToFolderOwner(path: string): void {
+  if (process.geteuid?.() !== 0) return
+  const { uid, gid } = statSync(dirname(path))
+  if (lstatSync(path).uid !== uid) lchownSync(path, uid, gid)
+}
+
 function lockFile(path: string): Connection {
   makeFile(path)
+  giveToFolderOwner(path)
   const connection = new Sqlite(path, { timeout: 0 })
   try {
     // No journal file: the lock never writes a byte, so it also works on a full disk.
