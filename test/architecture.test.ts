@@ -61,7 +61,7 @@ const FLOORS: Floors = {
     ['api-token-store.ts', 'iso-time.ts', 'token-form.ts'],
   ],
   cli: [
-    ['token'],
+    ['backup', 'token'],
     ['bundle', 'fleet', 'service', 'site', 'update'],
     ['doctor', 'process-log.ts', 'provision'],
     ['local', 'usage'],

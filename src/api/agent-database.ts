@@ -8,7 +8,7 @@ import { API_TOKEN_MIGRATIONS } from './api-token-store.ts'
 import { AGENT_EVENT_MIGRATIONS } from './events/event-log.ts'
 
 /** `dagt`: marks the agent's database file. */
-const APPLICATION_ID = 0x64616774
+export const AGENT_APPLICATION_ID = 0x64616774
 /** About 2 MB at most: devices have small disks. */
 const AUDIT_BOUNDS = { changes: 5_000, refusals: 1_000 }
 
@@ -37,7 +37,7 @@ export function openAgentDatabase(dataDir: string, options: AgentDatabaseOptions
   return openDatabase({
     path: agentDatabasePath(dataDir),
     migrations: AGENT_MIGRATIONS,
-    applicationId: APPLICATION_ID,
+    applicationId: AGENT_APPLICATION_ID,
     ...options,
   })
 }

@@ -3,6 +3,7 @@ import { InheritedSockets, isIPv6Address, parseListenAddress } from '../base/lis
 import type { Logger } from '../base/logger.ts'
 import { type Config, parseConfig } from '../config.ts'
 import { apiKeyPath, firstAuthtokenPath } from './api-key-file.ts'
+import { backupCommand, restoreCommand } from './backup/backup-commands.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
@@ -86,6 +87,8 @@ export function gatewayCommand(context: CommandContext): Command {
   command.addCommand(migrateCommand(context))
   command.addCommand(drainCommand(context))
   command.addCommand(forgetCommand(context))
+  command.addCommand(backupCommand(context, 'gateway'))
+  command.addCommand(restoreCommand(context, 'gateway'))
   return command
 }
 

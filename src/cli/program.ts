@@ -1,6 +1,7 @@
 import { Command, CommanderError } from 'commander'
 import { StartError } from '../base/app-error.ts'
 import { asJournalError } from '../base/logger.ts'
+import { backupCommand, restoreCommand } from './backup/backup-commands.ts'
 import type { CommandContext } from './command-context.ts'
 import { doctorCommand } from './doctor/doctor.ts'
 import { fleetCommand } from './fleet.ts'
@@ -65,6 +66,8 @@ const COMMANDS = [
       pageCommand,
       tokenCommand,
       identityCommand,
+      backupCommand,
+      restoreCommand,
       storageCommand,
       supportBundleCommand,
     ],

@@ -3,12 +3,16 @@ import { parse as parseDotenv } from 'dotenv'
 import { StartError } from '../../base/app-error.ts'
 import type { CommandContext } from '../command-context.ts'
 
-/** Files of the installed service. */
+/** Files of the installed services. */
 const INSTALLED = {
   settings: '/etc/device-agent/agent.env',
   authtoken: '/etc/credstore/svc-authtoken',
   policy: '/etc/device-agent/default-policy.json',
   data: '/var/lib/device-agent',
+}
+const INSTALLED_GATEWAY = {
+  settings: '/etc/device-gateway/gateway.env',
+  data: '/var/lib/device-gateway',
 }
 
 /** The settings of the agent that is meant, and where they come from. */
@@ -29,21 +33,31 @@ export function surroundingsOf(
     STATE_DIRECTORY: INSTALLED.data,
     ...(existsSync(INSTALLED.policy) ? { AGENT_DEFAULT_POLICY: INSTALLED.policy } : {}),
     ...(existsSync(INSTALLED.authtoken) ? { SVC_AUTHTOKEN_FILE: INSTALLED.authtoken } : {}),
-    ...readInstalled(),
+    ...readInstalled(INSTALLED.settings),
   }
   return { environment: { ...environment, ...installed }, source: INSTALLED.settings }
 }
 
-function readInstalled(): Record<string, string> {
+/** The same for a gateway. */
+export function gatewaySurroundings(
+  environment: CommandContext['environment'],
+  dataDir: string | undefined,
+): Surroundings {
+  const { settings, data } = INSTALLED_GATEWAY
+  const own = { ...environment, ...(dataDir === undefined ? {} : { GATEWAY_DATA_DIR: dataDir }) }
+  const hasOwn = Object.keys(own).some((name) => /^(?:GATEWAY_|AGENT_DATA_DIR$)/.test(name))
+  if (hasOwn || !existsSync(settings)) return { environment: own, source: 'environment' }
+  const installed = { STATE_DIRECTORY: data, ...readInstalled(settings) }
+  return { environment: { ...environment, ...installed }, source: settings }
+}
+
+function readInstalled(path: string): Record<string, string> {
   try {
-    return parseDotenv(readFileSync(INSTALLED.settings))
+    return parseDotenv(readFileSync(path))
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(
-      `Cannot read ${INSTALLED.settings} (${code}). Run this command with sudo.`,
-      {
-        cause: error,
-      },
-    )
+    throw new StartError(`Cannot read ${path} (${code}). Run this command with sudo.`, {
+      cause: error,
+    })
   }
 }

@@ -1,0 +1,155 @@
+import { Command } from 'commander'
+import { StartError } from '../../base/app-error.ts'
+import { parseConfig } from '../../config.ts'
+import type { CommandContext } from '../command-context.ts'
+import { gatewaySurroundings, surroundingsOf } from '../doctor/surroundings.ts'
+import { openProcessLog } from '../process-log.ts'
+import { refuseOnTrial } from '../update/refuse-on-trial.ts'
+import type { RoleName } from './roles.ts'
+
+interface CommonOptions {
+  readonly dataDir?: string
+  readonly passphraseFile?: string
+  readonly json?: boolean
+}
+
+interface BackupOptions extends CommonOptions {
+  readonly encrypt?: boolean
+}
+
+interface RestoreOptions extends CommonOptions {
+  readonly replace?: boolean
+  readonly dryRun?: boolean
+}
+
+const SUBJECT = {
+  agent: 'this device: tunnels, policies, tokens and identity',
+  gateway: 'this gateway: accounts, domains, keys, CA and certificates',
+} as const
+
+const DATA_DIR = 'data directory; default: from the settings, or of the service'
+
+/** `device-agent backup` and `device-agent gateway backup`. */
+export function backupCommand(context: CommandContext, role: RoleName = 'agent'): Command {
+  return new Command('backup')
+    .description(`write a backup of ${SUBJECT[role]}`)
+    .argument('<file>', 'path of the new backup')
+    .option('--data-dir <folder>', DATA_DIR)
+    .option('--encrypt', 'encrypt the backup with a passphrase, asked for at the terminal')
+    .option(
+      '--passphrase-file <file>',
+      'encrypt with the passphrase in this file; - for standard input',
+    )
+    .option('--json', 'print one JSON line on stdout')
+    .addHelpText(
+      'after',
+      '\nThe service may run. The file contains keys and tokens, and only its owner can read it.',
+    )
+    .action((file: string, _options: object, self: Command) =>
+      backup(context, role, file, self.optsWithGlobals<BackupOptions>()),
+    )
+}
+
+/** `device-agent restore` and `device-agent gateway restore`. */
+export function restoreCommand(context: CommandContext, role: RoleName = 'agent'): Command {
+  return new Command('restore')
+    .description(`restore a backup of ${SUBJECT[role]}`)
+    .argument('<file>', 'path of the backup')
+    .option('--data-dir <folder>', DATA_DIR)
+    .option(
+      '--replace',
+      'move existing data aside, into before-restore-<time> in the data directory',
+    )
+    .option('--dry-run', 'check the backup without restoring it')
+    .option(
+      '--passphrase-file <file>',
+      'file with the passphrase; - for standard input; default: ask',
+    )
+    .option('--json', 'print one JSON line on stdout')
+    .addHelpText(
+      'after',
+      '\nStop the service first. The backup is checked before anything is changed.',
+    )
+    .action((file: string, _options: object, self: Command) =>
+      restore(context, role, file, self.optsWithGlobals<RestoreOptions>()),
+    )
+}
+
+async function backup(
+  context: CommandContext,
+  roleName: RoleName,
+  path: string,
+  options: BackupOptions,
+): Promise<void> {
+  const { ROLES } = await import('./roles.ts')
+  const { describeBackup, makeBackup } = await import('./make-backup.ts')
+  const { folder } = placeOf(context, roleName, options)
+  const passphrase = await newPassphrase(context, options)
+  const manifest = await makeBackup({ role: ROLES[roleName], folder, path, passphrase })
+  const isEncrypted = passphrase !== undefined
+  context.stdout.write(
+    options.json
+      ? `${JSON.stringify({ file: path, encrypted: isEncrypted, ...manifest })}\n`
+      : describeBackup(path, manifest, isEncrypted),
+  )
+}
+
+async function restore(
+  context: CommandContext,
+  roleName: RoleName,
+  path: string,
+  { replace = false, dryRun = false, json = false, ...options }: RestoreOptions,
+): Promise<void> {
+  const { ROLES } = await import('./roles.ts')
+  const { readBackup } = await import('./backup-file.ts')
+  const { describeContent } = await import('./make-backup.ts')
+  const { checkBackup, restoreBackup } = await import('./restore-backup.ts')
+  const { askPassphrase, readPassphrase } = await import('./passphrase.ts')
+  const role = ROLES[roleName]
+  const { folder, log } = placeOf(context, roleName, options)
+  const given = options.passphraseFile
+  const read = await readBackup(path, () =>
+    given === undefined ? askPassphrase(context, { isNew: false }) : readPassphrase(given),
+  )
+  const { manifest } = read
+  const said = (result: object, text: string) =>
+    context.stdout.write(json ? `${JSON.stringify(result)}\n` : text)
+  if (dryRun) {
+    await checkBackup(role, read)
+    const result = { file: path, restored: false, encrypted: read.isEncrypted, ...manifest }
+    said(result, `${path} is sound: ${describeContent(manifest)}. Nothing was changed.\n`)
+    return
+  }
+  if (roleName === 'agent') refuseOnTrial(folder)
+  const aside = await restoreBackup({ role, folder, backup: read, replace, log })
+  const result = { file: path, restored: true, data_dir: folder, previous_data: aside ?? null }
+  const kept =
+    aside === undefined ? '' : `The previous data is in ${aside}. Delete it when all is well.\n`
+  said(
+    { ...result, encrypted: read.isEncrypted, ...manifest },
+    `Restored ${describeContent(manifest)} to ${folder}.\n${kept}${NEXT[roleName]}\n`,
+  )
+}
+
+const NEXT = {
+  agent:
+    'Next: stop the agent on the old device, because both have the same identity and the second one is refused as a duplicate. Then start this one: systemctl start device-agent.',
+  gateway:
+    'Next: stop the gateway on the old server, point its DNS name at this one, and start it: systemctl start device-gateway.',
+} as const
+
+async function newPassphrase(context: CommandContext, { encrypt, passphraseFile }: BackupOptions) {
+  const { askPassphrase, readPassphrase, requireStrong } = await import('./passphrase.ts')
+  if (passphraseFile !== undefined) return requireStrong(await readPassphrase(passphraseFile))
+  if (!encrypt) return undefined
+  const asked = await askPassphrase(context, { isNew: true })
+  if (asked) return asked
+  throw new StartError('There is no terminal to ask for a passphrase. Set --passphrase-file.')
+}
+
+function placeOf(context: CommandContext, role: RoleName, { dataDir }: CommonOptions) {
+  const surroundings = role === 'agent' ? surroundingsOf : gatewaySurroundings
+  const { environment } = surroundings(context.environment, dataDir)
+  const config = parseConfig(environment)
+  return { folder: config[role].dataDir, log: openProcessLog(context, 'error') }
+}

@@ -1,0 +1,70 @@
+import { readFileSync } from 'node:fs'
+import process from 'node:process'
+import { createInterface } from 'node:readline'
+import { Writable } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { StartError } from '../../base/app-error.ts'
+import { Secret } from '../../base/secret.ts'
+import type { CommandContext } from '../command-context.ts'
+import { refusalOf } from './backup-file.ts'
+
+const MIN_CHARACTERS = 12
+
+/** Reads a passphrase from a file; `-`: standard input. Throws a StartError. */
+export async function readPassphrase(path: string): Promise<Secret> {
+  const name = path === '-' ? 'Standard input' : path
+  let content: string
+  try {
+    content = path === '-' ? await text(process.stdin) : readFileSync(path, 'utf8')
+  } catch (error) {
+    throw refusalOf(`Cannot read ${path}`, error)
+  }
+  const passphrase = content.replace(/\r?\n$/, '')
+  if (passphrase === '') throw new StartError(`${name} contains no passphrase.`)
+  return new Secret(passphrase)
+}
+
+/** Throws a StartError for a passphrase that can be guessed. */
+export function requireStrong(passphrase: Secret): Secret {
+  if (passphrase.reveal().length >= MIN_CHARACTERS) return passphrase
+  throw new StartError(`The passphrase must have at least ${MIN_CHARACTERS} characters.`)
+}
+
+/** Asks at the terminal, twice for a new passphrase. Undefined without a terminal. */
+export async function askPassphrase(
+  context: Pick<CommandContext, 'stderr' | 'stop'>,
+  { isNew }: { readonly isNew: boolean },
+): Promise<Secret | undefined> {
+  if (!process.stdin.isTTY) return undefined
+  const first = await askHidden(context, 'Passphrase: ')
+  if (isNew) {
+    requireStrong(new Secret(first))
+    if ((await askHidden(context, 'Passphrase again: ')) !== first) {
+      throw new StartError('The passphrases differ.')
+    }
+  }
+  return new Secret(first)
+}
+
+function askHidden(
+  { stderr, stop }: Pick<CommandContext, 'stderr' | 'stop'>,
+  question: string,
+): Promise<string> {
+  stderr.write(question)
+  const silent = new Writable({ write: (_chunk, _encoding, done) => done() })
+  const lines = createInterface({ input: process.stdin, output: silent, terminal: true })
+  return new Promise((resolve, reject) => {
+    const end = () => lines.close()
+    stop.addEventListener('abort', end, { once: true })
+    lines.once('line', (line) => {
+      resolve(line)
+      lines.close()
+    })
+    lines.once('SIGINT', end)
+    lines.once('close', () => {
+      stop.removeEventListener('abort', end)
+      stderr.write('\n')
+      reject(new StartError('No passphrase was entered.'))
+    })
+  })
+}

@@ -1,0 +1,86 @@
+import { existsSync, mkdirSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { StartError } from '../../base/app-error.ts'
+import { systemClock } from '../../base/clock.ts'
+import { writeFileDurably } from '../../base/file.ts'
+import type { Logger } from '../../base/logger.ts'
+import { lockFolder } from '../../store/data-folder.ts'
+import { asideName, replaceData } from '../../store/replaced-data.ts'
+import { checkSnapshot, type SnapshotSchema, writeSnapshot } from '../../store/snapshot.ts'
+import { plainLine } from '../local/terminal-text.ts'
+import { type Backup, refusalOf } from './backup-file.ts'
+import { ownNames, type Role } from './roles.ts'
+
+const DATA = 'data/'
+
+export interface RestoreRequest {
+  readonly role: Role
+  /** The data directory. */
+  readonly folder: string
+  readonly backup: Backup
+  /** Moves existing data aside. */
+  readonly replace: boolean
+  readonly log: Logger
+}
+
+/** Checks that a backup can be restored here by this program. Writes nothing. Throws a StartError. */
+export async function checkBackup(
+  role: Role,
+  { manifest, files }: Backup,
+): Promise<SnapshotSchema> {
+  if (manifest.role !== role.name) {
+    const command = manifest.role === 'agent' ? 'restore' : 'gateway restore'
+    throw new StartError(
+      `This is a backup of ${manifest.role === 'agent' ? 'an agent' : 'a gateway'}. Use device-agent ${command}.`,
+    )
+  }
+  for (const path of files.keys()) {
+    const name = path.startsWith(DATA) ? path.slice(DATA.length) : ''
+    if (name !== role.database && !role.kept.test(name)) {
+      throw new StartError(
+        `The backup contains ${plainLine(path)}, which is no file of this program.`,
+      )
+    }
+  }
+  const database = files.get(`${DATA}${role.database}`)
+  if (!database) throw new StartError(`The backup contains no ${role.database}.`)
+  const schema = await role.schema()
+  checkSnapshot(database, schema, `${role.database} in the backup`)
+  return schema
+}
+
+/**
+ * Restores a backup into the data directory, all or nothing. Returns the folder with the previous data, undefined if
+ * there was none. Throws a StartError; nothing is changed then.
+ */
+export async function restoreBackup(request: RestoreRequest): Promise<string | undefined> {
+  const { role, folder, backup, replace, log } = request
+  const schema = await checkBackup(role, backup)
+  const lock = lockFolder({ folder, owner: role.name, log })
+  try {
+    const old = ownNames(role, folder)
+    if (old.length > 0 && !replace) {
+      throw new StartError(
+        `${folder} already contains data. Add --replace to move it aside, or set --data-dir to another directory.`,
+      )
+    }
+    const aside = asideName(folder, 'before-restore', systemClock.now())
+    const fill = (target: string) => writeFiles(role, backup, target, schema)
+    await replaceData({ folder, old, aside, fill })
+    return old.length > 0 ? join(folder, aside) : undefined
+  } catch (error) {
+    throw refusalOf(`Cannot restore into ${folder}`, error)
+  } finally {
+    lock.release()
+  }
+}
+
+function writeFiles(role: Role, { files }: Backup, target: string, schema: SnapshotSchema): void {
+  for (const [path, content] of files) {
+    const name = path.slice(DATA.length)
+    const place = join(target, name)
+    if (!existsSync(dirname(place))) mkdirSync(dirname(place), { mode: 0o700 })
+    if (name === role.database) writeSnapshot(content, place, { ...schema, clock: systemClock })
+    else writeFileDurably(place, content)
+  }
+}

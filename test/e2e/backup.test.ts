@@ -1,0 +1,211 @@
+import { execFileSync } from 'node:child_process'
+import { cpSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
+import { type EchoUpstream, startEchoUpstream } from '../helpers/echo-upstream.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { runProgram } from '../helpers/program.ts'
+import { Site } from '../helpers/site.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+const OWN_POLICY = {
+  on_http_response: [
+    { actions: [{ type: 'add-headers', config: { headers: { 'x-own': 'yes' } } }] },
+  ],
+}
+
+/** A site in its folder, with one tunnel that has a policy; its programs end with the test. */
+async function siteWithTunnel(upstream: EchoUpstream) {
+  const folder = temporaryFolder()
+  const site = await Site.start(folder)
+  onTestFinished(() => site.stop())
+  expect((await site.create('first.site.localhost', upstream.port, OWN_POLICY)).ok).toBe(true)
+  await site.online(1)
+  return { folder, site }
+}
+
+const run = (args: string[], env: Record<string, string> = {}) => runProgram({ args, env })
+
+describe('backup and restore', () => {
+  let upstream: EchoUpstream
+  beforeEach(async () => {
+    upstream = await startEchoUpstream()
+  })
+  afterEach(() => upstream.close())
+
+  it('moves a device to new hardware while visitors come, with names, policies and identity', async () => {
+    const { folder, site } = await siteWithTunnel(upstream)
+    let isOver = false
+    const visits = (async () => {
+      let count = 0
+      for (; !isOver; count += 1)
+        expect((await site.visit('first.site.localhost')).status).toBe(200)
+      return count
+    })()
+    const file = join(folder, 'device.backup')
+    const { code, stdout, stderr } = await run([
+      'backup',
+      file,
+      '--data-dir',
+      join(folder, 'agent'),
+      '--json',
+    ])
+    isOver = true
+    expect([code, stderr]).toEqual([0, ''])
+    expect(await visits).toBeGreaterThan(0)
+    const deviceId = readFileSync(join(folder, 'agent/device-id'), 'utf8').trim()
+    expect(JSON.parse(stdout)).toMatchObject({
+      file,
+      role: 'agent',
+      device_id: deviceId,
+      encrypted: false,
+    })
+    expect(statSync(file).mode & 0o777).toBe(0o600)
+
+    // The old hardware is gone.
+    await site.agent.end('SIGKILL')
+    const fresh = join(folder, 'fresh')
+    const restored = await run(['restore', file, '--data-dir', fresh])
+    expect(restored).toMatchObject({ code: 0, stderr: '' })
+    expect(restored.stdout).toContain('Next: stop the agent on the old device')
+    await site.startAgent({ AGENT_DATA_DIR: fresh })
+    await eventually(async () => {
+      const answer = await site.visit('first.site.localhost')
+      expect([answer.status, answer.headers['x-own']]).toEqual([200, 'yes'])
+    })
+    expect(readFileSync(join(fresh, 'device-id'), 'utf8').trim()).toBe(deviceId)
+    const status = await (await site.call('GET', '/status')).json()
+    // The database counts as whole: nobody has to confirm a loss.
+    expect(status).toMatchObject({ healthy: true, ready: true, device_id: deviceId })
+    expect(existsSync(join(fresh, 'agent.db.losses'))).toBe(false)
+    expect(site.agent.stderr).not.toMatch(/damaged/)
+  })
+
+  it('moves a gateway to a new server: devices, visitors and API keys go on', async () => {
+    const { folder, site } = await siteWithTunnel(upstream)
+    const made = await site.manage('POST', '/bot_users', { name: 'press line' })
+    const { id } = (await made.json()) as { id: string }
+    const file = join(folder, 'gateway.backup')
+    const old = join(folder, 'gateway')
+    expect(await run(['gateway', 'backup', file, '--data-dir', old])).toMatchObject({
+      code: 0,
+      stderr: '',
+    })
+    await site.gateway.end('SIGKILL')
+    // The new server has the same address; all data of the old one are gone.
+    const lost = join(folder, 'lost')
+    execFileSync('mv', [old, lost])
+    const restored = await run(['gateway', 'restore', file, '--data-dir', old, '--json'])
+    expect(restored).toMatchObject({ code: 0, stderr: '' })
+    expect(JSON.parse(restored.stdout)).toMatchObject({
+      restored: true,
+      data_dir: old,
+      previous_data: null,
+    })
+    await site.startGateway()
+    await site.online(1)
+    await eventually(async () => {
+      expect((await site.visit('first.site.localhost')).status).toBe(200)
+    })
+    expect(await (await site.manage('GET', `/bot_users/${id}`)).json()).toMatchObject({
+      name: 'press line',
+    })
+    for (const name of ['ca.pem', 'ca.key', 'login.key', 'authtoken', 'api-key']) {
+      expect(readFileSync(join(old, name)).equals(readFileSync(join(lost, name))), name).toBe(true)
+    }
+    expect(site.gateway.stderr).not.toMatch(/damaged/)
+  })
+
+  it('knows every file in the data directories', async () => {
+    const { ROLES, ownNames } = await import('../../src/cli/backup/roles.ts')
+    const { folder, site } = await siteWithTunnel(upstream)
+    await site.stop()
+    for (const [role, place] of [
+      [ROLES.agent, 'agent'],
+      [ROLES.gateway, 'gateway'],
+    ] as const) {
+      const own = ownNames(role, join(folder, place))
+      const others = readdirSync(join(folder, place)).filter((name) => !own.includes(name))
+      // The lock is held during a restore. Sockets are made anew.
+      expect(others.filter((name) => !name.endsWith('.sock'))).toEqual([`${role.name}.lock`])
+    }
+  })
+
+  it('refuses what would lose data or mix it, and changes nothing', async () => {
+    const { folder, site } = await siteWithTunnel(upstream)
+    const [agent, gateway] = [join(folder, 'agent'), join(folder, 'gateway')]
+    const file = join(folder, 'b')
+    await run(['backup', file, '--data-dir', agent])
+    const refusals: [string[], string][] = [
+      [
+        ['restore', file, '--data-dir', agent, '--replace'],
+        'Another agent is using the data directory',
+      ],
+      [
+        ['gateway', 'restore', file, '--data-dir', gateway, '--replace'],
+        'This is a backup of an agent. Use device-agent restore.',
+      ],
+      [['backup', file, '--data-dir', agent], 'already exists'],
+      [['backup', join(folder, 'x'), '--data-dir', gateway], 'contains no data of an agent'],
+      [['backup', join(folder, 'x'), '--data-dir', agent, '--encrypt'], 'There is no terminal'],
+    ]
+    for (const [args, reason] of refusals) {
+      const { code, stderr, stdout } = await run(args)
+      expect([code, stdout], reason).toEqual([1, ''])
+      expect(stderr).toContain(reason)
+    }
+    expect(existsSync(join(folder, 'x'))).toBe(false)
+    await site.stop()
+    const full = await run(['restore', file, '--data-dir', agent])
+    expect([full.code, full.stderr]).toEqual([1, expect.stringContaining('Add --replace')])
+    const dry = await run(['restore', file, '--data-dir', agent, '--dry-run'])
+    expect(dry.stdout).toContain('is sound: agent dev_')
+    expect(dry.stdout).toContain('Nothing was changed.')
+    expect(readdirSync(agent).filter((name) => /before-restore|replacement/.test(name))).toEqual([])
+    const replaced = await run(['restore', file, '--data-dir', agent, '--replace', '--json'])
+    const { previous_data: previous } = JSON.parse(replaced.stdout)
+    expect(existsSync(join(previous, 'agent.db'))).toBe(true)
+  })
+
+  it('encrypts with a passphrase from a file, which the restore needs', async () => {
+    const { folder } = await siteWithTunnel(upstream)
+    const [file, key] = [join(folder, 'b'), join(folder, 'passphrase')]
+    const place = ['--data-dir', join(folder, 'agent'), '--passphrase-file', key]
+    writeFileSync(key, 'short\n')
+    expect((await run(['backup', file, ...place])).stderr).toContain('at least 12 characters')
+    writeFileSync(key, 'correct horse battery\n')
+    expect((await run(['backup', file, ...place])).stdout).toContain('It is encrypted.')
+    expect((await run(['restore', file, '--dry-run'])).stderr).toContain('is encrypted')
+    const fresh = join(folder, 'fresh')
+    expect(
+      await run(['restore', file, '--data-dir', fresh, '--passphrase-file', key]),
+    ).toMatchObject({ code: 0 })
+    writeFileSync(key, 'wrong horse battery\n')
+    const wrong = await run([
+      'restore',
+      file,
+      '--data-dir',
+      join(folder, 'f2'),
+      '--passphrase-file',
+      key,
+    ])
+    expect(wrong.stderr).toContain('The passphrase is wrong')
+    expect(existsSync(join(folder, 'f2'))).toBe(false)
+  })
+
+  it('makes no backup of a damaged database', async () => {
+    const { folder, site } = await siteWithTunnel(upstream)
+    await site.stop()
+    const broken = join(folder, 'broken')
+    cpSync(join(folder, 'agent'), broken, {
+      recursive: true,
+      filter: (path) => !path.endsWith('.sock'),
+    })
+    const bytes = readFileSync(join(broken, 'agent.db'))
+    bytes.fill(0x55, 4_096, 12_288)
+    writeFileSync(join(broken, 'agent.db'), bytes)
+    const { code, stderr } = await run(['backup', join(folder, 'b'), '--data-dir', broken])
+    expect([code, stderr]).toEqual([1, expect.stringContaining('is damaged')])
+    expect(existsSync(join(folder, 'b'))).toBe(false)
+  })
+})
