@@ -68,7 +68,7 @@ export async function startGateway(
   const apiKey = await keepSecret(apiKeyPath(config), log, (kept) =>
     gateway.provisionApiKey({ description: 'the owner of this gateway', apiKey: kept }),
   )
-  const managementApi = `http://${localAddress(addresses.api ?? config.apiListen)}`
+  const managementApi = `http://${localAddress(addresses.api)}`
   return { gateway, addresses, managementApi, authtoken, apiKey, broken: broken.promise }
 }
 

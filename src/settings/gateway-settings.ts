@@ -19,7 +19,7 @@ import {
   whole,
   wildcardDomain,
 } from './forms.ts'
-import { type GroupValues, type NamedValues, setting, valuesOf } from './group.ts'
+import { defaultsOf, type GroupValues, type NamedValues, setting, valuesOf } from './group.ts'
 
 /** Listeners for agents and visitors. */
 export const LISTENERS = {
@@ -112,6 +112,7 @@ export const REQUESTS = {
   ).describe(
     'minimum rate in kB/s over 10 s; slower requests may be ended while others wait; 0: off',
   ),
+  // The default is a quarter of the memory that the systemd unit allows.
   GATEWAY_BUFFER_MB: setting(
     'bufferBytes',
     whole(8, 65_536, 'MiB').transform((mib) => mib * 1_048_576),
@@ -228,6 +229,8 @@ export const GATEWAY = {
 type Named = NamedValues<typeof GATEWAY>
 export type GatewaySettings = ReturnType<typeof gatewaySettings>
 export type TimeoutSettings = GroupValues<typeof TIMEOUTS>
+export const TIMEOUT_DEFAULTS = defaultsOf(TIMEOUTS)
+export const REQUEST_DEFAULTS = defaultsOf(REQUESTS)
 export type ClientSettings = GroupValues<typeof CLIENTS>
 
 /** Settings of the gateway by group. Throws a StartError if settings contradict each other. */

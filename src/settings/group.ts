@@ -62,3 +62,9 @@ export function valuesOf<G extends Group>(group: G, parsed: NamedValues<G>): Gro
   const values = Object.entries(group).map(([name, { key }]) => [key, parsed[name]])
   return Object.fromEntries(values) as GroupValues<G>
 }
+
+/** Values of a group in which no setting is set. */
+export function defaultsOf<G extends Group>(group: G): GroupValues<G> {
+  const values = Object.entries(group).map(([name, { schema }]) => [name, schema.parse(undefined)])
+  return valuesOf(group, Object.fromEntries(values))
+}

@@ -1,4 +1,5 @@
 import { type Clock, systemClock } from '../../base/clock.ts'
+import { REQUEST_DEFAULTS } from '../../settings/gateway-settings.ts'
 import type { NameOwners } from '../access/name-rules.ts'
 import type { OnlineUsage } from '../records/account-quotas.ts'
 import { isInternal } from '../records/domain-name.ts'
@@ -22,8 +23,6 @@ import { HeldRequests, type HeldRequestsLimits } from './held-requests.ts'
 import { AddressTable, type NameHolder, type NameState } from './host-table.ts'
 import { TrafficTotals } from './traffic-totals.ts'
 
-/** Requests wait this long for a device that disconnected without notice. */
-const HOLD_MS = 10_000
 /**
  * Waiting ends after this time even if the device still binds names, because the waiting visitors take places
  * of others.
@@ -102,7 +101,7 @@ export class EndpointRegistry {
   constructor(options: EndpointRegistryOptions = {}) {
     const {
       clock = systemClock,
-      holdMs = HOLD_MS,
+      holdMs = REQUEST_DEFAULTS.holdMs,
       maxDisconnectedNames = AWAY_NAMES,
       held,
     } = options

@@ -1,4 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
+import { REQUEST_DEFAULTS } from '../../settings/gateway-settings.ts'
 import type { NameOwners } from '../access/name-rules.ts'
 import { isInternal } from '../records/domain-name.ts'
 import {
@@ -141,9 +142,6 @@ interface Ownerships {
   of(endpoint: Endpoint): Ownership
 }
 
-/** Default wait for an unreachable node, in milliseconds. */
-const HOLD_MS = 10_000
-
 /** Destination of a request, at this node or another node. */
 export type Route = NameState | RemoteEndpoint
 
@@ -209,7 +207,7 @@ export class ClusterRoutes implements Routes {
     ownerships,
     owners,
     clock,
-    holdMs = HOLD_MS,
+    holdMs = REQUEST_DEFAULTS.holdMs,
   }: ClusterRoutesOptions) {
     this.#owners = owners
     this.#ownerships = ownerships

@@ -1,5 +1,5 @@
-/** Default budget of a gateway: a quarter of the memory that its systemd unit allows. */
-export const DEFAULT_BUFFER_BYTES = 201_326_592
+import { REQUEST_DEFAULTS } from '../../settings/gateway-settings.ts'
+
 /**
  * Parts of the budget for a device session and for an endpoint. The default is enough for all streams of
  * each, with a full window of the wire protocol: ending readers would only make room for the next ones.
@@ -32,7 +32,7 @@ export class BufferAccount {
   readonly #claims: Set<BufferClaim>
   #bytes = 0
 
-  constructor(limitBytes = DEFAULT_BUFFER_BYTES, parent?: BufferAccount) {
+  constructor(limitBytes = REQUEST_DEFAULTS.bufferBytes, parent?: BufferAccount) {
     this.#limitBytes = limitBytes
     this.#parent = parent
     this.#claims = parent ? parent.#claims : new Set()

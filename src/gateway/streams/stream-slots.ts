@@ -1,5 +1,6 @@
 import { type Clock, systemClock } from '../../base/clock.ts'
 import type { Session } from '../../muxado/session.ts'
+import { REQUEST_DEFAULTS } from '../../settings/gateway-settings.ts'
 import { BufferAccount } from './buffer-account.ts'
 import { chooseEvictions } from './eviction.ts'
 import type { NoStreamReason, ProxyStream, StreamClient, StreamWaiter } from './proxy-stream.ts'
@@ -65,7 +66,7 @@ export const STREAM_SLOTS_LIMITS: StreamSlotsLimits = {
   reserved: 16,
   evictAfterMs: 2_000,
   evictions: 8,
-  leastRate: 16_000,
+  leastRate: REQUEST_DEFAULTS.leastRate,
 }
 
 /** A session with few streams reserves no larger part of them. */

@@ -2,6 +2,7 @@ import type { Clock } from '../../../base/clock.ts'
 import type { Logger } from '../../../base/logger.ts'
 import type { TrustedProxies } from '../../../base/net/trusted-proxies.ts'
 import type { AddressTables } from '../../../policy/exchange/address-tables.ts'
+import { TIMEOUT_DEFAULTS, type TimeoutSettings } from '../../../settings/gateway-settings.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { OwnRoutes, Routes } from '../../endpoints/routes.ts'
 import type { VisitorLinks } from '../../ports/membership.ts'
@@ -11,7 +12,7 @@ import type { AskSeal } from './ask-seal.ts'
 import type { WriteCoalescer } from './client-socket.ts'
 
 /** Limits of a client in size and time. */
-export interface IngressLimits {
+export interface IngressLimits extends TimeoutSettings {
   /** Start line and fields of a request; above it 431. */
   readonly headBytes: number
   readonly headFields: number
@@ -24,12 +25,6 @@ export interface IngressLimits {
   readonly bodyWindowBytes: number
   /** How long an exchange may stand still that is neither an upgraded connection nor a stream. */
   readonly silenceMs: number
-  /** How long upgraded connections may be silent in both directions, and responses of no known length. */
-  readonly idleMs: number
-  /** The same for connections to TCP endpoints. */
-  readonly tcpIdleMs: number
-  /** How long a device may take to begin its response, unless its endpoint says otherwise. */
-  readonly answerMs: number
   /** Bytes of later requests that are read while a response is due. */
   readonly pipelinedBytes: number
   /** Bytes of an unwanted body that are read and dropped to keep the connection. */
@@ -47,6 +42,7 @@ export interface IngressLimits {
 }
 
 export const INGRESS_LIMITS: IngressLimits = {
+  ...TIMEOUT_DEFAULTS,
   headBytes: 65_536,
   headFields: 256,
   headMs: 15_000,
@@ -54,9 +50,6 @@ export const INGRESS_LIMITS: IngressLimits = {
   bodyWindowMs: 30_000,
   bodyWindowBytes: 1_024,
   silenceMs: 300_000,
-  idleMs: 3_600_000,
-  tcpIdleMs: 3_600_000,
-  answerMs: 60_000,
   pipelinedBytes: 65_536,
   discardedBytes: 65_536,
   lingerMs: 2_000,
