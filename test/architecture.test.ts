@@ -47,12 +47,14 @@ const FLOORS: Floors = {
   agent: [
     ['policies'],
     ['agent-status.ts'],
+    ['verdict.ts'],
     ['tunnel-store.ts'],
     ['device', 'tunnel.ts'],
     ['probes', 'sessions'],
     ['connector.ts'],
     ['upstreams'],
     ['inspection', 'problem.ts', 'timings.ts'],
+    ['condition.ts'],
     ['kept-values.ts', 'link-state.ts', 'tunnel-state.ts', 'watched-file.ts', 'yaml-document.ts'],
   ],
   api: [

@@ -1,13 +1,24 @@
 import { formatDuration } from '../base/clock.ts'
-import type { Resources } from './device/resources.ts'
+import { parseListenAddress } from '../base/listen-address.ts'
+import type { Resources, Shortage } from './device/resources.ts'
 import { hasSession, type LinkState } from './link-state.ts'
 import type { Reachable } from './probes/reach.ts'
-import type { Reason, ShownProblem } from './problem.ts'
+import type { Problem, Reason, ShownProblem } from './problem.ts'
 import type { StandbyStatus } from './sessions/standby.ts'
 import type { Tunnel } from './tunnel.ts'
 import type { TunnelState } from './tunnel-state.ts'
 import type { DamagedRow } from './tunnel-store.ts'
-import { type Upstream, upstreamProblem } from './upstreams/upstream-state.ts'
+import { upstreamProblem } from './upstreams/upstream-state.ts'
+import {
+  type Cause,
+  causeIn,
+  refusedLinkText,
+  refusedTunnelText,
+  sentence,
+  servingText,
+  VERDICT_TEXTS,
+  verdictFrom,
+} from './verdict.ts'
 
 /** The serving SDK session, as shown to people. */
 export interface LinkStatus extends ShownProblem {
@@ -53,8 +64,12 @@ export interface OwnEndpointStatus {
 
 /** Health of the agent, with remedies. */
 export interface AgentStatus {
-  /** One sentence, for example "12 of 14 tunnels online; service unreachable for 3 min: dns". */
+  /** Headline without the storage: "12 of 14 tunnels work. localhost:9 refuses connections." */
   readonly verdict: string
+  /** Its first part: how many tunnels serve visitors. */
+  readonly serving: string
+  /** Problems and notes, the most important first. */
+  readonly causes: readonly Cause[]
   /** True if every tunnel is online and nothing needs a person. */
   readonly healthy: boolean
   /** True if tunnels are restored and the link is up. Result of `/readyz`. */
@@ -79,7 +94,7 @@ export interface AgentStatus {
   readonly clock: { readonly now: number; readonly skewMs: number | undefined }
 }
 
-/** Round trip in milliseconds from which the status reports a slow link. */
+/** Round trip in milliseconds from which a link is slow. */
 const SLOW_LINK_MS = 1_000
 /** Clock difference from which certificates and signatures may fail. */
 const MAX_SKEW_MS = 60_000
@@ -89,36 +104,28 @@ export type TunnelCounts = Readonly<Record<TunnelState, number>> & { readonly to
 /** Facts about the agent, from which the status is concluded. */
 export type AgentFacts = Omit<
   AgentStatus,
-  'verdict' | 'healthy' | 'ready' | 'notReady' | 'unverified' | 'tunnels'
+  'verdict' | 'serving' | 'causes' | 'healthy' | 'ready' | 'notReady' | 'unverified' | 'tunnels'
 > & { readonly tunnels: readonly Tunnel[] }
 
 /** Concludes the status from the facts. */
 export function concludeStatus(facts: AgentFacts): AgentStatus {
   const tunnels = countTunnels(facts.tunnels)
-  const complaints = complaintsOf(facts)
+  const problems = problemsOf(facts)
   const notReady = notReadyOf(facts, tunnels)
   const unverified = unverifiedOf(facts)
+  const serving = servingText(facts.tunnels)
+  const causes = [...problems, ...slowness(facts.link), ...unverified]
   return {
     ...facts,
     tunnels,
-    verdict: oneSentence([
-      headline(tunnels),
-      ...complaints,
-      ...slowness(facts.link, tunnels),
-      ...unverified,
-    ]),
-    healthy: complaints.length === 0 && notReady.length === 0 && tunnels.online === tunnels.total,
+    verdict: verdictFrom(serving, causes).headline,
+    serving,
+    causes,
+    healthy: problems.length === 0 && notReady.length === 0 && tunnels.online === tunnels.total,
     ready: notReady.length === 0,
     notReady,
-    unverified,
+    unverified: unverified.map(({ problem, remedy }) => `${sentence(problem)} ${remedy}`.trimEnd()),
   }
-}
-
-/** Joins the parts to one sentence. Removes the full stop of a remedy in the middle. */
-export function oneSentence(parts: readonly string[]): string {
-  return parts
-    .map((part, at) => (at < parts.length - 1 ? part.replace(/\.$/, '') : part))
-    .join('; ')
 }
 
 function countTunnels(tunnels: readonly Tunnel[]): TunnelCounts {
@@ -127,99 +134,157 @@ function countTunnels(tunnels: readonly Tunnel[]): TunnelCounts {
   return { ...counts, total: tunnels.length }
 }
 
-function headline({ online, total }: TunnelCounts): string {
-  if (total === 0) return 'no tunnels'
-  if (online < total) return `${online} of ${total} tunnels online`
-  return total === 1 ? 'the tunnel is online' : `all ${total} tunnels online`
-}
-
 /** Returns problems with their remedies, the most important first. */
-function complaintsOf(facts: AgentFacts): string[] {
-  const { link, tunnels, ownEndpoint, damagedRows, defaultPolicy, authtokenProblem, clock } = facts
-  const complaints: string[] = []
-  if ('problem' in facts.resources) {
-    const { detail, remedy } = facts.resources.problem
-    complaints.push(`out of ${facts.resources.name}: ${detail}. ${remedy}`)
-  }
-  if (link.state !== 'up') complaints.push(linkSentence(facts))
-  else complaints.push(...troubles(tunnels))
-  complaints.push(...sessionTroubles(link))
-  if (link.state === 'up' && ownEndpoint?.reason && !isUnverified(ownEndpoint)) {
-    complaints.push(ownSentence(ownEndpoint))
-  }
-  complaints.push(...upstreamSentences(tunnels))
-  if (damagedRows.length > 0) {
-    const domains = nameSome(damagedRows.map(({ domain }) => domain))
-    complaints.push(`damaged in the database: ${domains}. Create these tunnels again.`)
-  }
-  if (defaultPolicy.problem) complaints.push(defaultPolicy.problem)
-  if (authtokenProblem) complaints.push(authtokenProblem)
-  if (Math.abs(clock.skewMs ?? 0) > MAX_SKEW_MS) complaints.push(skewSentence(clock.skewMs ?? 0))
-  return complaints
+function problemsOf(facts: AgentFacts): Cause[] {
+  const { link, tunnels, ownEndpoint: own, damagedRows, authtokenProblem, resources } = facts
+  const isUp = link.state === 'up'
+  const ownProblem = isUp && own?.reason && !isUnverified(own) ? [ownCause(own)] : []
+  const isExpired = own?.state === 'online' && own.reason === 'tls'
+  return [
+    ...('problem' in resources ? [shortage(resources.name, resources.problem)] : []),
+    ...(isUp ? [] : [linkCause(link)]),
+    // Visitors of every tunnel meet these two.
+    ...(isExpired || own?.reason === 'saturated' ? ownProblem : []),
+    ...(isUp ? tunnelCauses(tunnels) : []),
+    ...(isExpired || own?.reason === 'saturated' ? [] : ownProblem),
+    ...sessionCauses(link),
+    ...(damagedRows.length > 0 ? [damagedCause(damagedRows)] : []),
+    ...(facts.defaultPolicy.problem ? [policyCause(facts.defaultPolicy.problem)] : []),
+    ...(authtokenProblem ? [causeIn(authtokenProblem)] : []),
+    ...skewCauses(facts.clock.skewMs ?? 0),
+  ]
 }
 
-/** Problems of sessions other than the serving one. */
-function sessionTroubles({ renewal, duplicate, standby }: LinkStatus): string[] {
-  const because = ({ reason, remedy = '' }: ShownProblem) => `${reason}. ${remedy}`.trimEnd()
-  const troubles: string[] = []
-  if (renewal)
-    troubles.push(`session renewal failed, previous session still in use: ${because(renewal)}`)
-  if (duplicate) {
-    troubles.push(
-      `another device at ${duplicate.ip} has the same identity: run device-agent identity reset on the copy`,
-    )
-  }
-  if (standby?.state === 'waiting' || standby?.state === 'refused') {
-    troubles.push(`no standby session at ${standby.serverAddr}: ${because(standby)}`)
-  }
-  return troubles
+function shortage(name: Shortage, { detail, remedy }: Problem): Cause {
+  const short = VERDICT_TEXTS[name]()
+  return { short, problem: `${short}: ${detail}`, remedy }
 }
 
-function ownSentence(own: OwnEndpointStatus): string {
-  const { domain, state, reason, remedy = '', reachable, lastError = '' } = own
-  if (state === 'online' && reachable === 'no' && reason === 'tls') return `${lastError}. ${remedy}`
-  const where = `agent API ${state === 'online' ? 'update failed, previous version online' : 'not online'} at ${domain}:`
-  const what = reason === 'saturated' ? 'the device is' : where
-  return `${what} ${reason}. ${remedy}`.trimEnd()
+function linkCause({ state, reason, remedy = '', serverAddr, ...link }: LinkStatus): Cause {
+  const name = serverAddr ?? 'the hosted service'
+  const problem = link.lastError ?? ''
+  if (state === 'suspect') return { short: VERDICT_TEXTS.suspect(), problem, remedy, name }
+  if (state === 'parked') return { short: VERDICT_TEXTS.parked(), problem, remedy }
+  if (state === 'duplicate') return { short: VERDICT_TEXTS.duplicate(), problem, remedy }
+  if (reason === undefined) return { problem: VERDICT_TEXTS.connecting(name), remedy: '' }
+  if (state === 'refused') return { short: refusedLinkText(reason), problem, remedy }
+  // A lookup names the host alone.
+  const host = parseListenAddress(name)?.host ?? name
+  return { problem, remedy, name: problem.includes(name) ? name : host }
 }
 
-function linkSentence({ link }: AgentFacts): string {
-  const forHow = `for ${formatDuration(link.forMs)}`
-  const why = link.reason ? `: ${link.reason}. ${link.remedy ?? ''}`.trimEnd() : ''
-  if (link.state === 'suspect') return `public address does not answer ${forHow}${why}`
-  if (link.state === 'parked') return `stopped by the service ${forHow}${why}`
-  if (link.state === 'duplicate') return `another device has the same identity ${forHow}${why}`
-  if (link.state === 'refused') return `service refuses this device ${forHow}${why}`
-  if (link.reason === undefined) return `connecting to the service ${forHow}`
-  // Without an authtoken, no connection was tried.
-  if (link.reason === 'auth') return `not connected ${forHow}${why}`
-  return `service unreachable ${forHow}${why}`
-}
-
-/** Returns one sentence per reason, so that 500 tunnels with the same problem make one line. */
-function troubles(tunnels: readonly Tunnel[]): string[] {
-  const byTrouble = new Map<string, Tunnel[]>()
+/** Groups problems, so that 500 tunnels with the same problem make one line. */
+function tunnelCauses(tunnels: readonly Tunnel[]): Cause[] {
+  const groups = new Map<string, Tunnel[]>()
   for (const tunnel of tunnels) {
-    const { reason, state } = tunnel.status
-    if (!reason || isUpstreamTrouble(tunnel)) continue
-    // Online with a reason: the latest version of the tunnel could not be opened.
-    const trouble =
-      state === 'online' ? `update failed, previous version online: ${reason}` : reason
-    const group = byTrouble.get(trouble)
-    if (group) group.push(tunnel)
-    else byTrouble.set(trouble, [tunnel])
+    const { reason, state, upstream } = tunnel.status
+    if (reason === undefined) continue
+    const key = [reason, state, isUpstreamTrouble(tunnel) && upstream].join(' ')
+    groups.set(key, [...(groups.get(key) ?? []), tunnel])
   }
-  return [...byTrouble].map(([trouble, group]) => {
-    const domains = nameSome(group.map(({ id, spec }) => spec.domain || id))
-    return `${domains}: ${trouble}. ${group[0]?.status.remedy ?? ''}`.trimEnd()
+  const bySize = [...groups.values()].sort((a, b) => b.length - a.length)
+  return bySize.flatMap(([first, ...rest]) => {
+    if (!first) return []
+    if (!isUpstreamTrouble(first)) {
+      return [{ ...tunnelCause(first), others: moreOf(rest.length, 'tunnel') }]
+    }
+    const services = new Set(rest.map(({ spec }) => spec.forwardsTo))
+    services.delete(first.spec.forwardsTo)
+    return [{ ...serviceCause(first), others: moreOf(services.size, 'service') }]
   })
 }
 
+function serviceCause({ spec, status }: Tunnel): Cause {
+  return { problem: status.lastError ?? '', remedy: status.remedy ?? '', name: spec.forwardsTo }
+}
+
+function tunnelCause({ id, spec, status }: Tunnel): Cause {
+  const { state, reason = 'internal', remedy = '', serviceCode, lastError = reason } = status
+  const name = spec.domain || id
+  const problem = lastError.includes(name) ? lastError : `${name}: ${lastError}`
+  const cause = { problem, remedy, name }
+  if (state === 'online') return { ...cause, short: VERDICT_TEXTS.notUpdated(name) }
+  if (reason === 'upstream') {
+    const { forwardsTo } = spec
+    return { ...cause, short: VERDICT_TEXTS.notAllowedService(forwardsTo), name: forwardsTo }
+  }
+  if (serviceCode === undefined && state !== 'refused') {
+    return { ...cause, short: VERDICT_TEXTS.notOpened(name) }
+  }
+  return { ...cause, short: refusedTunnelText(reason, name) }
+}
+
+/** Problems of sessions other than the serving one. */
+function sessionCauses({ renewal, duplicate, standby }: LinkStatus): Cause[] {
+  const causes: Cause[] = []
+  const because = (short: string, { lastError, remedy = '' }: ShownProblem) => ({
+    short,
+    problem: lastError === undefined ? short : `${short}: ${lastError}`,
+    remedy,
+  })
+  if (renewal) causes.push(because(VERDICT_TEXTS.renewal(), renewal))
+  if (duplicate) {
+    const short = VERDICT_TEXTS.copy()
+    const remedy = 'Run device-agent identity reset on the copy.'
+    causes.push({ short, problem: `${short}: ${duplicate.ip}`, remedy })
+  }
+  if (standby?.state === 'waiting' || standby?.state === 'refused') {
+    const name = standby.serverAddr ?? 'the hosted service'
+    causes.push({ ...because(VERDICT_TEXTS.standby(name), standby), name })
+  }
+  return causes
+}
+
+function ownCause({
+  domain,
+  state,
+  reason,
+  remedy = '',
+  lastError,
+  reachable,
+}: OwnEndpointStatus): Cause {
+  const problem = lastError ?? reason ?? ''
+  if (reason === 'saturated') return { short: VERDICT_TEXTS.saturated(), problem, remedy }
+  if (state === 'online' && reachable === 'no') return { problem, remedy, name: domain }
+  const text = state === 'online' ? VERDICT_TEXTS.notUpdated : VERDICT_TEXTS.ownOffline
+  return { short: text(domain), problem: `${text(domain)}: ${problem}`, remedy, name: domain }
+}
+
+function damagedCause([first, ...rest]: readonly DamagedRow[]): Cause {
+  const name = first?.domain ?? ''
+  const others = moreOf(rest.length, 'tunnel')
+  return { problem: VERDICT_TEXTS.damaged(name), remedy: 'Create it again.', name, others }
+}
+
+function policyCause(problem: string): Cause {
+  const short = VERDICT_TEXTS.defaultPolicy()
+  return {
+    short,
+    problem,
+    remedy: 'Correct the file. Until then, the last valid policy is in effect.',
+  }
+}
+
+export const isSlow = ({ state, latencyMs = 0 }: LinkStatus): boolean =>
+  hasSession(state) && latencyMs >= SLOW_LINK_MS
+
 /** Describes the effect of a slow link on the tunnels, which is not a fault. */
-function slowness({ state, latencyMs = 0 }: LinkStatus, { opening }: TunnelCounts): string[] {
-  if (!hasSession(state) || latencyMs < SLOW_LINK_MS) return []
-  const still = opening > 0 ? `, ${counted(opening, 'tunnel')} still opening` : ''
-  return [`slow link: round trip ${(latencyMs / 1_000).toFixed(1)} s${still}`]
+function slowness(link: LinkStatus): Cause[] {
+  if (!isSlow(link)) return []
+  const seconds = ((link.latencyMs ?? 0) / 1_000).toFixed(1)
+  const problem = `${VERDICT_TEXTS.slowLink()}: a round trip takes ${seconds} s`
+  return [{ problem, remedy: 'Check the signal or the network of the device.' }]
+}
+
+function skewCauses(skewMs: number): Cause[] {
+  if (Math.abs(skewMs) <= MAX_SKEW_MS) return []
+  const amount = formatDuration(Math.abs(skewMs))
+  const problem = `the device clock is ${amount} ${skewMs > 0 ? 'ahead of' : 'behind'} the service`
+  return [{ problem, remedy: 'Set the clock that is wrong.' }]
+}
+
+function moreOf(count: number, noun: string): string | undefined {
+  return count === 0 ? undefined : `${count} more ${noun}${count === 1 ? '' : 's'}`
 }
 
 function notReadyOf({ link, ownEndpoint, resources }: AgentFacts, tunnels: TunnelCounts): string[] {
@@ -232,10 +297,11 @@ function notReadyOf({ link, ownEndpoint, resources }: AgentFacts, tunnels: Tunne
   return notReady
 }
 
-function unverifiedOf({ link, ownEndpoint }: AgentFacts): string[] {
+function unverifiedOf({ link, ownEndpoint }: AgentFacts): Cause[] {
   if (link.state !== 'up' || !ownEndpoint || !isUnverified(ownEndpoint)) return []
-  const { domain, reason, remedy = '' } = ownEndpoint
-  return [`unverified: this device cannot reach ${domain} itself (${reason}). ${remedy}`.trimEnd()]
+  const { domain: name, reason, remedy = '' } = ownEndpoint
+  const short = VERDICT_TEXTS.unverified(name)
+  return [{ short, problem: `${short} (${reason})`, remedy, name }]
 }
 
 function isUnverified({ state, reachable }: OwnEndpointStatus): boolean {
@@ -249,50 +315,6 @@ function isUpstreamTrouble({ spec, status }: Tunnel): boolean {
   return state === 'online' && problem !== undefined && problem.detail === lastError
 }
 
-/** Sentences about services, by problem. */
-const UPSTREAM_SENTENCES: Partial<Record<Upstream | 'unhealthy', (services: string) => string>> = {
-  down: (services) => `no answer from ${services}: start the upstream`,
-  unhealthy: (services) =>
-    `health check failed for ${services}: start the upstream or check its log`,
-  busy: (services) => `all connections of ${services} are in use: close unneeded streams`,
-  slow: (services) => `requests to ${services} time out: check whether the upstream hangs`,
-  garbage: (services) => `no valid HTTP from ${services}: check which service listens there`,
-  old_tls: (services) => `${services} only offers old TLS: update it or allow it`,
-  untrusted: (services) => `certificate of ${services} not trusted: renew or allow it`,
-}
-
-function upstreamSentences(tunnels: readonly Tunnel[]): string[] {
-  const groups = new Map<string, Set<string>>()
-  for (const { status, spec } of tunnels) {
-    const trouble = troubleOf(status)
-    if (UPSTREAM_SENTENCES[trouble] === undefined) continue
-    groups.set(trouble, (groups.get(trouble) ?? new Set()).add(spec.forwardsTo))
-  }
-  return Object.entries(UPSTREAM_SENTENCES).flatMap(([trouble, sentence]) => {
-    const services = groups.get(trouble)
-    return services ? [sentence(nameSome([...services]))] : []
-  })
-}
-
-/**
- * Returns the upstream state for the sentence. A health check with a path also fails for an error status, so
- * a service may still be running.
- */
-function troubleOf({ upstream, upstreamSettings }: Tunnel['status']): Upstream | 'unhealthy' {
-  return upstream === 'down' && upstreamSettings.health.startsWith('/') ? 'unhealthy' : upstream
-}
-
-function skewSentence(skewMs: number): string {
-  const amount = formatDuration(Math.abs(skewMs))
-  return `the device clock is ${amount} ${skewMs > 0 ? 'ahead of' : 'behind'} the service: set the clock that is wrong`
-}
-
 function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`
-}
-
-function nameSome(names: readonly string[]): string {
-  const unique = [...new Set(names)]
-  const rest = unique.length - 3
-  return rest > 0 ? `${unique.slice(0, 3).join(', ')} and ${rest} more` : unique.join(', ')
 }

@@ -22,7 +22,7 @@ import type { PolicyProcess } from './policies/policy-process.ts'
 import { LinkEchoes } from './probes/link-echoes.ts'
 import { preflightsTo } from './probes/preflight.ts'
 import { requestPublic, trustBeside } from './probes/public-request.ts'
-import { meaningOf, type Reach, reachProblem } from './probes/reach.ts'
+import { meaningOf, type Reach, reachProblem, UNKNOWN_REACH } from './probes/reach.ts'
 import type { SelfProbeOptions } from './probes/self-probe.ts'
 import {
   readCertificateEnd,
@@ -363,7 +363,7 @@ export class Agent {
       steady: this.#steady,
       surroundings: surroundings(() => ({
         link: this.#link.status,
-        reachable: this.#own?.probe.reachable ?? 'unknown',
+        reach: this.#own?.probe.reach ?? UNKNOWN_REACH,
         movedMs: this.#steady.shown(0),
       })),
       defaultPolicy: () => this.#defaultPolicy.current,

@@ -1,9 +1,10 @@
 import { isDeepStrictEqual } from 'node:util'
-import type { LinkStatus } from './agent-status.ts'
+import { isSlow, type LinkStatus } from './agent-status.ts'
+import { conditionOf } from './condition.ts'
 import { withMovedTimes } from './device/steady-clock.ts'
 import { hasSession } from './link-state.ts'
-import type { Reachable } from './probes/reach.ts'
-import type { ShownProblem } from './problem.ts'
+import { meaningOf, type Reach } from './probes/reach.ts'
+import type { Reason, ShownProblem } from './problem.ts'
 import type { TunnelStatus } from './tunnel.ts'
 import type { SupervisedStatus } from './tunnel-supervisor.ts'
 import type { Upstream } from './upstreams/upstream-check.ts'
@@ -18,26 +19,30 @@ type LinkOfTunnels = Pick<LinkStatus, 'state' | 'since'> & {
 /** State shared by all tunnels of a device. */
 export interface Surroundings {
   readonly link: LinkOfTunnels
+  readonly isSlowLink: boolean
   /** Result of the device's own probe. */
-  readonly reachable: Reachable
+  readonly reach: Reach
   /** Change of the device's clock, see `SteadyClock`. */
   readonly movedMs: number
 }
 
 /** Returns a function that returns the same object until its content has changed. */
 export function surroundings(
-  look: () => Omit<Surroundings, 'link'> & { readonly link: LinkStatus },
+  look: () => Pick<Surroundings, 'reach' | 'movedMs'> & { readonly link: LinkStatus },
 ): () => Surroundings {
   let seen: Surroundings | undefined
   return () => {
-    const { link, reachable, movedMs } = look()
+    const { link, reach, movedMs } = look()
     const { state, since, nextRetryAt, reason, serviceCode, remedy, lastError } = link
     const shown = { state, since, nextRetryAt, reason, serviceCode, remedy, lastError }
-    const now: Surroundings = { link: withMovedTimes(shown, movedMs), reachable, movedMs }
+    const isSlowLink = isSlow(link)
+    const now: Surroundings = { link: withMovedTimes(shown, movedMs), isSlowLink, reach, movedMs }
     if (!seen || !isDeepStrictEqual(seen, now)) seen = now
     return seen
   }
 }
+
+type OwnPart = Omit<TunnelStatus, 'condition' | 'reachable' | 'upstreamSettings'>
 
 /**
  * Returns the status of a tunnel for display. A problem of the link is a problem of every tunnel: a waiting
@@ -47,7 +52,7 @@ export function shownStatus(
   own: SupervisedStatus,
   link: LinkOfTunnels,
   upstream: Upstream,
-): Omit<TunnelStatus, 'reachable' | 'upstreamSettings'> {
+): OwnPart {
   const { state, since, problem, nextRetryAt } = own
   if (problem) {
     const { reason, serviceCode, remedy, detail } = problem
@@ -80,4 +85,24 @@ export function withUpstreamTrouble<T extends Pick<TunnelStatus, 'state' | 'reas
   if (!problem || status.state !== 'online' || status.reason) return status
   const { reason, remedy, detail } = problem
   return { ...status, reason, remedy, lastError: detail }
+}
+
+/** The service refused the endpoint for one of these reasons, for now or permanently. */
+const REFUSALS: ReadonlySet<Reason | undefined> = new Set(['acl', 'conflict', 'policy', 'limit'])
+
+/** Adds the results that all tunnels of a device share. */
+export function withSurroundings<T extends OwnPart>(
+  status: T,
+  { isSlowLink, reach }: Pick<Surroundings, 'isSlowLink' | 'reach'>,
+): T & Pick<TunnelStatus, 'condition' | 'reachable'> {
+  const { shown } = meaningOf(reach)
+  const isSaturated = reach.name === 'busy'
+  const condition = conditionOf({
+    ...status,
+    isRefused: REFUSALS.has(status.reason),
+    isSlowLink,
+    isSaturated,
+    isUnverified: !isSaturated && (shown === 'unverified' || shown === 'no'),
+  })
+  return { ...status, condition, reachable: shown }
 }

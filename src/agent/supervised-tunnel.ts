@@ -5,7 +5,12 @@ import { type SteadyClock, withMovedTimes } from './device/steady-clock.ts'
 import type { Inspections } from './inspection/inspections.ts'
 import { policyOf } from './policies/policy-check.ts'
 import type { Problem } from './problem.ts'
-import { type Surroundings, shownStatus, withUpstreamTrouble } from './shown-status.ts'
+import {
+  type Surroundings,
+  shownStatus,
+  withSurroundings,
+  withUpstreamTrouble,
+} from './shown-status.ts'
 import type { AgentTimings } from './timings.ts'
 import { expectedUrl, type JsonObject, type Tunnel, type TunnelSpec } from './tunnel.ts'
 import type { StoredTunnel } from './tunnel-store.ts'
@@ -217,12 +222,16 @@ export class SupervisedTunnel {
 
 function viewOf(facts: ViewFacts, upstreams: TunnelUpstreams): Tunnel {
   const { stored, around, url, upstream, visitors } = facts
-  const { link, reachable, movedMs } = around
+  const { link, movedMs } = around
   const upstreamSettings = upstreams.settingsOf(stored.spec)
   const status = shownStatus(withMovedTimes(facts.own, movedMs), link, upstream)
   const { forwardsTo } = stored.spec
   const shown = withUpstreamTrouble(status, forwardsTo, upstreamSettings, visitors?.busy)
-  return { ...stored, url, status: { ...shown, reachable, visitors, upstreamSettings } }
+  return {
+    ...stored,
+    url,
+    status: { ...withSurroundings(shown, around), visitors, upstreamSettings },
+  }
 }
 
 function isSame(before: ViewFacts, now: ViewFacts): boolean {

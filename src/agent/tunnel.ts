@@ -3,6 +3,7 @@ import { isIP } from 'node:net'
 import * as z from 'zod'
 import { isDeeper } from '../base/json.ts'
 import { parseListenAddress } from '../base/listen-address.ts'
+import type { Condition } from './condition.ts'
 import type { Reachable } from './probes/reach.ts'
 import type { Reason } from './problem.ts'
 import type { TunnelState } from './tunnel-state.ts'
@@ -154,6 +155,8 @@ export interface TunnelSpec {
 /** Current state of a tunnel. Times are milliseconds since the epoch. */
 export interface TunnelStatus {
   readonly state: TunnelState
+  /** The state, the link and the service combined. */
+  readonly condition: Condition
   readonly since: number
   /** Whether the device can reach its own public domain. The domains of tunnels are not probed. */
   readonly reachable: Reachable

@@ -1,11 +1,7 @@
 import * as z from 'zod'
-import {
-  type AgentStatus,
-  type LinkStatus,
-  type OwnEndpointStatus,
-  oneSentence,
-} from '../agent/agent-status.ts'
+import type { AgentStatus, LinkStatus, OwnEndpointStatus } from '../agent/agent-status.ts'
 import type { StandbyStatus } from '../agent/sessions/standby.ts'
+import { causeIn, MAX_HEADLINE, type Verdict, verdictFrom } from '../agent/verdict.ts'
 import type { StorageReport } from '../store/database.ts'
 import { StorageView, storageProblems, storageView } from '../store/storage-view.ts'
 import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'
@@ -17,7 +13,14 @@ const Count = z.number().min(0)
 
 /** The state of the device in one object, with remedies for problems. */
 export const StatusView = z.strictObject({
-  verdict: z.string().describe('status in one sentence'),
+  verdict: z
+    .string()
+    .max(MAX_HEADLINE)
+    .describe('how many tunnels work for visitors, and the most important problem'),
+  advice: z
+    .array(z.strictObject({ problem: z.string(), remedy: z.string() }))
+    .readonly()
+    .describe('up to three problems with their fixes, the most important first'),
   healthy: z.boolean().describe('true if every tunnel is online and no problem needs attention'),
   ready: z.boolean(),
   unverified: z.array(z.string()).readonly().describe('facts that the device cannot verify'),
@@ -104,9 +107,10 @@ export const StatusView = z.strictObject({
 })
 export type StatusView = z.infer<typeof StatusView>
 
-/** All of it in one sentence, the storage too. */
-export function verdictOf(status: AgentStatus, storage: StorageReport): string {
-  return oneSentence([status.verdict, ...storageProblems(storage, 'device-agent storage confirm')])
+/** Combines the status of the agent with that of its storage. */
+export function verdictOf({ serving, causes }: AgentStatus, storage: StorageReport): Verdict {
+  const ofStorage = storageProblems(storage, 'device-agent storage confirm').map(causeIn)
+  return verdictFrom(serving, [...causes, ...ofStorage])
 }
 
 export function statusView(
@@ -115,8 +119,10 @@ export function statusView(
   update?: UpdateView,
 ): StatusView {
   const { defaultPolicy, clock } = status
+  const { headline, advice } = verdictOf(status, storage)
   return {
-    verdict: verdictOf(status, storage),
+    verdict: headline,
+    advice,
     healthy: status.healthy && storage.problem === undefined && storage.lossProblem === undefined,
     ready: status.ready && storage.problem === undefined,
     unverified: status.unverified,

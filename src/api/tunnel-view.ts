@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { CONDITIONS } from '../agent/condition.ts'
 import { type JsonObject, PolicyObject, type Tunnel } from '../agent/tunnel.ts'
 import { TLS_MIN_VERSIONS, UpstreamOptionsSchema } from '../agent/upstreams/upstream-options.ts'
 import type { VisitorReport } from '../agent/upstreams/upstream-state.ts'
@@ -39,6 +40,9 @@ export const TunnelStatusView = TunnelView.extend({
   id: z.string(),
   url_part: z.string().describe('value for /tunnels/{url_part}'),
   state: z.enum(['opening', 'online', 'waiting', 'refused', 'closing']),
+  condition: z
+    .enum(CONDITIONS)
+    .describe('combined state for visitors: endpoint, link and upstream'),
   since: IsoTime,
   ...problemFields,
   reachable: ReachableView,
@@ -113,6 +117,7 @@ export function tunnelStatusView(tunnel: Tunnel, inForce: JsonObject): TunnelSta
     id: tunnel.id,
     url_part: tunnel.spec.domain || tunnel.id,
     state: status.state,
+    condition: status.condition,
     since: isoTime(status.since),
     ...problemView(status),
     reachable: status.reachable,

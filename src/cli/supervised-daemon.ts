@@ -41,14 +41,30 @@ export async function startSupervisedDaemon(
     examineFromInside(options, agent, database, stop)
   const daemon = await startDaemon({ ...options, examine, clock: systemClock }, closer)
   const { agent, database } = daemon
-  const sentence = () => verdictOf(agent.status(), database.report())
+  const sentence = () => verdictOf(agent.status(), database.report()).headline
   const onChange = (listener: () => void) => agent.onChange(listener)
-  supervision.ready({ database, sentence, onChange }, closer)
+  supervision.ready({ database, sentence, onChange, onSentence: verdictLog(log) }, closer)
   return {
     address: daemon.address,
     broken: daemon.broken,
     apiToken: () => daemon.apiToken?.reveal() ?? null,
     ownEndpointOnline: (withinMs) => ownEndpointOnline(daemon, withinMs, stop),
+  }
+}
+
+/** A service that fails again and again must not fill the disk. */
+const LOG_STEP_MS = 60_000
+
+/** Logs the verdict when it changes, at most once a minute. */
+function verdictLog(log: Logger): (verdict: string) => void {
+  let logged = ''
+  let loggedAt = Number.NEGATIVE_INFINITY
+  return (verdict) => {
+    const now = systemClock.monotonic()
+    if (verdict === logged || now - loggedAt < LOG_STEP_MS) return
+    logged = verdict
+    loggedAt = now
+    log.info({ verdict }, 'status')
   }
 }
 

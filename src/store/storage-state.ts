@@ -79,8 +79,9 @@ const HELD = ['SQLITE_BUSY', 'SQLITE_LOCKED']
 
 const DETAILS: Readonly<Record<StorageFault, string>> = {
   full: 'The disk is full. Free disk space, then try again.',
-  damaged: 'The database is damaged. The next start restores a backup.',
-  unwritable: 'The disk is not writable. Online tunnels stay online, changes are refused.',
+  damaged: 'The database is damaged. Restart to restore a backup.',
+  unwritable:
+    'The disk is not writable. Check the kernel log for the cause, then remount it for writing. Online tunnels stay online.',
 }
 
 /** Returns the storage fault that an error indicates, undefined for other errors. */

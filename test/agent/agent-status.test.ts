@@ -1,9 +1,11 @@
 import { describe, expect, it } from 'vitest'
 import { type AgentFacts, concludeStatus, type LinkStatus } from '../../src/agent/agent-status.ts'
-import { shownStatus } from '../../src/agent/shown-status.ts'
+import { shownStatus, withSurroundings } from '../../src/agent/shown-status.ts'
 import type { Tunnel, TunnelStatus } from '../../src/agent/tunnel.ts'
 import type { SupervisedStatus } from '../../src/agent/tunnel-supervisor.ts'
 import { DEFAULT_UPSTREAM } from '../../src/agent/upstreams/upstream-options.ts'
+import { type Upstream, upstreamProblem } from '../../src/agent/upstreams/upstream-state.ts'
+import { verdictFrom } from '../../src/agent/verdict.ts'
 
 const NOW = Date.UTC(2030, 0, 1)
 const UP: LinkStatus = { state: 'up', since: NOW - 60_000, forMs: 60_000 }
@@ -21,31 +23,36 @@ const SUSPECT: LinkStatus = { ...DOWN, state: 'suspect', reason: 'network' }
 let made = 0
 function tunnel(change: Partial<TunnelStatus> = {}): Tunnel {
   made += 1
+  const forwardsTo = `localhost:${made}`
+  const status = {
+    state: 'online' as const,
+    since: NOW,
+    upstream: 'up' as const,
+    upstreamSettings: DEFAULT_UPSTREAM,
+    ...change,
+  }
+  const seen = { isSlowLink: false, reach: { name: 'unknown' } as const }
   return {
     id: `tun_${made}`,
-    spec: {
-      protocol: 'http',
-      forwardsTo: `localhost:${made}`,
-      domain: `t${made}.test`,
-      policy: null,
-    },
+    spec: { protocol: 'http', forwardsTo, domain: `t${made}.test`, policy: null },
     url: `https://t${made}.test`,
     createdAt: 0,
     updatedAt: 0,
-    status: {
-      state: 'online',
-      since: NOW,
-      reachable: 'unknown',
-      upstream: 'up',
-      upstreamSettings: DEFAULT_UPSTREAM,
-      ...change,
-    },
+    status: { ...withSurroundings(status, seen), ...change },
   }
 }
 
+/** A tunnel whose service is in this state, with the problem that the agent then shows. */
+function serviceIs(upstream: Upstream): Tunnel {
+  const problem = upstreamProblem(`localhost:${made + 1}`, upstream, DEFAULT_UPSTREAM)
+  return tunnel({
+    upstream,
+    ...(problem && { reason: 'upstream', remedy: problem.remedy, lastError: problem.detail }),
+  })
+}
+
 function conclude(change: Partial<AgentFacts> = {}) {
-  made = 0
-  return concludeStatus({
+  const status = concludeStatus({
     startedAt: 0,
     deviceId: 'dev_1',
     link: UP,
@@ -58,41 +65,9 @@ function conclude(change: Partial<AgentFacts> = {}) {
     clock: { now: NOW, skewMs: undefined },
     ...change,
   })
+  made = 0
+  return { ...status, ...verdictFrom(status.serving, status.causes) }
 }
-
-it('says that the certificate of the gateway has expired, and not that the address works elsewhere', () => {
-  const ownEndpoint = own({
-    ...{ reason: 'tls', lastError: "the gateway's certificate has expired", remedy: 'Renew it.' },
-    reachable: 'no',
-  })
-  expect(conclude({ ownEndpoint, tunnels: [tunnel()] })).toMatchObject({
-    verdict: "the tunnel is online; the gateway's certificate has expired. Renew it.",
-    healthy: false,
-    unverified: [],
-  })
-})
-
-it('says that the authtoken in use is not that of the file', () => {
-  const authtokenProblem = 'cannot use the authtoken file'
-  expect(conclude({ authtokenProblem })).toMatchObject({
-    verdict: 'no tunnels; cannot use the authtoken file',
-    healthy: false,
-  })
-})
-
-it('says that the link is slow, with its figures, and calls nobody unhealthy for that', () => {
-  const link = { ...UP, latencyMs: 1_400 }
-  expect(conclude({ link, tunnels: [tunnel(), tunnel({ state: 'opening' })] }).verdict).toBe(
-    '1 of 2 tunnels online; slow link: round trip 1.4 s, 1 tunnel still opening',
-  )
-  expect(conclude({ link: { ...link, latencyMs: 4_000 }, tunnels: [tunnel()] })).toMatchObject({
-    verdict: 'the tunnel is online; slow link: round trip 4.0 s',
-    healthy: true,
-  })
-  expect(conclude({ link: { ...link, latencyMs: 999 }, tunnels: [tunnel()] }).verdict).toBe(
-    'the tunnel is online',
-  )
-})
 
 const own = (change: object) => ({
   domain: 'agent.test',
@@ -103,53 +78,130 @@ const own = (change: object) => ({
   ...change,
 })
 const refused = (reason: 'acl' | 'policy') =>
-  tunnel({ state: 'refused', reason, remedy: 'Change it.' })
+  tunnel({ state: 'refused', reason, lastError: `bad ${reason}`, remedy: 'Change it.' })
 
-describe('concludeStatus', () => {
+describe('the verdict', () => {
   it.each([
-    ['no tunnels', {}],
-    ['the tunnel is online', { tunnels: [tunnel()] }],
-    ['all 2 tunnels online', { tunnels: [tunnel(), tunnel()] }],
-    ['all 2 tunnels online', { tunnels: [tunnel(), tunnel()], ownEndpoint: own({}) }],
-  ])('is healthy: %s', (verdict, facts) => {
-    expect(conclude(facts)).toMatchObject({ verdict, healthy: true, ready: true, notReady: [] })
+    ['No tunnels.', {}],
+    ['The tunnel works.', { tunnels: [tunnel()] }],
+    ['All 2 tunnels work.', { tunnels: [tunnel(), tunnel()] }],
+    ['All 2 tunnels work.', { tunnels: [tunnel(), tunnel()], ownEndpoint: own({}) }],
+  ])('is healthy: %s', (headline, facts) => {
+    expect(conclude(facts)).toMatchObject({
+      ...{ headline, verdict: headline, advice: [] },
+      ...{ healthy: true, ready: true, notReady: [] },
+    })
   })
 
-  it('is saturated, not offline, while the device is busy', () => {
-    const ownEndpoint = own({ reason: 'saturated', remedy: 'Wait.', reachable: 'no' })
-    expect(conclude({ tunnels: [tunnel()], ownEndpoint })).toMatchObject({
-      verdict: 'the tunnel is online; the device is saturated. Wait.',
+  it('names the service that most tunnels miss, then the others, one remedy each', () => {
+    const tunnels = [
+      ...[tunnel(), serviceIs('slow'), serviceIs('down'), serviceIs('down'), refused('policy')],
+      ...[serviceIs('untrusted'), serviceIs('garbage')],
+    ]
+    expect(conclude({ tunnels })).toMatchObject({
+      headline:
+        '1 of 7 tunnels work. Localhost:3 refuses connections (and 1 more service).'.replace(
+          'L',
+          'l',
+        ),
+      advice: [
+        {
+          problem: 'localhost:3 refuses connections (and 1 more service).',
+          remedy: 'Start the service on localhost:3, or forward to the port that it uses.',
+        },
+        { problem: 'localhost:2 does not answer in time.', remedy: expect.any(String) },
+        { problem: 't5.test: bad policy.', remedy: 'Change it.' },
+      ],
       healthy: false,
       ready: true,
     })
   })
 
-  it.each<[string, Partial<LinkStatus>]>([
+  it.each<[string, Tunnel]>([
+    ['The tunnel does not work. localhost:1 refuses connections.', serviceIs('down')],
+    ['The tunnel does not work. localhost:1 does not answer in time.', serviceIs('slow')],
+    ['The tunnel is busy. localhost:1 is busy: all its connections are in use.', serviceIs('busy')],
+    ['The tunnel is opening.', tunnel({ state: 'opening' })],
+    ['The tunnel does not work. The service does not allow t1.test.', refused('acl')],
+  ])('of one tunnel: %s', (headline, only) => {
+    made = 0
+    const named = JSON.parse(JSON.stringify(only).replace(/\b(t|localhost:|tun_)\d+/g, '$11'))
+    expect(conclude({ tunnels: [named] }).headline).toBe(headline)
+  })
+
+  it('counts no tunnel as working while the device is saturated', () => {
+    const problem = { reason: 'saturated', detail: 'x', remedy: 'Wait.', permanent: false } as const
+    const { status, ...rest } = tunnel()
+    const seen = { isSlowLink: false, reach: { name: 'busy', problem } as const }
+    const ownEndpoint = own({ reason: 'saturated', remedy: 'Wait.', reachable: 'no' })
+    const tunnels = [{ ...rest, status: withSurroundings(status, seen) }]
+    expect(conclude({ tunnels, ownEndpoint })).toMatchObject({
+      headline: 'The tunnel is busy. Too many concurrent requests.',
+      healthy: false,
+      ready: true,
+    })
+  })
+
+  it('says that the certificate of the gateway has expired, before anything about tunnels', () => {
+    const ownEndpoint = own({
+      ...{ reason: 'tls', lastError: "the gateway's certificate has expired", remedy: 'Renew it.' },
+      reachable: 'no',
+    })
+    const tunnels = [tunnel({ condition: 'unverified' }), serviceIs('down')]
+    expect(conclude({ ownEndpoint, tunnels })).toMatchObject({
+      headline: "1 of 2 tunnels are online. The gateway's certificate has expired.",
+      advice: [
+        { problem: "The gateway's certificate has expired.", remedy: 'Renew it.' },
+        { problem: 'localhost:2 refuses connections.' },
+      ],
+      healthy: false,
+      unverified: [],
+    })
+  })
+
+  it('says that the link is slow, with its figures, and calls no device unhealthy for that', () => {
+    const link = { ...UP, latencyMs: 1_400 }
+    expect(conclude({ link, tunnels: [tunnel({ condition: 'slow_link' })] })).toMatchObject({
+      headline: 'The tunnel works. The link is slow: a round trip takes 1.4 s.',
+      healthy: true,
+    })
+    expect(conclude({ link: { ...link, latencyMs: 999 }, tunnels: [tunnel()] }).headline).toBe(
+      'The tunnel works.',
+    )
+  })
+
+  it.each<[string, string, Partial<LinkStatus>]>([
     [
-      'session renewal failed, previous session still in use: auth. Put a valid one there.',
+      'The session cannot be renewed.',
+      'The session cannot be renewed: refused. Put a valid one there.',
       { renewal: { reason: 'auth', remedy: 'Put a valid one there.', lastError: 'refused' } },
     ],
     [
-      'another device at 10.0.0.3 has the same identity: run device-agent identity reset on the copy',
+      'A second device has the identity of this device: 10.0.0.3.',
+      'A second device has the identity of this device: 10.0.0.3. Run device-agent identity reset on the copy.',
       { duplicate: { ip: '10.0.0.3', seenAt: NOW } },
     ],
     [
-      'no standby session at b.test:1: network. Check it.',
+      'No standby connection to b.test:1.',
+      'No standby connection to b.test:1: gone. Check it.',
       {
         standby: {
           state: 'waiting',
           serverAddr: 'b.test:1',
           reason: 'network',
+          lastError: 'gone',
           remedy: 'Check it.',
         },
       },
     ],
-  ])('is online, and tells what is wrong beside that: %s', (trouble, change) => {
-    expect(conclude({ tunnels: [tunnel()], link: { ...UP, ...change } })).toMatchObject({
-      verdict: `the tunnel is online; ${trouble}`,
-      healthy: false,
-      ready: true,
+  ])('tells what is wrong beside working tunnels: %s', (_short, line, change) => {
+    const { headline, advice, healthy, ready } = conclude({
+      tunnels: [tunnel()],
+      link: { ...UP, ...change },
     })
+    expect(headline.startsWith('The tunnel works. ')).toBe(true)
+    expect(advice.map(({ problem, remedy }) => `${problem} ${remedy}`)).toEqual([line])
+    expect([healthy, ready]).toEqual([false, true])
   })
 
   it('is healthy while the second session is being connected', () => {
@@ -157,67 +209,70 @@ describe('concludeStatus', () => {
     expect(conclude({ tunnels: [tunnel()], link: { ...UP, standby } }).healthy).toBe(true)
   })
 
-  it('says that it is a duplicate, not that the service cannot be reached', () => {
-    const link = { ...DOWN, state: 'duplicate', reason: 'duplicate', remedy: 'Reset it.' } as const
-    expect(conclude({ link }).verdict).toBe(
-      'no tunnels; another device has the same identity for 3 min: duplicate. Reset it.',
-    )
-  })
-
-  it('says what is online as before, because what is wanted now cannot be opened', () => {
-    const kept = { reason: 'policy', remedy: 'Correct it.' } as const
+  it('says that a change is not in effect, while the previous version serves', () => {
+    const kept = { reason: 'policy', lastError: 'bad', remedy: 'Correct it.' } as const
     expect(conclude({ tunnels: [tunnel(kept)], ownEndpoint: own(kept) })).toMatchObject({
-      verdict:
-        'the tunnel is online; t1.test: update failed, previous version online: policy. Correct it; agent API update failed, previous version online at agent.test: policy. Correct it.',
+      headline: 'The tunnel works. The change of t1.test is not in effect.',
+      advice: [
+        { problem: 't1.test: bad.', remedy: 'Correct it.' },
+        { problem: 'The change of agent.test is not in effect: bad.', remedy: 'Correct it.' },
+      ],
       healthy: false,
       ready: true,
     })
   })
 
-  it('names the trouble of the link, since when, and what to do', () => {
-    const tunnels = [tunnel({ state: 'waiting' }), tunnel({ state: 'waiting' })]
-    expect(conclude({ link: DOWN, tunnels })).toMatchObject({
-      verdict: '0 of 2 tunnels online; service unreachable for 3 min: dns. Check the name.',
+  it.each<[string, string, Partial<LinkStatus>]>([
+    ['gw.test cannot be resolved by DNS.', 'gw.test cannot be resolved by DNS.', {}],
+    [
+      'The service refuses the authtoken.',
+      'No.',
+      { state: 'refused', reason: 'auth', lastError: 'no' },
+    ],
+    [
+      'A limit of the account is reached.',
+      'No.',
+      { state: 'refused', reason: 'limit', lastError: 'no' },
+    ],
+    [
+      'The service refuses this device.',
+      'No.',
+      { state: 'refused', reason: 'acl', lastError: 'no' },
+    ],
+    ['The service told this device to stop.', 'No.', { state: 'parked', lastError: 'no' }],
+    ['Another device has the same identity.', 'No.', { state: 'duplicate', lastError: 'no' }],
+    [
+      'The public address does not answer.',
+      'No.',
+      { state: 'suspect', reason: 'network', lastError: 'no' },
+    ],
+  ])('names the problem of the link once for all tunnels: %s', (short, problem, change) => {
+    const waiting = { state: 'waiting', reason: 'dns', lastError: 'x' } as const
+    const status = conclude({
+      link: {
+        ...DOWN,
+        serverAddr: 'gw.test:1',
+        lastError: 'gw.test cannot be resolved by DNS',
+        ...change,
+      },
+      tunnels: [tunnel(waiting), tunnel(waiting)],
+      ownEndpoint: own({ state: 'waiting', reason: 'dns' }),
+    })
+    expect(status).toMatchObject({
+      headline: `0 of 2 tunnels work. ${short}`,
+      advice: [{ problem, remedy: 'Check the name.' }],
       healthy: false,
       ready: false,
+    })
+  })
+
+  it('says that it connects, and not that the service is unreachable, before the first try', () => {
+    const link = { state: 'waiting', since: NOW, forMs: 0, serverAddr: 'gw.test:1' } as const
+    expect(conclude({ link })).toMatchObject({
+      headline: 'No tunnels. Connecting to gw.test:1.',
+      advice: [],
       notReady: ['There is no link to the service.'],
-      tunnels: { waiting: 2, online: 0, total: 2 },
     })
-    expect(conclude({ link: { ...DOWN, state: 'refused', reason: 'auth' } }).verdict).toBe(
-      'no tunnels; service refuses this device for 3 min: auth. Check the name.',
-    )
-    expect(conclude({ link: { ...DOWN, state: 'parked', reason: 'auth' } })).toMatchObject({
-      verdict: 'no tunnels; stopped by the service for 3 min: auth. Check the name.',
-      ready: false,
-    })
-    expect(conclude({ link: SUSPECT })).toMatchObject({
-      verdict: 'no tunnels; public address does not answer for 3 min: network. Check the name.',
-      ready: false,
-    })
-  })
-
-  it('gathers tunnels with the same trouble', () => {
-    const tunnels = [
-      tunnel(),
-      refused('acl'),
-      refused('policy'),
-      ...Array.from({ length: 4 }, () => refused('acl')),
-    ]
-    const { verdict, healthy, ready } = concludeStatus({ ...conclude(), tunnels })
-    expect(verdict).toMatch(
-      /^1 of 7 tunnels online; t\d+\.test, t\d+\.test, t\d+\.test and 2 more: acl\. Change it; t\d+\.test: policy\. Change it\.$/,
-    )
-    // A refused tunnel waits for a person; the agent itself has done what it can.
-    expect([healthy, ready]).toEqual([false, true])
-  })
-
-  it('is online, but not healthy, while a local service does not answer', () => {
-    const tunnels = [tunnel({ upstream: 'down' }), tunnel({ upstream: 'unknown' })]
-    const { verdict, healthy, ready } = conclude({ tunnels })
-    expect(verdict).toMatch(
-      /^all 2 tunnels online; no answer from localhost:\d+: start the upstream$/,
-    )
-    expect([healthy, ready]).toEqual([false, true])
   })
 
   it('is not ready while tunnels are being opened or the API is not online', () => {
@@ -230,88 +285,70 @@ describe('concludeStatus', () => {
   })
 
   it.each(['waiting', 'refused'])('says why the API is %s and what to do', (state) => {
-    const ownEndpoint = own({ state, reason: 'acl', remedy: 'Widen the ACL.' })
+    const ownEndpoint = own({ state, reason: 'acl', lastError: 'no', remedy: 'Widen the ACL.' })
     expect(conclude({ ownEndpoint })).toMatchObject({
-      verdict: 'no tunnels; agent API not online at agent.test: acl. Widen the ACL.',
+      headline: 'No tunnels. The agent API is not online at agent.test.',
+      advice: [
+        { problem: 'The agent API is not online at agent.test: no.', remedy: 'Widen the ACL.' },
+      ],
       healthy: false,
     })
-    // Nothing is online without a link: that is the news then.
-    expect(conclude({ ownEndpoint, link: DOWN }).verdict).not.toContain('agent API')
   })
 
-  it('does not call a service unreachable that nobody tried to reach', () => {
-    expect(conclude({ link: { state: 'waiting', since: NOW, forMs: 0 } }).verdict).toBe(
-      'no tunnels; connecting to the service for 0 s',
-    )
-    expect(conclude({ link: { ...DOWN, reason: 'auth', remedy: 'Put one there.' } }).verdict).toBe(
-      'no tunnels; not connected for 3 min: auth. Put one there.',
-    )
-  })
-
-  it('tells of damaged rows and of a bad default policy', () => {
-    const { verdict, healthy } = conclude({
+  it('tells of damaged rows, of a bad default policy and of the authtoken file', () => {
+    const { headline, advice, healthy } = conclude({
       damagedRows: [{ id: 'tun_x', domain: 'x.test', problem: 'the checksum is wrong' }],
       defaultPolicy: { source: 'kept', loadedAt: 0, problem: 'The default policy is bad.' },
+      authtokenProblem: 'cannot use the authtoken file: it is empty. Write an authtoken to /a',
     })
-    expect(verdict).toBe(
-      'no tunnels; damaged in the database: x.test. Create these tunnels again; The default policy is bad.',
-    )
+    expect(headline).toBe('No tunnels. The stored tunnel x.test is damaged.')
+    expect(advice.map(({ problem, remedy }) => `${problem} ${remedy}`)).toEqual([
+      'The stored tunnel x.test is damaged. Create it again.',
+      'The default policy is bad. Correct the file. Until then, the last valid policy is in effect.',
+      'Cannot use the authtoken file: it is empty. Write an authtoken to /a.',
+    ])
     expect(healthy).toBe(false)
   })
-})
 
-it.each([
-  [59_000, 'no tunnels'],
-  [
-    400_000,
-    'no tunnels; the device clock is 7 min ahead of the service: set the clock that is wrong',
-  ],
-  [
-    -86_400_000,
-    'no tunnels; the device clock is 24 h behind the service: set the clock that is wrong',
-  ],
-])('tells of a clock that is %i ms off', (skewMs, verdict) => {
-  expect(conclude({ clock: { now: NOW, skewMs } }).verdict).toBe(verdict)
-})
-
-it('says what services do to visitors, and what the process has none left of', () => {
-  const problem = { reason: 'resources', detail: 'd', remedy: 'Do it.', permanent: false } as const
-  expect(
-    conclude({
-      tunnels: [tunnel({ upstream: 'slow' }), tunnel({ upstream: 'garbage' }), tunnel()],
-      resources: { name: 'descriptors', problem },
-    }),
-  ).toMatchObject({
-    verdict:
-      'all 3 tunnels online; out of descriptors: d. Do it; ' +
-      'requests to localhost:1 time out: check whether the upstream hangs; ' +
-      'no valid HTTP from localhost:2: check which service listens there',
-    healthy: false,
-    ready: false,
-    notReady: ['The agent is out of descriptors.'],
+  it.each([
+    [59_000, 'No tunnels.'],
+    [400_000, 'No tunnels. The device clock is 7 min ahead of the service.'],
+    [-86_400_000, 'No tunnels. The device clock is 24 h behind the service.'],
+  ])('tells of a clock that is %i ms off', (skewMs, headline) => {
+    expect(conclude({ clock: { now: NOW, skewMs } }).headline).toBe(headline)
   })
-})
 
-describe('an address that only this device does not reach', () => {
+  it('says first what the process has none left of', () => {
+    const problem = {
+      reason: 'resources',
+      detail: 'd',
+      remedy: 'Do it.',
+      permanent: false,
+    } as const
+    const tunnels = [serviceIs('slow'), tunnel()]
+    expect(conclude({ tunnels, resources: { name: 'descriptors', problem } })).toMatchObject({
+      headline: '1 of 2 tunnels work. The agent has no open files left.',
+      advice: [{ remedy: 'Do it.' }, { problem: 'localhost:1 does not answer in time.' }],
+      healthy: false,
+      ready: false,
+      notReady: ['The agent is out of descriptors.'],
+    })
+  })
+
   const unverified = own({
     reachable: 'unverified',
     reason: 'network',
     remedy: 'Try it from elsewhere.',
   })
-  const sentence =
-    'unverified: this device cannot reach agent.test itself (network). Try it from elsewhere.'
 
-  it('is said, and is no trouble', () => {
-    const status = conclude({ tunnels: [tunnel()], ownEndpoint: unverified })
-    expect(status).toMatchObject({
-      verdict: `the tunnel is online; ${sentence}`,
+  it('says that only this device does not reach its address, which is no trouble', () => {
+    const tunnels = [tunnel({ condition: 'unverified' })]
+    expect(conclude({ tunnels, ownEndpoint: unverified })).toMatchObject({
+      headline: 'The tunnel is online. This device cannot reach agent.test itself.',
       healthy: true,
       ready: true,
-      unverified: [sentence],
+      unverified: ['This device cannot reach agent.test itself (network). Try it from elsewhere.'],
     })
-  })
-
-  it('is not said while there is no link to reach it by', () => {
     expect(conclude({ link: DOWN, ownEndpoint: unverified }).unverified).toEqual([])
     const waiting = { ...unverified, state: 'waiting' as const }
     expect(conclude({ ownEndpoint: waiting }).unverified).toEqual([])

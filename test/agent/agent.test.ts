@@ -60,9 +60,8 @@ describe('restore', () => {
     await next.start()
     expect(next.status()).toMatchObject({
       ready: false,
-      verdict: expect.stringMatching(
-        /^0 of 1 tunnels online; not connected for 0 s: auth\. Write an authtoken to /,
-      ),
+      verdict: 'The tunnel does not work. The authtoken file is missing.',
+      causes: [{ remedy: expect.stringMatching(/^Write an authtoken to /) }],
       link: { state: 'waiting', reason: 'auth' },
     })
     expect(next.find('a').status).toMatchObject({ state: 'waiting', reason: 'auth' })
@@ -103,7 +102,7 @@ describe('restore', () => {
     expect(next.status()).toMatchObject({
       healthy: false,
       damagedRows: [{ id: expect.stringMatching(/^tun_/), domain: 'b.site.test' }],
-      verdict: expect.stringContaining('damaged in the database: b.site.test. Create '),
+      verdict: 'All 2 tunnels work. The stored tunnel b.site.test is damaged.',
     })
     await next.create(specOf('d'))
     expect(next.status().damagedRows).toHaveLength(1)
@@ -224,7 +223,7 @@ describe('the own endpoint', () => {
       policy: undefined,
     })
     expect(agent.status()).toMatchObject({
-      verdict: 'no tunnels',
+      verdict: 'No tunnels.',
       healthy: true,
       ownEndpoint: { state: 'online', url: 'https://localhost:8443' },
       clock: { skewMs: expect.any(Number) },
@@ -272,13 +271,13 @@ describe('the own endpoint', () => {
     expect(agent.status()).toMatchObject({
       healthy: false,
       ready: true,
-      verdict: expect.stringContaining('saturated'),
+      verdict: expect.stringContaining('Too many concurrent requests.'),
       ownEndpoint: { state: 'online', reachable: 'no' },
     })
     expect(agent.find('a').status.state).toBe('online')
     expect(connector.sessions).toHaveLength(sessions)
     setReachable(true)
-    await eventually(() => expect(agent.status().verdict).not.toContain('saturated'))
+    await eventually(() => expect(agent.status().verdict).not.toContain('concurrent'))
   })
 
   it('casts no doubt on the tunnels when it is refused itself', async () => {
@@ -295,9 +294,9 @@ describe('the own endpoint', () => {
     await eventually(() => expect(agent.find('a').status.state).toBe('online'))
     expect(agent.status()).toMatchObject({
       ready: false,
-      verdict: expect.stringContaining(
-        'the tunnel is online; agent API not online at localhost: acl. ',
-      ),
+      causes: expect.arrayContaining([
+        expect.objectContaining({ short: 'the agent API is not online at localhost' }),
+      ]),
     })
   })
 })
@@ -414,9 +413,9 @@ describe('a clock that is set', () => {
     await eventually(() => expect(agent.status().clock.skewMs).toBe(0))
     const before = agent.find('a').status.since
     movedMs = 400 * 86_400_000
-    const { verdict, link, clock: told } = agent.status()
-    expect(verdict).toContain(
-      'the device clock is 400 days ahead of the service: set the clock that is wrong',
+    const { causes, link, clock: told } = agent.status()
+    expect(causes.map(({ problem }) => problem)).toContain(
+      'the device clock is 400 days ahead of the service',
     )
     // Two clocks are read one after the other, on a machine that may be busy.
     expect(agent.find('a').status.since - before - movedMs).toBeLessThan(60_000)

@@ -207,11 +207,12 @@ describe('a copied data folder', () => {
     const copy = on.another({ folder })
     await copy.start()
     await eventually(() => expect(copy.status().link).toMatchObject({ state: 'duplicate' }))
-    expect(copy.status().verdict).toContain('device-agent identity reset')
+    expect(copy.status().verdict).toContain('Another device has the same identity.')
+    expect(copy.status().causes[0]?.remedy).toContain('device-agent identity reset')
     await eventually(() =>
       expect(on.agent.status().link.duplicate).toMatchObject({ ip: '127.0.0.1' }),
     )
-    expect(on.agent.status().verdict).toContain('another device at 127.0.0.1 has the same identity')
+    expect(on.agent.status().verdict).toContain('A second device has the identity')
     await carriesTraffic(on)
   })
 

@@ -176,7 +176,7 @@ async function tryWay(
   await isSo(({ healthy }) => healthy)
   const struckAt = performance.now()
   await strike()
-  await isSo(({ ready, verdict }) => !ready && /network|refused|auth/.test(verdict))
+  await isSo(({ ready, link }) => !ready && /network|auth/.test(link.reason ?? ''))
   const toldMs = performance.now() - struckAt
   await mend()
   const mendedAt = performance.now()

@@ -67,9 +67,10 @@ describe('the API over a storage that refuses', () => {
     const { call } = await startApi({ folder })
     const { json } = await call('GET', '/status')
     expect(json).toMatchObject({ healthy: false, ready: true })
-    expect(json.verdict).toMatch(
-      /; the database was damaged: the latest changes may be missing .* a backup of 2.*\. Check your data, then run `device-agent storage confirm`$/,
-    )
+    expect(json.advice).toContainEqual({
+      problem: expect.stringMatching(/ the latest changes may be missing .* a backup of 2.*\.$/),
+      remedy: 'Check your data, then run `device-agent storage confirm`.',
+    })
     expect(json.storage.unconfirmed).toMatchObject([{ copy: 'backup', may_be_more: true }])
     expect((await call('GET', '/storage')).json).toEqual(json.storage)
     const confirmed = await call('POST', '/storage/confirm')

@@ -163,6 +163,7 @@ describe('GET /tunnels', () => {
         id: tunnel?.id,
         url_part: DOMAIN,
         state: 'online',
+        condition: expect.stringMatching(/^(?:working|service_down)$/),
         since: expect.stringMatching(/^\d{4}-.*Z$/),
         reason: null,
         remedy: null,

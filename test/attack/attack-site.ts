@@ -3,6 +3,7 @@ import { createServer as createHttpServer, type ServerResponse } from 'node:http
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cpuMs, residentMb } from '../../bench/tools.ts'
+import type { StatusView } from '../../src/api/status-view.ts'
 import { Site } from '../helpers/site.ts'
 import type { Attack } from './attack.ts'
 
@@ -91,10 +92,9 @@ export class AttackSite {
   }
 
   /** Since when the agent has the link that it has, and what it says of itself. */
-  async status(): Promise<{ readonly linkSince: string; readonly verdict: string }> {
+  async status(): Promise<Pick<StatusView, 'link' | 'verdict'>> {
     const answer = await this.site.call('GET', '/status')
-    const { link, verdict } = (await answer.json()) as { link: { since: string }; verdict: string }
-    return { linkSince: link.since, verdict }
+    return (await answer.json()) as StatusView
   }
 
   /** Resident memory of the gateway in MB. */

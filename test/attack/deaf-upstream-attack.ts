@@ -12,7 +12,7 @@ export const attack: Attack = {
   what: '660 requests, each given up soon, to a service that does not notice that',
   async run(site) {
     await site.tunnel(DEAF, await site.serve(createDeafService()))
-    const { linkSince } = await site.status()
+    const { link } = await site.status()
     for (let count = 0; count < REQUESTS; count += 1) {
       const address = ADDRESSES[count % ADDRESSES.length] ?? ''
       const socket = site.request(DEAF, '/', address)
@@ -21,7 +21,7 @@ export const attack: Attack = {
     }
     await sleep(1_000)
     const rows = await probeOthers(site)
-    rows.push(await linkRow(site, linkSince))
+    rows.push(await linkRow(site, link.since))
     return rows
   },
 }

@@ -10,11 +10,11 @@ export const attack: Attack = {
   name: 'hanging-requests',
   what: '500 requests that the service never answers, all from one address',
   async run(site) {
-    const { linkSince } = await site.status()
+    const { link } = await site.status()
     for (let count = 0; count < REQUESTS; count += 1) site.request(ATTACKED, '/hang', ADDRESS)
     await sleep(2_000)
     const rows = await probeOthers(site)
-    rows.push(...(await probeOthers(site, ADDRESS)), await linkRow(site, linkSince))
+    rows.push(...(await probeOthers(site, ADDRESS)), await linkRow(site, link.since))
     return rows
   },
 }

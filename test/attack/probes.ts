@@ -27,8 +27,8 @@ export async function probeOthers(site: AttackSite, from = BYSTANDER): Promise<T
 
 /** The link is the one that it was, and nobody blames the network. */
 export async function linkRow(site: AttackSite, before: string): Promise<TrialRow> {
-  const { linkSince, verdict } = await site.status()
-  const isKept = linkSince === before && !verdict.includes('network')
+  const { link, verdict } = await site.status()
+  const isKept = link.since === before && link.reason === null
   return row('the agent and its link', isKept ? 'kept' : verdict, 'kept', isKept)
 }
 

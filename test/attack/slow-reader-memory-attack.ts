@@ -16,7 +16,7 @@ export const attack: Attack = {
   what: '600 readers from six addresses take nothing; what the gateway holds for them is bounded',
   env: { GATEWAY_BUFFER_MB: String(BUDGET_MB) },
   async run(site) {
-    const { linkSince } = await site.status()
+    const { link } = await site.status()
     // The first download warms the engine up.
     await download(site, ATTACKED)
     const before = site.gatewayMb
@@ -40,7 +40,7 @@ export const attack: Attack = {
     return [
       row('memory of the gateway', `+${grown.toFixed(0)} MB`, `< +${bar} MB`, grown < bar),
       row('downloads of others', `${whole} whole`, `${DOWNLOADS} whole`, whole === DOWNLOADS),
-      await linkRow(site, linkSince),
+      await linkRow(site, link.since),
     ]
   },
 }

@@ -12,7 +12,7 @@ export const attack: Attack = {
   name: 'waves',
   what: '16 trickling downloads a second from each of six addresses, against one tunnel',
   async run(site) {
-    const { linkSince } = await site.status()
+    const { link } = await site.status()
     const readers = new Set<ReturnType<typeof site.request>>()
     const open = setInterval(() => {
       for (const address of ADDRESSES) {
@@ -28,7 +28,7 @@ export const attack: Attack = {
       await sleep(BEFORE_MS)
       await site.calm()
       const rows = await probeOthers(site)
-      rows.push(await linkRow(site, linkSince))
+      rows.push(await linkRow(site, link.since))
       return rows
     } finally {
       clearInterval(open)

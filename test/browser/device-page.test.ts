@@ -86,11 +86,11 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
       forwardsTo: 'localhost:9',
       policy: null,
     })
-    await page.getByText('not responding').first().waitFor()
+    await page.getByText('service down').first().waitFor()
     await expectGoodView(page, 'device-tunnels')
 
     api.service.goAway()
-    await page.getByText('waiting').first().waitFor()
+    await page.getByText('offline', { exact: true }).first().waitFor()
     await expectGoodView(page, 'device-offline')
     await page.getByRole('button', { name: 'Remove press.site.test' }).click()
     await expectGoodView(page, 'device-remove')

@@ -50,7 +50,7 @@ it('leaves tunnels and link alone where only the device does not reach itself', 
   street.blackHole('down')
   await eventually(() => expect(on.agent.status().ownEndpoint?.reachable).toBe('unverified'))
   expect(on.agent.status()).toMatchObject({ ready: true, healthy: true, link: { state: 'up' } })
-  expect(on.agent.status().verdict).toMatch(/unverified: this device cannot reach agent/)
+  expect(on.agent.status().verdict).toMatch(/This device cannot reach agent/)
   expect(on.agent.list()[0]?.status).toMatchObject({ state: 'online', reachable: 'unverified' })
   expect(await on.visit('a')).toBe('hello')
   // As often as it once took to rebuild the link.
@@ -86,9 +86,10 @@ it('says that the certificate of the gateway has expired', async () => {
   await on.agent.start()
   const day = AN_HOUR_AGO.notAfter.toISOString().slice(0, 10)
   await eventually(() => {
-    const { verdict, healthy, link } = on.agent.status()
-    expect(verdict).toContain(`certificate for https://agent.site.test`)
-    expect(verdict).toContain(`has expired on ${day}. Renew the certificate at the gateway`)
+    const { verdict, causes, healthy, link } = on.agent.status()
+    expect(verdict).toMatch(/^No tunnels\. The gateway's certificate has expired/)
+    expect(causes[0]?.problem).toMatch(new RegExp(`: https://agent\\.site\\.test\\S*, on ${day}$`))
+    expect(causes[0]?.remedy).toContain('Renew the certificate at the gateway')
     expect([healthy, link.state]).toEqual([false, 'up'])
   })
 })

@@ -5,6 +5,7 @@ import { createServer as createHttpsServer } from 'node:https'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Agent, AgentOptions } from '../../src/agent/agent.ts'
+import type { Condition } from '../../src/agent/condition.ts'
 import { NgrokConnector } from '../../src/agent/ngrok-connector.ts'
 import { PROBE_PATH } from '../../src/agent/probes/self-probe.ts'
 import { agentInFolder, FAST_TIMINGS, linkUp, specOf } from '../helpers/agent-in-folder.ts'
@@ -61,11 +62,18 @@ const SERVICES: readonly Fault[] = [
   ['has no room for connections', fullBacklog, 504, 'down'],
 ]
 
+const CONDITIONS: Record<string, Condition> = {
+  up: 'working',
+  down: 'service_down',
+  garbage: 'service_down',
+  slow: 'service_slow',
+}
+
 const VERDICTS: Record<string, RegExp> = {
-  up: /^the tunnel is online$/,
-  down: /no answer from localhost:\d+: start the upstream/,
-  garbage: /no valid HTTP from localhost:\d+: check which service listens there/,
-  slow: /requests to localhost:\d+ time out: check whether the upstream hangs/,
+  up: /^The tunnel works\.$/,
+  down: /^The tunnel does not work\. localhost:\d+ refuses connections\.$/,
+  garbage: /^The tunnel does not work\. localhost:\d+ sends no valid HTTP\.$/,
+  slow: /^The tunnel does not work\. localhost:\d+ does not answer in time\.$/,
 }
 
 describe('a service behind a tunnel that is online', () => {
@@ -79,6 +87,7 @@ describe('a service behind a tunnel that is online', () => {
       await eventually(() => {
         const [tunnel] = on.agent.list()
         expect(tunnel?.status).toMatchObject({ state: 'online', upstream: state })
+        expect(tunnel?.status.condition).toBe(CONDITIONS[state])
         if (state !== 'down') expect(tunnel?.status.visitors).toBeDefined()
         expect(on.agent.status().verdict).toMatch(VERDICTS[state] ?? /^$/)
         const trouble = state === 'up' ? [undefined, undefined] : ['upstream', expect.any(String)]
@@ -116,7 +125,7 @@ describe('a service behind a tunnel that is online', () => {
     expect(await on.visit('a')).toBe(504)
     await eventually(() => {
       const { remedy = '' } = on.agent.list()[0]?.status ?? {}
-      expect(remedy).toContain('raise the timeout of 1 s with upstream.timeout')
+      expect(remedy).toContain('raise upstream.timeout of the tunnel above 1 s')
     })
     open()
     expect(await patient).toBe('hello')
@@ -132,8 +141,10 @@ describe('a service behind a tunnel that is online', () => {
     await eventually(() => {
       const [status] = on.agent.list().map((tunnel) => tunnel.status)
       expect(status).toMatchObject({ state: 'online', upstream: 'down', reason: 'upstream' })
-      expect(status?.lastError).toContain('or the health check /alive fails')
-      expect(on.agent.status().verdict).toContain(`health check failed for localhost:${port}`)
+      expect(status?.lastError).toContain('fails its health check (/alive)')
+      expect(on.agent.status().verdict).toContain(
+        `localhost:${port} fails its health check (/alive).`,
+      )
     })
     await on.agent.replace(spec.domain, { ...spec, upstream: { health: 'tcp' } })
     await eventually(() => expect(on.agent.list()[0]?.status.upstream).toBe('up'))
@@ -271,11 +282,13 @@ describe('the way to the device', () => {
     if (visitor !== undefined) expect(await site.visit('a')).toBe(visitor)
     const { link, ready, verdict } = site.agent.status()
     if (tunnel === ALONE) {
+      expect(site.agent.list()[0]?.status.condition).toBe('unverified')
       expect([link, ready]).toMatchObject([{ state: 'up', since }, true])
-      expect(verdict).toContain('unverified: this device cannot reach agent.site.test itself')
+      expect(verdict).toContain('This device cannot reach agent.site.test itself')
     } else {
       expect(ready).toBe(false)
-      expect(verdict).toMatch(/network/)
+      expect(verdict).toMatch(/^The tunnel does not work\. \S/)
+      expect(link.reason).toBe('network')
     }
   })
 
@@ -292,7 +305,9 @@ describe('the way to the device', () => {
     expect(await on.visit('a')).toBe('hello')
     const { link, ready, verdict } = on.agent.status()
     expect([link.state, ready]).toEqual(['up', true])
-    expect(verdict).toContain('unverified: this device cannot reach agent.site.test itself (dns)')
+    expect(verdict).toContain(
+      'The tunnel is online. This device cannot reach agent.site.test itself',
+    )
   })
 
   it('a gateway that is frozen is no link, and one that has thawed is', async () => {
@@ -325,7 +340,8 @@ describe('the way to the device', () => {
     await eventually(() => expect(agent.list()[0]?.status).toMatchObject(AWAY))
     expect(agent.status()).toMatchObject({
       ready: false,
-      verdict: expect.stringMatching(/network/),
+      verdict: expect.stringMatching(/^The tunnel does not work\. \S/),
+      link: { reason: 'network' },
     })
     gateway.child.kill('SIGCONT')
     await eventually(() => expect(agent.list()[0]?.status.state).toBe('online'))

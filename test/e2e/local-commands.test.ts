@@ -55,7 +55,7 @@ describe('the command line on the device', () => {
     const added = await run('tunnels', 'add', 'cam.site.test', '8001', ...told)
     expect([added.code, added.stdout]).toEqual([
       0,
-      expect.stringMatching(/^https:\/\/cam\.site\.test is waiting\. \S/),
+      expect.stringMatching(/^https:\/\/cam\.site\.test: (?:offline|opening)\. \S/),
     ])
     writeFileSync(join(folder, 'deny.yaml'), DENY)
     expect(await json('tunnels', 'set-policy', 'cam', 'deny.yaml')).toMatchObject({
@@ -88,7 +88,7 @@ describe('the command line on the device', () => {
     const [listed] = await json('tunnels', 'list')
     expect(listed).toMatchObject({ domain: 'cam.site.test', state: 'waiting' })
     expect((await run('tunnels', 'list')).stdout).toMatch(
-      /^https:\/\/cam\.site\.test +waiting +\d/m,
+      /^https:\/\/cam\.site\.test +(?:offline|opening) +\d/m,
     )
     expect((await run('tunnels', 'remove', 'cam')).stdout).toBe('Removed cam.site.test.\n')
     expect(await json('tunnels', 'list')).toEqual([])
@@ -119,8 +119,8 @@ describe('the command line on the device', () => {
     })
     const { code, stdout } = await run('status')
     expect(code).toBe(1)
-    expect(stdout).toMatch(/^● 0 of 1 tunnels online; /)
-    expect(stdout).toMatch(/^cam\.site\.test: .*\n {2}→ \S/m)
+    expect(stdout).toMatch(/^● The tunnel does not work\. \S.*\.\n {2}- \S/)
+    expect(stdout).toMatch(/^https:\/\/cam\.site\.test +offline +\d/m)
     expect(stdout).not.toContain('\x1b')
     const { status, tunnels } = await json('status')
     expect(status.healthy).toBe(false)
@@ -186,7 +186,7 @@ describe('the command line on the device', () => {
       expect((await run()).stderr).toContain('file system is read-only')
 
       remount('rw')
-      await eventually(async () => expect((await run()).stdout).toContain('no tunnels'))
+      await eventually(async () => expect((await run()).stdout).toContain('No tunnels.'))
       const other = await runProgram({ args: ['run'], cwd: data, env })
       expect([other.code, other.stderr]).toEqual([
         1,
@@ -203,7 +203,7 @@ describe('the command line on the device', () => {
     watch.child.stdout?.setEncoding('utf8').on('data', (text: string) => {
       seen += text
     })
-    await eventually(() => expect(seen).toContain('no tunnels'))
+    await eventually(() => expect(seen).toContain('No tunnels.'))
     await program.end()
     await eventually(() =>
       expect(seen).toMatch(/is not running|No agent is running|has just stopped/),

@@ -21,12 +21,13 @@ const TLS_CODE = /^(ERR_TLS_|ERR_SSL_|CERT_|EPROTO$)/
 
 const REMEDIES = {
   dns: 'Check the host name and the DNS server of the device.',
-  tls: 'Check SVC_CA_CERT (for a gateway of your own, its ca.pem). A proxy may also intercept the connection.',
-  network: 'Check the network of the device and whether the service is running.',
+  tls: 'Copy ca.pem of the gateway to the device, and set SVC_CA_CERT to its path. A proxy may also intercept the connection.',
+  network:
+    'Check that the service runs, its address in SVC_SERVER_ADDR, and the network of the device.',
 } as const satisfies Partial<Record<Reason, string>>
 
 export const CLOCK_REMEDY =
-  'Set the clock that is wrong, of this device or of the gateway, or give it access to a time server.'
+  'Set the wrong clock, of this device or of the gateway, or give it access to a time server.'
 
 /** A wrong clock causes these too. */
 const DATE_CODES: ReadonlySet<string> = new Set(['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID'])
@@ -49,7 +50,7 @@ export function clockProblem(where: string, ours: number, theirs: number): Probl
   const [device, service] = [ours, theirs].map((ms) => new Date(ms).toISOString())
   return {
     reason: 'clock',
-    detail: `cannot check the certificate of ${where}: the device clock says ${device}, the service clock ${service}`,
+    detail: `the clocks of this device and the service disagree: ${device} here, ${service} there. The certificate of ${where} cannot be checked`,
     remedy: CLOCK_REMEDY,
     permanent: false,
   }
@@ -61,12 +62,12 @@ export function expiredProblem(
   endedAt: number | undefined,
   isSure: boolean,
 ): Problem {
-  const when = endedAt === undefined ? '' : ` on ${new Date(endedAt).toISOString().slice(0, 10)}`
+  const when = endedAt === undefined ? '' : `, on ${new Date(endedAt).toISOString().slice(0, 10)}`
   const renew =
     'Renew the certificate at the gateway (GATEWAY_TLS_CERT). Visitors get an error until then.'
   return {
     reason: 'tls',
-    detail: `the gateway's certificate for ${where} has expired${when}`,
+    detail: `the gateway's certificate has expired: ${where}${when}`,
     remedy: isSure ? renew : `Check the clock of the device. If the clock is right: ${renew}`,
     permanent: false,
   }
@@ -78,7 +79,7 @@ const SENTENCES: Readonly<Record<string, string>> = {
   EHOSTUNREACH: 'is unreachable',
   ENETUNREACH: 'is unreachable: the device has no route',
   ETIMEDOUT: 'does not answer',
-  ERR_TLS_CERT_ALTNAME_INVALID: 'presented a certificate for another name',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'has a certificate for another name',
   EPROTO: 'does not speak TLS',
 }
 
@@ -102,7 +103,7 @@ export function silenceProblem(where: string, ms: number): Problem {
 
 /** Problem of a certificate that Node accepts and the SDK does not, because it trusts another CA. */
 export function untrustedProblem(cause: string): Problem {
-  const detail = `the SDK does not trust the certificate of the service (${cause})`
+  const detail = `the service has a certificate of an unknown CA (${cause})`
   return { reason: 'tls', detail, remedy: REMEDIES.tls, permanent: false }
 }
 
@@ -113,8 +114,7 @@ function reasonOf(code: string): keyof typeof REMEDIES {
 
 function sentenceOf(reason: Reason, code: string): string {
   if (reason === 'dns') return `cannot be resolved by DNS (${code})`
-  if (UNKNOWN_CA_CODES.has(code))
-    return `presented a certificate that no trusted CA has signed (${code})`
+  if (UNKNOWN_CA_CODES.has(code)) return `has a certificate of an unknown CA (${code})`
   return SENTENCES[code] ?? `failed (${code})`
 }
 

@@ -17,6 +17,8 @@ export type Reach =
       readonly problem: Problem
     }
 
+export const UNKNOWN_REACH: Reach = { name: 'unknown' }
+
 /** Result for display: whether the device can reach its own public address. */
 export type Reachable = 'yes' | 'no' | 'unverified' | 'unknown'
 

@@ -15,7 +15,7 @@ import {
 } from './connection-problem.ts'
 import type { LinkWatch } from './link-echoes.ts'
 import type { PublicAnswer, PublicRequest } from './public-request.ts'
-import { meaningOf, type Reach, type Reachable, reachProblem } from './reach.ts'
+import { meaningOf, type Reach, type Reachable, reachProblem, UNKNOWN_REACH } from './reach.ts'
 import { CLOCK_TOLERANCE_MS, type ServiceTime } from './service-time.ts'
 
 /** Path at which the agent API answers the probe that arrives through the public domain. */
@@ -75,7 +75,6 @@ type Outcome =
     }
 
 const REACHED: Reach = { name: 'reached' }
-const UNKNOWN: Reach = { name: 'unknown' }
 
 /**
  * Regularly fetches a nonce through the agent's own public domain. A link that is up and a bound endpoint do
@@ -90,7 +89,7 @@ export class SelfProbe {
   #expected: { readonly nonce: string; readonly answer: string } | undefined
   #failures = 0
   #failuresToRebuild = FAILURES_TO_REBUILD
-  #reach: Reach = UNKNOWN
+  #reach: Reach = UNKNOWN_REACH
   /** Aborted when the link changes, to end the wait for its answer. */
   #doubting = new AbortController()
   #lastProbeAt: number | undefined
@@ -136,8 +135,8 @@ export class SelfProbe {
   forget(): void {
     if (this.#lastProbeAt === undefined) return
     this.#lastProbeAt = undefined
-    this.#reach = UNKNOWN
-    this.#options.onResult(UNKNOWN)
+    this.#reach = UNKNOWN_REACH
+    this.#options.onResult(UNKNOWN_REACH)
   }
 
   /** Returns the answer to the nonce sent last by this process, otherwise undefined. */

@@ -83,35 +83,37 @@ const TROUBLES: Partial<Record<Upstream, Trouble>> = {
   down: (service, { health }) =>
     health.startsWith('/')
       ? {
-          detail: `${service} refuses connections, or the health check ${health} fails`,
-          remedy: `Start the upstream on ${service} or check its log. ${health} must return a status below 500.`,
+          detail: `${service} fails its health check (${health})`,
+          remedy: `Start the service on ${service} or check its log. ${health} must return a status below 500.`,
         }
       : takesNone(service, health),
   slow: (service, { timeout }) => ({
-    detail: `${service} accepts connections but does not answer in time`,
-    remedy: `The upstream on ${service} hangs or is overloaded. Restart it, or raise the timeout of ${timeout} s with upstream.timeout or AGENT_UPSTREAM_TIMEOUT.`,
+    detail: `${service} does not answer in time`,
+    remedy: `Restart the service on ${service}. If its answers take long, raise upstream.timeout of the tunnel above ${timeout} s.`,
   }),
   busy: (service, { max_connections: max }, load) => ({
     detail: `${service} is busy: ${loadText(load)}`,
     remedy:
       max === undefined
-        ? `Close streams that are not needed, such as camera views, or raise the connection limit of the upstream on ${service}.`
-        : `Close streams that are not needed, such as camera views, or raise upstream.max_connections of the tunnel above ${max} if ${service} accepts more.`,
+        ? `Close streams that are not needed, such as camera views, or raise the connection limit of the service on ${service}.`
+        : `Close streams that are not needed, such as camera views, or raise upstream.max_connections of the tunnel above ${max}.`,
   }),
   garbage: (service) => ({
-    detail: `${service} does not answer with HTTP, or closes the connection during a response`,
-    remedy: `Check that an HTTP service ${isSecure(service) ? 'with' : 'without'} TLS listens on ${service}, and check its log.`,
+    detail: `${service} sends no valid HTTP`,
+    remedy: isSecure(service)
+      ? `Check that a web service with TLS listens on ${service}.`
+      : `Check that a web service without TLS listens on ${service}. If it speaks TLS, forward to https://${service}.`,
   }),
   untrusted: (service) => ({
-    detail: `the certificate of ${service} is not trusted`,
-    remedy: `Install a certificate from a trusted CA on ${service}, or add its CA to NODE_EXTRA_CA_CERTS. Insecure alternative: set upstream.verify_tls of the tunnel to false.`,
+    detail: `${service} has an untrusted certificate`,
+    remedy: `Add its CA to NODE_EXTRA_CA_CERTS, or install a certificate of a trusted CA on ${service}. Less secure: set upstream.verify_tls of the tunnel to false.`,
   }),
   old_tls: (service, { tls_min_version: allowed }) => ({
-    detail: `${service} speaks only an old version of TLS, or uses weak ciphers or keys`,
+    detail: `${service} offers only old or weak TLS`,
     remedy:
       allowed === '1.0'
-        ? `Update the upstream on ${service}, or use its HTTP port.`
-        : `Update the upstream on ${service}, or set upstream.tls_min_version of the tunnel to "1.0". That also allows weak ciphers.`,
+        ? `Update the service on ${service}, or use its HTTP port.`
+        : `Update the service on ${service}, or set upstream.tls_min_version of the tunnel to "1.0". That also allows weak ciphers.`,
   }),
 }
 
@@ -127,17 +129,22 @@ function loadText(load: UpstreamLoad | undefined): string {
  * not distinguish the two causes.
  */
 function takesNone(service: string, health: UpstreamSettings['health']): ReturnType<Trouble> {
-  const start = `Start the upstream on ${service}`
-  if (health !== 'off' || !isSecure(service)) {
-    return { detail: `${service} refuses connections`, remedy: `${start}.` }
-  }
+  const detail = isOnDevice(service)
+    ? `${service} refuses connections`
+    : `${service} cannot be reached`
+  const remedy = isOnDevice(service)
+    ? `Start the service on ${service}, or forward to the port that it uses.`
+    : `Check that ${service} is on, in this network, and that its service runs.`
+  if (health !== 'off' || !isSecure(service)) return { detail, remedy }
   return {
-    detail: `${service} refuses connections, or its certificate is not trusted`,
-    remedy: `${start}, and check its certificate with device-agent doctor.`,
+    detail: `${detail}, or its certificate is not trusted`,
+    remedy: `${remedy} Check its certificate with device-agent doctor.`,
   }
 }
 
 const isSecure = (service: string) => service.startsWith('https:')
+const isOnDevice = (service: string) =>
+  /^(?:unix:|(?:https:\/\/)?(?:localhost|127\.[\d.]+|\[::1\]):)/.test(service)
 
 /**
  * Returns the reason why visitors of an online tunnel get no answer from its service. Undefined if they do.

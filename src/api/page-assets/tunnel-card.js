@@ -5,30 +5,16 @@ import { element, fill } from './element.js'
 import { formatDistance } from './format.js'
 import { say } from './notice.js'
 
-const STATE_TONES = {
-  online: 'good',
-  opening: 'wait',
-  waiting: 'wait',
-  closing: 'plain',
-  refused: 'bad',
-}
-const UPSTREAM_TONES = {
-  up: 'good',
-  slow: 'wait',
+const TONES = {
+  working: 'good',
+  service_down: 'bad',
+  service_slow: 'wait',
   busy: 'wait',
-  down: 'bad',
-  garbage: 'bad',
-  untrusted: 'bad',
-  old_tls: 'bad',
-}
-const UPSTREAMS = {
-  up: 'answers',
-  slow: 'slow',
-  busy: 'busy',
-  down: 'not responding',
-  garbage: 'not HTTP',
-  untrusted: 'certificate not trusted',
-  old_tls: 'TLS too old',
+  slow_link: 'wait',
+  opening: 'wait',
+  offline: 'bad',
+  refused: 'bad',
+  unverified: 'wait',
 }
 
 /** A tunnel: where it leads, how it is, and what to do when it is not well. */
@@ -62,11 +48,11 @@ export function tunnelCard(tunnel, { onRemoved }) {
   return { node, update }
 
   function update(now) {
-    const view = [now.state, now.last_error, now.remedy, factsOf(now)]
+    const view = [now.condition, now.last_error, now.remedy, now.isQuiet, factsOf(now)]
     if (JSON.stringify(view) === shown) return
     shown = JSON.stringify(view)
-    fill(state, badge(now.state, STATE_TONES[now.state]))
-    fill(problem, now.reason !== null && trouble(now))
+    fill(state, badge(now.condition.replace('_', ' '), TONES[now.condition]))
+    fill(problem, now.reason !== null && !now.isQuiet && trouble(now))
     fill(details, facts(...factsOf(now).map(([name, value]) => [name, shownValue(name, value)])))
   }
 
@@ -97,23 +83,19 @@ function nameOf({ url }) {
 function factsOf(tunnel) {
   return [
     ['Forwards to', tunnel.forwards_to],
-    ['Service', tunnel.upstream],
     ['Since', formatDistance(tunnel.since)],
     ['Next try', tunnel.next_retry_at && formatDistance(tunnel.next_retry_at)],
   ]
 }
 
 function shownValue(name, value) {
-  if (name === 'Forwards to') return element('code', {}, value)
-  if (name !== 'Service') return value
-  const word = UPSTREAMS[value]
-  return word && badge(word, UPSTREAM_TONES[value])
+  return name === 'Forwards to' ? element('code', {}, value) : value
 }
 
-function trouble({ state, last_error: error, reason, remedy }) {
+function trouble({ condition, last_error: error, reason, remedy }) {
   return element(
     'div',
-    { class: `trouble trouble-${state === 'refused' ? 'bad' : 'wait'}` },
+    { class: `trouble trouble-${TONES[condition] === 'bad' ? 'bad' : 'wait'}` },
     element('p', {}, error ?? reason),
     remedy && element('p', { class: 'remedy' }, remedy),
   )

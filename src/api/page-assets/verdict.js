@@ -5,7 +5,7 @@ import { formatDistance } from './format.js'
 import { icon } from './icon.js'
 import { errorNotice, say } from './notice.js'
 
-/** The device in one sentence, and the facts behind it. */
+/** How many tunnels work, the most important problems with their fixes, and the facts. */
 export function verdict({ onConfirmed }) {
   const mark = element('span', { class: 'verdict-mark' })
   const sentence = element('h1', { tabindex: '-1' }, 'Loading …')
@@ -21,18 +21,20 @@ export function verdict({ onConfirmed }) {
   let shown = ''
   return { node, show }
 
-  function show(status) {
-    const tone = toneOf(status)
+  function show(status, tunnels) {
+    const tone = toneOf(status, tunnels)
     node.dataset.tone = tone
     setText(sentence, status.verdict)
     // What has not changed is not made anew: somebody may be reading, or have the focus there.
-    const now = JSON.stringify([tone, notesOf(status), factsOf(status)])
+    const now = JSON.stringify([tone, status.advice, status.storage, factsOf(status)])
     if (now === shown) return
     shown = now
     fill(mark, icon(tone === 'good' ? 'done' : 'attention'))
     fill(
       notes,
-      notesOf(status).map((note) => element('li', {}, note)),
+      status.advice.map(({ problem, remedy }) =>
+        element('li', {}, problem, element('span', { class: 'remedy' }, ` ${remedy}`)),
+      ),
       status.storage.unconfirmed.length > 0 && element('li', {}, confirmButton()),
     )
     fill(details, facts(...factsOf(status)))
@@ -61,36 +63,14 @@ export function verdict({ onConfirmed }) {
   }
 }
 
-function toneOf({ healthy, link }) {
-  if (healthy) return 'good'
-  return link.state === 'connecting' ? 'wait' : 'bad'
-}
+const SERVING = new Set(['working', 'slow_link', 'unverified'])
 
-/** What to do about the link, and what else somebody has to know. */
-function notesOf({
-  verdict: sentence,
-  link,
-  own_endpoint: own,
-  storage,
-  resources,
-  default_policy: policy,
-  unverified,
-}) {
-  const all = [
-    link.last_error,
-    link.remedy,
-    own?.last_error,
-    own?.remedy,
-    storage.problem,
-    ...storage.unconfirmed.map(() => 'The database was damaged. Data may be missing.'),
-    resources.last_error,
-    resources.remedy,
-    policy.problem,
-    ...unverified,
-  ]
-  // What the sentence says already is not said twice.
-  const isNews = (note) => typeof note === 'string' && note !== '' && !sentence.includes(note)
-  return [...new Set(all.filter(isNews))]
+/** Red only if no visitor is served. */
+function toneOf({ healthy, link }, tunnels) {
+  if (healthy) return 'good'
+  const isEmpty = tunnels.length === 0 && link.state === 'up'
+  const isServing = tunnels.some(({ condition }) => SERVING.has(condition))
+  return isServing || isEmpty || link.state === 'connecting' ? 'wait' : 'bad'
 }
 
 function factsOf({ link, own_endpoint: own, device_id: id, versions, started_at: startedAt }) {

@@ -9,41 +9,40 @@ import {
   tableText,
 } from './terminal-text.ts'
 
-const STATE_COLOURS: Readonly<Record<TunnelStatusView['state'], Colour>> = {
-  online: 'green',
-  opening: 'yellow',
-  waiting: 'yellow',
-  closing: 'dim',
-  refused: 'red',
-}
-const UPSTREAM_COLOURS: Readonly<Partial<Record<TunnelStatusView['upstream'], Colour>>> = {
-  up: 'green',
-  down: 'red',
-  slow: 'yellow',
+/** Tunnels that are named before a shared problem. */
+const MAX_NAMED = 3
+
+const COLOURS: Readonly<Record<TunnelStatusView['condition'], Colour>> = {
+  working: 'green',
+  service_down: 'red',
+  service_slow: 'yellow',
   busy: 'yellow',
-  garbage: 'red',
-  untrusted: 'red',
-  old_tls: 'red',
+  slow_link: 'yellow',
+  opening: 'yellow',
+  offline: 'red',
+  refused: 'red',
+  unverified: 'yellow',
 }
 
-/** One sentence, the link, a table of the tunnels, and remedies for those with problems. */
+/** The verdict, up to three problems with their fixes, the link, and a table of the tunnels. */
 export function statusText(
   status: StatusView,
   tunnels: readonly TunnelStatusView[],
   paint: Paint,
 ): string {
   const now = Date.parse(status.clock.now)
-  const mark = status.healthy ? paint('green', '●') : paint('red', '●')
+  const mark = paint(status.healthy ? 'green' : 'red', '●')
   const { link, own_endpoint: own, update } = status
   const address = link.server_addr ?? 'the hosted service'
   const lines = [
     `${mark} ${paint('bold', plainLine(status.verdict))}`,
+    ...status.advice.map(({ problem, remedy }) => `  - ${plainLine(`${problem} ${remedy}`)}`),
     `  link ${link.state} for ${ageText(link.since, now)}, ${plainLine(address)}`,
     ...(own ? [`  API  ${own.state}, ${plainLine(own.url)}`] : []),
     ...(update ? [`  ${plainLine(update.sentence)}`] : []),
   ]
   const table = tunnels.length > 0 ? `\n${tunnelTable(tunnels, now, paint)}` : ''
-  return `${lines.join('\n')}\n${table}${problemText(tunnels, paint)}`
+  return `${lines.join('\n')}\n${table}`
 }
 
 export function tunnelTable(
@@ -51,29 +50,33 @@ export function tunnelTable(
   now: number,
   paint: Paint,
 ): string {
-  const heading = ['TUNNEL', 'STATE', 'FOR', 'FORWARDS TO', 'UPSTREAM'].map(
+  const heading = ['TUNNEL', 'STATE', 'FOR', 'FORWARDS TO'].map(
     (text): Cell => ({ text, colour: 'dim' }),
   )
-  const rows = tunnels.map((tunnel): Cell[] => {
-    const upstreamColour = UPSTREAM_COLOURS[tunnel.upstream]
-    return [
-      { text: tunnel.url },
-      { text: tunnel.state, colour: STATE_COLOURS[tunnel.state] },
-      { text: ageText(tunnel.since, now) },
-      { text: tunnel.forwards_to },
-      { text: tunnel.upstream, ...(upstreamColour ? { colour: upstreamColour } : {}) },
-    ]
-  })
+  const rows = tunnels.map((tunnel): Cell[] => [
+    { text: tunnel.url },
+    { text: conditionText(tunnel.condition), colour: COLOURS[tunnel.condition] },
+    { text: ageText(tunnel.since, now) },
+    { text: tunnel.forwards_to },
+  ])
   return tableText([heading, ...rows], paint)
 }
 
-/** Reasons and remedies of tunnels with problems, below the table. */
+const conditionText = (condition: TunnelStatusView['condition']) => condition.replace('_', ' ')
+
+/** Problems and fixes below the table of tunnels. Tunnels with the same problem share an entry. */
 export function problemText(tunnels: readonly TunnelStatusView[], paint: Paint): string {
-  const lines = tunnels.flatMap(({ domain, reason, last_error: error, remedy }) => {
-    if (reason === null) return []
-    const why = plainLine(error ?? reason)
-    const advice = remedy === null ? [] : [`  → ${plainLine(remedy)}`]
-    return [`${paint('bold', plainLine(domain))}: ${why}`, ...advice]
+  const groups = new Map<string, string[]>()
+  for (const { domain, reason, last_error: error, remedy } of tunnels) {
+    if (reason === null) continue
+    const advice = remedy === null ? '' : `\n  → ${plainLine(remedy)}`
+    const text = `${plainLine(error ?? reason)}${advice}`
+    groups.set(text, [...(groups.get(text) ?? []), plainLine(domain)])
+  }
+  const lines = [...groups].map(([text, domains]) => {
+    const rest = domains.length - MAX_NAMED
+    const names = domains.slice(0, MAX_NAMED).join(', ')
+    return `${paint('bold', rest > 0 ? `${names} and ${rest} more` : names)}: ${text}`
   })
   return lines.length > 0 ? `\n${lines.join('\n')}\n` : ''
 }

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { Command, Option } from 'commander'
 import * as z from 'zod'
+import type { TunnelStatusView } from '../../api/tunnel-view.ts'
 import { StartError } from '../../base/app-error.ts'
 import type { CommandContext } from '../command-context.ts'
 import { paintFor, plainLine } from './terminal-text.ts'
@@ -200,13 +201,13 @@ async function remove(context: CommandContext, tunnel: string, options: Options)
 function report(
   { stdout }: CommandContext,
   { json }: Options,
-  tunnel: { readonly url: string; readonly state: string; readonly remedy: string | null },
+  tunnel: Pick<TunnelStatusView, 'url' | 'condition' | 'remedy'>,
 ): void {
   const remedy = tunnel.remedy === null ? '' : ` ${tunnel.remedy}`
   stdout.write(
     json
       ? `${JSON.stringify(tunnel)}\n`
-      : `${plainLine(`${tunnel.url} is ${tunnel.state}.${remedy}`)}\n`,
+      : `${plainLine(`${tunnel.url}: ${tunnel.condition.replace('_', ' ')}.${remedy}`)}\n`,
   )
 }
 

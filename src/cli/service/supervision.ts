@@ -196,6 +196,8 @@ export interface SupervisedService {
   readonly sentence: () => string
   /** Calls the listener when the sentence may be another; returns how to stop that. */
   readonly onChange?: (listener: () => void) => () => void
+  /** Called with the current sentence after changes and every 10 s. */
+  readonly onSentence?: (sentence: string) => void
 }
 
 /** Keeps the service manager told how a service is, where there is one. */
@@ -226,15 +228,18 @@ export class Supervision {
 
   /** The service is up: says so, keeps its sentence true, and feeds the watchdog. */
   ready(
-    { database, sentence, onChange = () => () => {} }: SupervisedService,
+    { database, sentence, onChange = () => () => {}, onSentence }: SupervisedService,
     closer: Closer,
   ): void {
     const manager = this.#manager
     this.#sentence = sentence
     manager.ready(sentence())
     manager.startWatchdog(() => database.ping())
-    if (manager.isThere) {
-      const tell = (text: string) => manager.status(text)
+    if (manager.isThere || onSentence) {
+      const tell = (text: string) => {
+        manager.status(text)
+        onSentence?.(text)
+      }
       const line = new StatusLine({ sentence, onChange, tell, clock: systemClock })
       closer.own('status line', line, (it) => it.stop()).start()
     }

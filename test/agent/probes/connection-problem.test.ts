@@ -24,7 +24,7 @@ describe('a connection that fails', () => {
     ['EMFILE', 'network', 'failed (EMFILE)'],
     ['EPROTO', 'tls', 'does not speak TLS'],
     ['ERR_SSL_WRONG_VERSION_NUMBER', 'tls', 'failed (ERR_SSL_WRONG_VERSION_NUMBER)'],
-    ['ERR_TLS_CERT_ALTNAME_INVALID', 'tls', 'presented a certificate for another name'],
+    ['ERR_TLS_CERT_ALTNAME_INVALID', 'tls', 'has a certificate for another name'],
     ['CERT_HAS_EXPIRED', 'tls', 'failed (CERT_HAS_EXPIRED)'],
   ])('with %s is %s', (code, reason, sentence) => {
     expect(connectionProblem(WHERE, withCode(code))).toMatchObject({
@@ -44,7 +44,7 @@ describe('a connection that fails', () => {
   ])('with %s has met a CA that nobody here trusts', (code) => {
     expect(connectionProblem(WHERE, withCode(code))).toMatchObject({
       reason: 'tls',
-      detail: `${WHERE} presented a certificate that no trusted CA has signed (${code})`,
+      detail: `${WHERE} has a certificate of an unknown CA (${code})`,
     })
   })
 

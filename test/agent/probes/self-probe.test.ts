@@ -373,7 +373,7 @@ describe('SelfProbe', () => {
         name: 'expired',
         problem: {
           reason: 'tls',
-          detail: "the gateway's certificate for https://agent.test:8443 has expired on 2026-11-20",
+          detail: "the gateway's certificate has expired: https://agent.test:8443, on 2026-11-20",
           remedy: expect.stringMatching(/^Renew the certificate at the gateway/),
         },
       })

@@ -65,11 +65,11 @@ describe('an upstream that speaks TLS', () => {
       expect(on.agent.list()[0]?.status).toMatchObject({
         upstream: 'untrusted',
         reason: 'upstream',
-        lastError: `the certificate of ${forwardsTo} is not trusted`,
+        lastError: `${forwardsTo} has an untrusted certificate`,
         remedy: expect.stringContaining('upstream.verify_tls'),
       }),
     )
-    expect(on.agent.status().verdict).toContain(`certificate of ${forwardsTo} not trusted`)
+    expect(on.agent.status().verdict).toContain(`${forwardsTo} has an untrusted certificate.`)
     const spec = { ...specOf('nas', forwardsTo), upstream: { verify_tls: false } }
     await on.agent.replace('nas.site.test', spec)
     expect(await ask(on, 'nas')).toMatchObject({ status: 200, text: 'over TLS: /x' })

@@ -10,10 +10,10 @@ describe('the problem of a service that visitors suffer from', () => {
     expect(asked).toMatchObject({ reason: 'upstream', detail: expect.stringContaining('trust') })
     expect(asked?.remedy).toContain('upstream.verify_tls')
     const unasked = upstreamProblem(SECURE, 'down', { ...DEFAULT_UPSTREAM, health: 'off' })
-    expect(unasked?.detail).toMatch(/refuses connections, or its certificate/)
+    expect(unasked?.detail).toMatch(/cannot be reached, or its certificate/)
     expect(upstreamProblem(SECURE, 'down', DEFAULT_UPSTREAM)?.detail).not.toContain('certificate')
     const plain = upstreamProblem('nas.lan:80', 'down', { ...DEFAULT_UPSTREAM, health: 'off' })
-    expect(plain?.detail).toBe('nas.lan:80 refuses connections')
+    expect(plain?.detail).toBe('nas.lan:80 cannot be reached')
   })
 
   it('says with which protocol to look', () => {

@@ -22,8 +22,8 @@ const statusOf = ({ load = 'loaded', active = '', sub = '', text = '', restarts 
 describe('service status', () => {
   it.each([
     [
-      { active: 'active', sub: 'running', text: '1 of 2 tunnels online; a=b', restarts: 1 },
-      'device-agent is active (running), restarted 1 time. 1 of 2 tunnels online; a=b',
+      { active: 'active', sub: 'running', text: '1 of 2 tunnels work. a=b', restarts: 1 },
+      'device-agent is active (running), restarted 1 time. 1 of 2 tunnels work. a=b',
     ],
     [
       { active: 'activating', sub: 'auto-restart', restarts: 14 },

@@ -8,7 +8,11 @@ import { verdict } from '../verdict.js'
 
 const REFRESH_MS = 3_000
 
-/** Whether the device is well, in one sentence, and its tunnels. */
+/** A problem of the link stands above all tunnels. The cards do not repeat it. */
+const isOfLink = (tunnel, { link }) =>
+  link.last_error !== null && tunnel.last_error === link.last_error
+
+/** The verdict of the device, and its tunnels. */
 export function tunnelsView() {
   const kept = new Map()
   const problem = element('div', {})
@@ -34,8 +38,9 @@ export function tunnelsView() {
       ask('GET', 'api/tunnels?view=status', { isBackground }),
     ])
     return () => {
-      seen.show(status)
-      keepChildren(list, tunnels, kept, (tunnel) => tunnelCard(tunnel, { onRemoved: live.now }))
+      seen.show(status, tunnels)
+      const shown = tunnels.map((it) => ({ ...it, isQuiet: isOfLink(it, status) }))
+      keepChildren(list, shown, kept, (tunnel) => tunnelCard(tunnel, { onRemoved: live.now }))
       // One button of a kind is enough: an empty list has its own.
       headButton.hidden = tunnels.length === 0
       const isEmpty = Boolean(below.querySelector('.empty'))
