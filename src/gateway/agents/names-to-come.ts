@@ -77,10 +77,7 @@ export class NamesToCome {
     if (this.#ending.signal.aborted) return
     const { registry, identity, clock } = this.#options
     const now = clock.monotonic()
-    if (this.#device && now < this.#lookedAt + POLL_MS) {
-      this.#device.goOn(now + this.#quietMs)
-      return
-    }
+    if (this.#device && now < this.#lookedAt + POLL_MS) return
     const isFirst = this.#device === undefined
     const found = registry.startReturn(identity, this.#quietMs)
     this.#lookedAt = now

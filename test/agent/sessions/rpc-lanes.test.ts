@@ -53,6 +53,19 @@ describe('RpcLanes', () => {
     await long.pass(6_000)
     expect(long.done.length).toBe(250)
     expect(long.opened()).toBeGreaterThan(8)
+
+    const longest = setUp()
+    longest.bind(2_000)
+    await longest.pass(20_000)
+    expect(longest.opened()).toBe(15)
+  })
+
+  it('gives a call its whole time after a long silence', async () => {
+    const on = setUp({ roundTripMs: 5_000, openLane: undefined })
+    await on.clock.advance(100_000)
+    on.bind(1)
+    await on.pass(6_000)
+    expect([on.done, on.stalls]).toEqual([['0'], []])
   })
 
   it('opens none that would cost more than they save, and none where the service has one alone', async () => {
@@ -141,6 +154,22 @@ describe('RpcLanes', () => {
     lanes.prefer(['d'])
     await pass(1_000)
     expect(begun.slice(-5)).toEqual(['a', 'b', 'd', 'c', 'e'])
+  })
+
+  it('keeps no more than 4,096 names that it has no call for', async () => {
+    const { clock, lanes, pass } = setUp({ openLane: undefined })
+    const begun: string[] = []
+    const open = (name: string) => {
+      const work = () => {
+        begun.push(name)
+        return clock.sleep(100)
+      }
+      return lanes.run(work, 'opening', { name })
+    }
+    lanes.prefer(Array.from({ length: 4_200 }, (_, n) => `name ${n}`))
+    for (const name of ['a', 'b', 'name 4199', 'c', 'name 4095']) void open(name)
+    await pass(1_000)
+    expect(begun).toEqual(['a', 'b', 'name 4095', 'name 4199', 'c'])
   })
 
   it('begins nothing after its end', async () => {

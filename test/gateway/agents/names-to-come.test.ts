@@ -23,16 +23,17 @@ const metadataOf = (tellsComplete: boolean) =>
 /** A device with three names, which the gateway then finds dead. */
 async function lostDevice({
   tellsComplete = true,
+  metadata = metadataOf(tellsComplete),
   ...options
 }: {
   tellsComplete?: boolean
+  metadata?: string
   holdMs?: number
 } = {}) {
   const clock = new ManualClock(Date.now())
   const agentLimits = { heartbeatIntervalMs: HOUR_MS, heartbeatToleranceMs: HOUR_MS }
   const running = await startGateway({ clock, agentLimits, ...options })
   const service = await startDeviceService((_request, response) => void response.end('hello'))
-  const metadata = metadataOf(tellsComplete)
   const before = await connectSdk(running, { metadata })
   for (const domain of NAMES) await forward(before, service, { domain })
   const { sessions, registry } = running.gateway.parts
@@ -156,6 +157,26 @@ describe('names that their device has not bound again yet', () => {
     await on.held(1)
     await on.clock.advance(3_000)
     expect(await waiting).toBe(503)
+  })
+
+  it('are free at once when the device completes in the moment after it lost another connection', async () => {
+    const on = await lostDevice()
+    const [agent, other] = [await on.back(), await on.back()]
+    await on.say(agent, '{}')
+    await other.bind('d.site.test')
+    other.cut()
+    await eventually(() => expect(on.sessions.size).toBe(1))
+    expect(await eventually(() => on.registry.match('d.site.test')?.type)).toBe('disconnected')
+    await on.say(agent, COMPLETE)
+    expect(await on.statusOf('d.site.test')).toBe(404)
+  })
+
+  it('stay with an authtoken without a device id, which other devices may use too', async () => {
+    const on = await lostDevice({ tellsComplete: false, metadata: '{}' })
+    const agent = await on.back()
+    await agent.bind('a.site.test')
+    await on.clock.advance(LATE_MS)
+    expect(await on.statusOf('b.site.test')).toBe(503)
   })
 
   it('are told to an agent of ours once it binds, the longest wait first, on its newest connection', async () => {
