@@ -97,7 +97,13 @@ const STRANGERS: Strangers = [['gateway', 'agent']]
 
 /** The plug-in for several gateways, and the only files that know that there is one. */
 const PLUG_IN = 'gateway/cluster/'
-const KNOWS_PLUG_IN = ['cli/site/join-token.ts', 'cli/site/migrate.ts', 'gateway/gateway.ts']
+const KNOWS_PLUG_IN = [
+  'cli/backup/make-backup.ts',
+  'cli/backup/restore-backup.ts',
+  'cli/site/join-token.ts',
+  'cli/site/migrate.ts',
+  'gateway/gateway.ts',
+]
 
 /** At most that many files stand loose in a hall; any other folder is a room. */
 const MAX_LOOSE: Readonly<Record<string, number>> = { '.': 3, gateway: 4, policy: 8 }

@@ -48,25 +48,22 @@ type Plan = z.infer<typeof PlanSchema>
 export interface Replacement extends Plan {
   /** The data directory. The caller holds its lock. */
   readonly folder: string
-  /** Writes the new files into an empty folder. */
-  readonly fill: (folder: string) => void
-  /** Runs when the new files are complete, and before they count. If this throws, nothing is changed. */
-  readonly beforeCommit?: (folder: string) => Promise<void>
+  /** Writes the new files into an empty folder. If this throws, nothing is changed. */
+  readonly fill: (folder: string) => void | Promise<void>
 }
 
 /** Throws errors of the system and of `fill`. The old files are unchanged then. */
 export async function replaceData(replacement: Replacement): Promise<void> {
-  const { folder, old, aside, fill, beforeCommit } = replacement
+  const { folder, old, aside, fill } = replacement
   const filling = join(folder, STATES.filling)
   rmSync(filling, { recursive: true, force: true })
   try {
     makeFolder(join(filling, 'old'))
     makeFolder(join(filling, 'new'))
-    fill(join(filling, 'new'))
+    await fill(join(filling, 'new'))
     const plan: Plan = PlanSchema.parse({ old, aside })
     writeFileDurably(join(filling, PLAN), JSON.stringify(plan))
     settle(filling, statSync(folder))
-    await beforeCommit?.(join(filling, 'new'))
   } catch (error) {
     rmSync(filling, { recursive: true, force: true })
     throw error

@@ -1,11 +1,23 @@
 import { execFileSync } from 'node:child_process'
 import { cpSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  it,
+  onTestFinished,
+} from 'vitest'
 import { type EchoUpstream, startEchoUpstream } from '../helpers/echo-upstream.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { GatewayProgram } from '../helpers/gateway-program.ts'
+import { hasPostgres, TestPostgres } from '../helpers/postgres.ts'
 import { runProgram } from '../helpers/program.ts'
 import { Site } from '../helpers/site.ts'
+import { lastingAddress } from '../helpers/some-ports.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 const OWN_POLICY = {
@@ -207,5 +219,98 @@ describe('backup and restore', () => {
     const { code, stderr } = await run(['backup', join(folder, 'b'), '--data-dir', broken])
     expect([code, stderr]).toEqual([1, expect.stringContaining('is damaged')])
     expect(existsSync(join(folder, 'b'))).toBe(false)
+  })
+})
+
+describe.skipIf(!hasPostgres)('backup and restore of a cluster', () => {
+  let postgres: TestPostgres
+  beforeAll(async () => {
+    postgres = await TestPostgres.shared()
+  })
+  afterAll(() => postgres?.remove())
+
+  /** Settings of a gateway with a new, empty database. */
+  const settingsFor = async (dataDir: string) => {
+    const { host, port, database, user, password } = await postgres.database()
+    const secret = encodeURIComponent(password?.reveal() ?? '')
+    const settings = {
+      GATEWAY_DATABASE_URL: `postgres://${user}:${secret}@${host}:${port}/${database}`,
+      GATEWAY_PEER_LISTEN: `127.0.0.1:${lastingAddress().port}`,
+      GATEWAY_HTTP_LISTEN: `127.0.0.1:${lastingAddress().port}`,
+      GATEWAY_HTTPS_LISTEN: `127.0.0.1:${lastingAddress().port}`,
+      GATEWAY_DATA_DIR: dataDir,
+      LOG_LEVEL: 'warn',
+    }
+    return { settings, query: (sql: string) => postgres.query(sql, database) }
+  }
+
+  it('puts all records and keys of a running site into an empty database, once', async () => {
+    const folder = temporaryFolder()
+    const { settings, query } = await settingsFor(join(folder, 'old'))
+    const old = await GatewayProgram.start(folder, settings)
+    const kept = (name: string) => readFileSync(join(folder, 'old', name), 'utf8')
+    // As an ACME authority would have issued it.
+    const key = kept('ca.key')
+    const pem = `${kept('ca.pem')}${key}`
+    await query(`INSERT INTO site_secrets VALUES ('acme-account.key', '${key}')`)
+    await query(`INSERT INTO certificates (domain, authority, key_type, number, pem)
+      VALUES ('rd_1', 'acme.test', 'ecdsa', 7, '${pem}')`)
+    // Rows come while the copy is made; each that was acknowledged before is in it.
+    const before = await old.manage('POST', '/bot_users', { name: 'press line' })
+    let isOver = false
+    const writes = (async () => {
+      for (let n = 0; !isOver; n += 1) {
+        expect((await old.manage('POST', '/bot_users', { name: `n${n}` })).status).toBe(201)
+      }
+    })()
+    const file = join(folder, 'site.backup')
+    const made = await run(['gateway', 'backup', file, '--json'], settings)
+    isOver = true
+    await writes
+    expect([made.code, made.stderr]).toEqual([0, ''])
+    expect(JSON.parse(made.stdout)).toMatchObject({ role: 'gateway', cluster: true })
+    await old.program.end()
+
+    const fresh = join(folder, 'new')
+    const alone = await run(['gateway', 'restore', file, '--data-dir', fresh])
+    expect([alone.code, alone.stderr]).toEqual([
+      1,
+      expect.stringContaining('a backup of a cluster'),
+    ])
+    const { settings: target, query: targetQuery } = await settingsFor(fresh)
+    // Not over the records of a site.
+    const mixed = await run(['gateway', 'restore', file], { ...settings, GATEWAY_DATA_DIR: fresh })
+    expect([mixed.code, mixed.stderr]).toEqual([1, expect.stringContaining('two sites')])
+    expect(readdirSync(fresh)).toEqual(['gateway.lock'])
+
+    const restored = await run(['gateway', 'restore', file], target)
+    expect([restored.code, restored.stderr]).toEqual([0, ''])
+    expect(restored.stdout).toContain('device-agent gateway join-token')
+    const secrets = "SELECT content FROM site_secrets WHERE name = 'acme-account.key'"
+    expect(await targetQuery(secrets)).toEqual([{ content: key }])
+    const certificates = 'SELECT domain, authority, key_type, pem FROM certificates'
+    expect(await targetQuery(certificates)).toEqual(await query(certificates))
+    const first = await GatewayProgram.start(folder, target)
+    expect([first.apiKey, first.ca]).toEqual([old.apiKey, old.ca])
+    for (const name of ['ca.key', 'login.key', 'authtoken']) {
+      expect(readFileSync(join(fresh, name), 'utf8'), name).toBe(kept(name))
+    }
+    const found = await first.manage('GET', `/bot_users/${before.body.id}`)
+    expect(found).toMatchObject({ status: 200, body: { name: 'press line' } })
+    expect(first.program.stderr).not.toMatch(/damaged|another key/)
+
+    // Another gateway joins the restored site.
+    const token = await run(['gateway', 'join-token', '--json'], target)
+    expect(token.stderr).toBe('')
+    writeFileSync(join(folder, 'token'), JSON.parse(token.stdout).token)
+    const second = await GatewayProgram.start(folder, {
+      ...target,
+      GATEWAY_PEER_LISTEN: `127.0.0.2:${lastingAddress().port}`,
+      GATEWAY_HTTP_LISTEN: target.GATEWAY_HTTP_LISTEN.replace('127.0.0.1', '127.0.0.2'),
+      GATEWAY_HTTPS_LISTEN: target.GATEWAY_HTTPS_LISTEN.replace('127.0.0.1', '127.0.0.2'),
+      GATEWAY_DATA_DIR: join(folder, 'second'),
+      GATEWAY_JOIN_TOKEN_FILE: join(folder, 'token'),
+    })
+    expect((await second.manage('GET', `/bot_users/${before.body.id}`)).status).toBe(200)
   })
 })

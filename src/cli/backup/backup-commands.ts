@@ -4,6 +4,7 @@ import { parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
 import { gatewaySurroundings, surroundingsOf } from '../doctor/surroundings.ts'
 import { openProcessLog } from '../process-log.ts'
+import { ProgressBar } from '../provision/progress-bar.ts'
 import { refuseOnTrial } from '../update/refuse-on-trial.ts'
 import type { RoleName } from './roles.ts'
 
@@ -27,6 +28,14 @@ const SUBJECT = {
   gateway: 'this gateway: accounts, domains, keys, CA and certificates',
 } as const
 
+const CLUSTER = {
+  agent: { backup: '', restore: '' },
+  gateway: {
+    backup: '\nIn a cluster, one backup at any gateway has the records of all.',
+    restore: '\nIn a cluster, GATEWAY_DATABASE_URL must lead to an empty database.',
+  },
+} as const
+
 const DATA_DIR = 'data directory; default: from the settings, or of the service'
 
 /** `device-agent backup` and `device-agent gateway backup`. */
@@ -43,7 +52,7 @@ export function backupCommand(context: CommandContext, role: RoleName = 'agent')
     .option('--json', 'print one JSON line on stdout')
     .addHelpText(
       'after',
-      '\nThe service may run. The file contains keys and tokens, and only its owner can read it.',
+      `\nThe service may run. The file contains keys and tokens, and only its owner can read it.${CLUSTER[role].backup}`,
     )
     .action((file: string, _options: object, self: Command) =>
       backup(context, role, file, self.optsWithGlobals<BackupOptions>()),
@@ -68,7 +77,7 @@ export function restoreCommand(context: CommandContext, role: RoleName = 'agent'
     .option('--json', 'print one JSON line on stdout')
     .addHelpText(
       'after',
-      '\nStop the service first. The backup is checked before anything is changed.',
+      `\nStop the service first. The backup is checked before anything is changed.${CLUSTER[role].restore}`,
     )
     .action((file: string, _options: object, self: Command) =>
       restore(context, role, file, self.optsWithGlobals<RestoreOptions>()),
@@ -83,9 +92,10 @@ async function backup(
 ): Promise<void> {
   const { ROLES } = await import('./roles.ts')
   const { describeBackup, makeBackup } = await import('./make-backup.ts')
-  const { folder } = placeOf(context, roleName, options)
+  const { folder, server } = placeOf(context, roleName, options)
   const passphrase = await newPassphrase(context, options)
-  const manifest = await makeBackup({ role: ROLES[roleName], folder, path, passphrase })
+  const role = ROLES[roleName]
+  const manifest = await makeBackup({ role, folder, path, passphrase, server })
   const isEncrypted = passphrase !== undefined
   context.stdout.write(
     options.json
@@ -106,7 +116,7 @@ async function restore(
   const { checkBackup, restoreBackup } = await import('./restore-backup.ts')
   const { askPassphrase, readPassphrase } = await import('./passphrase.ts')
   const role = ROLES[roleName]
-  const { folder, log } = placeOf(context, roleName, options)
+  const { folder, server, log } = placeOf(context, roleName, options)
   const given = options.passphraseFile
   const read = await readBackup(path, () =>
     given === undefined ? askPassphrase(context, { isNew: false }) : readPassphrase(given),
@@ -121,13 +131,21 @@ async function restore(
     return
   }
   if (roleName === 'agent') refuseOnTrial(folder)
-  const aside = await restoreBackup({ role, folder, backup: read, replace, log })
+  let bar: ProgressBar | undefined
+  const onProgress = (done: number, of: number) => {
+    bar ??= new ProgressBar({ stream: context.stderr, total: of })
+    bar.show(done, 'records')
+  }
+  const where = { folder, server, onProgress, log }
+  const aside = await restoreBackup({ role, backup: read, replace, ...where }).finally(() =>
+    bar?.clear(),
+  )
   const result = { file: path, restored: true, data_dir: folder, previous_data: aside ?? null }
   const kept =
     aside === undefined ? '' : `The previous data is in ${aside}. Delete it when all is well.\n`
   said(
     { ...result, encrypted: read.isEncrypted, ...manifest },
-    `Restored ${describeContent(manifest)} to ${folder}.\n${kept}${NEXT[roleName]}\n`,
+    `Restored ${describeContent(manifest)} to ${folder}.\n${kept}${server ? NEXT.cluster : NEXT[roleName]}\n`,
   )
 }
 
@@ -136,6 +154,8 @@ const NEXT = {
     'Next: stop the agent on the old device, because both have the same identity and the second one is refused as a duplicate. Then start this one: systemctl start device-agent.',
   gateway:
     'Next: stop the gateway on the old server, point its DNS name at this one, and start it: systemctl start device-gateway.',
+  cluster:
+    'Next: start this gateway (systemctl start device-gateway), then join the others with an empty data directory and a new token: device-agent gateway join-token.',
 } as const
 
 async function newPassphrase(context: CommandContext, { encrypt, passphraseFile }: BackupOptions) {
@@ -151,5 +171,9 @@ function placeOf(context: CommandContext, role: RoleName, { dataDir }: CommonOpt
   const surroundings = role === 'agent' ? surroundingsOf : gatewaySurroundings
   const { environment } = surroundings(context.environment, dataDir)
   const config = parseConfig(environment)
-  return { folder: config[role].dataDir, log: openProcessLog(context, 'error') }
+  return {
+    folder: config[role].dataDir,
+    server: role === 'gateway' ? config.gateway.shared?.server : undefined,
+    log: openProcessLog(context, 'error'),
+  }
 }

@@ -1,8 +1,9 @@
 import { hostname } from 'node:os'
 import type { Secret } from '../../base/secret.ts'
+import type { PostgresServer } from '../../gateway/cluster/postgres/postgres-session.ts'
 import { readVersion } from '../version.ts'
 import { isReadableByOthers, type Manifest, writeBackup } from './backup-file.ts'
-import { type Role, readData } from './roles.ts'
+import { type Role, readData, readKept } from './roles.ts'
 
 export interface BackupRequest {
   readonly role: Role
@@ -10,16 +11,14 @@ export interface BackupRequest {
   readonly folder: string
   readonly path: string
   readonly passphrase: Secret | undefined
+  /** PostgreSQL of several gateways, which has the records. */
+  readonly server?: PostgresServer | undefined
 }
 
 /** Makes a backup of a data directory, also while its service runs. Throws a StartError. */
-export async function makeBackup({
-  role,
-  folder,
-  path,
-  passphrase,
-}: BackupRequest): Promise<Manifest> {
-  const data = await readData(role, folder)
+export async function makeBackup(request: BackupRequest): Promise<Manifest> {
+  const { role, folder, path, passphrase, server } = request
+  const data = server ? await readSite(role, folder, server) : await readData(role, folder)
   const deviceId = data.get('device-id')?.toString('utf8').trim() ?? null
   const files = new Map([...data].map(([name, content]) => [`data/${name}`, content]))
   const origin = {
@@ -28,9 +27,23 @@ export async function makeBackup({
     made_at: new Date().toISOString(),
     host: hostname(),
     device_id: deviceId,
-    cluster: false,
+    cluster: server !== undefined,
   }
   return writeBackup(path, origin, files, passphrase)
+}
+
+/** Records and secrets of the site, with the files that only this gateway has. */
+async function readSite(
+  role: Role,
+  folder: string,
+  server: PostgresServer,
+): Promise<Map<string, Buffer>> {
+  const { copySite } = await import('../../gateway/cluster/site-copy.ts')
+  const { database, files } = await copySite(server)
+  const own = readKept(role, folder)
+  // The secrets of the site are newer than files that were left from before joining.
+  const all = new Map([[role.database, database], ...own, ...files])
+  return new Map([...all].filter(([name]) => name === role.database || role.kept.test(name)))
 }
 
 /** The output for people. */

@@ -4,6 +4,7 @@ import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
 import { writeFileDurably } from '../../base/file.ts'
 import type { Logger } from '../../base/logger.ts'
+import type { PostgresServer } from '../../gateway/cluster/postgres/postgres-session.ts'
 import { lockFolder } from '../../store/data-folder.ts'
 import { asideName, replaceData } from '../../store/replaced-data.ts'
 import { checkSnapshot, type SnapshotSchema, writeSnapshot } from '../../store/snapshot.ts'
@@ -20,6 +21,10 @@ export interface RestoreRequest {
   readonly backup: Backup
   /** Moves existing data aside. */
   readonly replace: boolean
+  /** Empty PostgreSQL database of several gateways, which gets the records. */
+  readonly server?: PostgresServer | undefined
+  /** Reports the records that PostgreSQL has taken. */
+  readonly onProgress?: (done: number, of: number) => void
   readonly log: Logger
 }
 
@@ -54,8 +59,13 @@ export async function checkBackup(
  * there was none. Throws a StartError; nothing is changed then.
  */
 export async function restoreBackup(request: RestoreRequest): Promise<string | undefined> {
-  const { role, folder, backup, replace, log } = request
+  const { role, folder, backup, replace, server, onProgress = () => {}, log } = request
   const schema = await checkBackup(role, backup)
+  if (backup.manifest.cluster && !server) {
+    throw new StartError(
+      'This is a backup of a cluster. Set GATEWAY_DATABASE_URL to an empty PostgreSQL database.',
+    )
+  }
   const lock = lockFolder({ folder, owner: role.name, log })
   try {
     const old = ownNames(role, folder)
@@ -65,7 +75,12 @@ export async function restoreBackup(request: RestoreRequest): Promise<string | u
       )
     }
     const aside = asideName(folder, 'before-restore', systemClock.now())
-    const fill = (target: string) => writeFiles(role, backup, target, schema)
+    const fill = async (target: string) => {
+      writeFiles(role, backup, target, schema)
+      if (!server) return
+      const { importSite } = await import('../../gateway/cluster/migrate-site.ts')
+      await importSite({ folder: target, server, onProgress, log, clock: systemClock })
+    }
     await replaceData({ folder, old, aside, fill })
     return old.length > 0 ? join(folder, aside) : undefined
   } catch (error) {

@@ -95,8 +95,8 @@ function requireDatabase(role: Role, folder: string): void {
   }
 }
 
-/** Plain files alone: a link could lead out of the folder. */
-function readKept(role: Role, folder: string): Map<string, Buffer> {
+/** Reads the files beside the database. Plain files alone: a link could lead out of the folder. */
+export function readKept(role: Role, folder: string): Map<string, Buffer> {
   const files = new Map<string, Buffer>()
   for (const inside of ['', ...role.folders]) {
     for (const { path, name } of plainFilesIn(join(folder, inside))) {

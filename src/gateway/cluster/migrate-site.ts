@@ -90,7 +90,16 @@ export async function migrateSite(options: MigrationOptions): Promise<number> {
   }
   const lock = lockFolder({ folder, owner: 'gateway', log })
   try {
-    return await copy(path, options)
+    return await importSite(options)
+  } finally {
+    lock.release()
+  }
+}
+
+/** The same for a folder that no other process uses. */
+export async function importSite(options: MigrationOptions): Promise<number> {
+  try {
+    return await copy(join(options.folder, 'gateway.db'), options)
   } catch (error) {
     if (error instanceof NotEmptyError) {
       throw new StartError(
@@ -99,8 +108,6 @@ export async function migrateSite(options: MigrationOptions): Promise<number> {
     }
     if (error instanceof DatabaseError) throw new StartError(error.message, { cause: error })
     throw error
-  } finally {
-    lock.release()
   }
 }
 

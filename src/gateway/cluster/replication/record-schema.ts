@@ -57,7 +57,7 @@ function changedByUpgrade(
   const taken = migrations.filter(({ id }) => applied.includes(id))
   const connection = openSchema(taken, applicationId)
   try {
-    fill(connection, rows)
+    fillRecords(connection, rows)
     const before = readRows(connection, isShared)
     migrate(connection, { migrations, applicationId })
     return difference(before, readRows(connection, isShared))
@@ -66,7 +66,8 @@ function changedByUpgrade(
   }
 }
 
-function fill(connection: Connection, rows: readonly RowState[]): void {
+/** Writes rows into an empty database. Their triggers do not run: what they did is among the rows. */
+export function fillRecords(connection: Connection, rows: readonly RowState[]): void {
   const putBack = takeTriggersAway(connection)
   new RowWriter(connection).write(rows)
   putBack()
