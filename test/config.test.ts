@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest'
 import { Identity } from '../src/agent/device/device-id.ts'
 import { heartbeatOf, timingsOf } from '../src/agent/timings.ts'
 import { parseConfig } from '../src/config.ts'
+import { SECRET_SETTINGS } from '../src/settings/settings.ts'
 import { temporaryFolder } from './helpers/temporary-folder.ts'
 
 describe('parseConfig', () => {
@@ -103,6 +104,41 @@ describe('parseConfig', () => {
         'GATEWAY_UPSTREAM_TIMEOUT must be a whole number of seconds from 1 to 3600',
       )
     }
+  })
+
+  it('reads quantities in the units of their users', () => {
+    const units = ({ gateway }: ReturnType<typeof parseConfig>) => {
+      const { bufferBytes, leastRate, drainMs, holdMs } = gateway
+      return { bufferBytes, leastRate, drainMs, holdMs }
+    }
+    const defaults = {
+      bufferBytes: 201_326_592,
+      leastRate: 16_000,
+      drainMs: 10_000,
+      holdMs: 10_000,
+    }
+    expect(units(parseConfig({}))).toEqual(defaults)
+    const settings = {
+      GATEWAY_BUFFER_MB: '8',
+      GATEWAY_LEAST_RATE: '0',
+      GATEWAY_DRAIN_SECONDS: '0.5',
+      GATEWAY_HOLD_SECONDS: '60',
+    }
+    expect(units(parseConfig(settings))).toEqual({
+      bufferBytes: 8_388_608,
+      leastRate: 0,
+      drainMs: 500,
+      holdMs: 60_000,
+    })
+  })
+
+  it('knows the settings that a child process or a crash dump must not contain', () => {
+    expect(SECRET_SETTINGS).toEqual([
+      'SVC_AUTHTOKEN',
+      'SVC_API_KEY',
+      'AGENT_API_TOKEN',
+      'GATEWAY_DATABASE_URL',
+    ])
   })
 
   it('takes an empty value for an unset one', () => {

@@ -199,6 +199,17 @@ describe('nobody notices', () => {
   })
 })
 
+it('keeps no session ready on a metered link', async () => {
+  const running = await startGateway()
+  const { addresses } = running
+  const serverAddrs = ['127.0.0.1', 'localhost'].map((host) => `${host}:${addresses.agent.port}`)
+  const link = { isMetered: true, isNoDelay: true, heartbeatS: undefined, probeS: undefined }
+  const on = await device({ running, serverAddrs, link })
+  expect(on.agent.status().link).toMatchObject({ state: 'up', standby: undefined })
+  const [session] = running.gateway.parts.sessions.all()
+  expect(session?.identity.ownHeartbeatMs).toBe(58_000)
+})
+
 describe('a copied data folder', () => {
   it('is a duplicate: the first one serves, both say so, and a new identity ends it', async () => {
     const on = await device()

@@ -39,6 +39,17 @@ describe('Gateway', () => {
     }
   })
 
+  it('gives its parts the limits of its settings', async () => {
+    const { gateway } = await startGateway({
+      rateLimits: { maxKeys: 5_000, ipv6Prefix: 32 },
+      bufferBytes: 8_388_608,
+    })
+    const { limits, buffers } = gateway.parts
+    expect(limits.maxKeys).toBe(5_000)
+    expect(limits.countedIp('2001:db8:1::7')).toBe(limits.countedIp('2001:db8:2::8'))
+    expect(buffers.limitBytes).toBe(8_388_608)
+  })
+
   it('is the only one in its folder', async () => {
     const { dataDir } = await startGateway()
     const another = startGateway({ dataDir })
