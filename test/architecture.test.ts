@@ -262,6 +262,12 @@ const TEXT_RULES: readonly {
     broken: `import type { It } from '${library}'`,
   })),
   {
+    rule: 'registers routes of the APIs in one place, from their declarations',
+    pattern: /\b(?:router|app|api)\s*\.(?:route|get|post|put|patch|delete|all)\(/,
+    allowed: ['http/routes.ts'],
+    broken: "router.get('/secret', handler)",
+  },
+  {
     rule: 'takes zod as a namespace, so that only the used parts are bundled',
     pattern: /import \{ z \} from 'zod'/,
     allowed: [],

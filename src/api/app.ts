@@ -4,6 +4,7 @@ import express, {
   type RequestHandler,
   Router,
 } from 'express'
+import * as z from 'zod'
 import type { Agent } from '../agent/agent.ts'
 import { PROBE_PATH } from '../agent/probes/self-probe.ts'
 import { AppError } from '../base/app-error.ts'
@@ -16,24 +17,23 @@ import { type ChangeTrail, changeAudit, changeOf } from '../http/change-audit.ts
 import { errorResponse, methodNotAllowed, noRoute, toAppError } from '../http/error-response.ts'
 import { hostGuard, securityHeaders } from '../http/host-guard.ts'
 import { endJsonWithNewline } from '../http/json-body.ts'
-import { metricsRoutes } from '../http/metrics.ts'
+import { serveMetrics } from '../http/metrics.ts'
+import { mountRoutes, OpenApiView, type Route } from '../http/routes.ts'
 import type { Database } from '../store/database.ts'
-import { storageView } from '../store/storage-view.ts'
+import { StorageView, storageView } from '../store/storage-view.ts'
 import { agentMetrics } from './agent-metrics.ts'
 import type { ApiListener } from './api-listener.ts'
 import type { ApiTokens } from './api-tokens.ts'
-import { type AuditPages, auditRoutes } from './audit.ts'
-import { doctorRoutes, type Examine } from './diagnosis/doctor.ts'
-import { logRoutes } from './diagnosis/log.ts'
+import { type AuditPages, auditRoute } from './audit.ts'
+import { doctorRoute, type Examine } from './diagnosis/doctor.ts'
+import { logRoute } from './diagnosis/log.ts'
 import type { EventFeed } from './events/event-feed.ts'
-import { eventRoutes } from './events/events.ts'
-import { healthRoutes, readinessRoutes } from './health.ts'
-import { inspectRoutes } from './inspection/inspect.ts'
-import { openApiRoutes } from './openapi.ts'
+import { eventRoute } from './events/events.ts'
+import { healthRoute, readinessRoute } from './health.ts'
 import type { OneTimeCodes } from './page/one-time-codes.ts'
 import { isQuietOnPage, localPeersOnly, pageRoutes } from './page/page.ts'
-import { pageCodeRoutes } from './page/page-codes.ts'
-import { statusView } from './status-view.ts'
+import { pageCodeRoute } from './page/page-codes.ts'
+import { StatusView, statusView } from './status-view.ts'
 import { tokenRoutes } from './tokens.ts'
 import { tunnelRoutes } from './tunnels.ts'
 import type { OwnUpdate } from './update-view.ts'
@@ -60,46 +60,95 @@ function trialGate(isOnTrial: () => boolean): RequestHandler {
 const CONFIRM = { action: 'storage.confirm', targetId: undefined }
 
 /** `/storage`: state of the database, and confirmation of possible data loss. */
-function storageRoutes(database: Database): Router {
-  const router = Router()
-  router
-    .route('/storage')
-    .get((_request, response) => {
-      response.json(storageView(database.report()))
-    })
-    .all(methodNotAllowed('GET', 'HEAD'))
-  router
-    .route('/storage/confirm')
-    .post(async (_request, response) => {
-      await changeOf(response).run(() => database.confirmLosses(), undefined, CONFIRM)
-      response.json(storageView(database.report()))
-    })
-    .all(methodNotAllowed('POST'))
-  return router
+function storageRoutes(database: Database): Route[] {
+  return [
+    {
+      route: 'GET /storage',
+      id: 'getStorage',
+      summary: 'Get the state of the database',
+      about: 'State of the database.',
+      answers: {
+        200: { means: 'Same as `storage` in the status.', schema: { Storage: StorageView } },
+      },
+      handle: (_request, response) => {
+        response.json(storageView(database.report()))
+      },
+    },
+    {
+      route: 'POST /storage/confirm',
+      id: 'confirmStorage',
+      summary: 'Confirm possible data loss after database damage',
+      answers: {
+        200: {
+          means: 'Confirmed. The status is healthy again unless there are other problems.',
+          schema: { Storage: StorageView },
+        },
+      },
+      handle: async (_request, response) => {
+        await changeOf(response).run(() => database.confirmLosses(), undefined, CONFIRM)
+        response.json(storageView(database.report()))
+      },
+    },
+  ]
 }
 
 /** `/status`: how the device is. */
-function statusRoutes(agent: Agent, database: Database, update?: OwnUpdate): Router {
-  const router = Router()
-  router
-    .route('/status')
-    .get((_request, response) => {
+function statusRoute({ agent, database, update }: ApiOptions): Route {
+  return {
+    route: 'GET /status',
+    id: 'getStatus',
+    summary: 'Get the status of the device',
+    about: 'Status of the device.',
+    answers: { 200: { means: 'The complete status.', schema: { Status: StatusView } } },
+    handle: (_request, response) => {
       response.json(statusView(agent.status(), database.report(), update?.report()))
-    })
-    .all(methodNotAllowed('GET', 'HEAD'))
-  return router
+    },
+  }
 }
 
 /** The agent's own question to itself through its public domain; needs no token, the nonce is one. */
-function probeRoutes(agent: Agent): Router {
-  const router = Router()
-  router.get(`${PROBE_PATH}/:nonce`, (request, response) => {
-    const answer = agent.answerProbe(request.params.nonce)
-    if (answer === undefined)
-      throw new AppError('not-found', 'This path is only for the self-test of the agent.')
-    response.type('text/plain').send(answer)
-  })
-  return router
+function probeRoute(agent: Agent): Route {
+  return {
+    route: `GET ${PROBE_PATH}/{nonce}`,
+    isInternal: true,
+    handle: (request, response) => {
+      const answer = agent.answerProbe(String(request.params.nonce))
+      if (answer === undefined)
+        throw new AppError('not-found', 'This path is only for the self-test of the agent.')
+      response.type('text/plain').send(answer)
+    },
+  }
+}
+
+function metricsRoute(options: ApiOptions): Route {
+  return {
+    route: 'GET /metrics',
+    id: 'getMetrics',
+    summary: 'Prometheus metrics',
+    answers: {
+      200: {
+        means: 'Text format, version 0.0.4.',
+        schema: { Metrics: z.string() },
+        mediaType: 'text/plain',
+      },
+    },
+    handle: serveMetrics(agentMetrics(options)),
+  }
+}
+
+/** `/openapi.json`. The document is made at the first request: few devices are asked for it. */
+function openApiRoute(routes: () => readonly Route[]): Route {
+  return {
+    route: 'GET /openapi.json',
+    id: 'getOpenApi',
+    summary: 'Get this document',
+    about: 'This document.',
+    answers: { 200: { means: 'OpenAPI 3.1.', schema: { OpenApi: OpenApiView } } },
+    handle: async (_request, response) => {
+      const { agentApiDocument } = await import('./openapi-document.ts')
+      response.json(agentApiDocument(routes()))
+    },
+  }
 }
 
 export interface ApiOptions {
@@ -123,23 +172,46 @@ export interface ApiOptions {
 
 const REALM = 'device-agent'
 
+/** All routes with an OpenAPI document, in its order. `open` needs no token; the page uses `shared`. */
+export function agentRoutes(options: ApiOptions) {
+  const { agent, database, tokens, trail, examine, logTail, clock } = options
+  const routes: Record<'shared' | 'others' | 'open', Route[]> = {
+    shared: [
+      ...tunnelRoutes(agent),
+      statusRoute(options),
+      doctorRoute(examine, () => clock.now()),
+      logRoute(logTail),
+      ...storageRoutes(database),
+    ],
+    others: [
+      ...tokenRoutes(tokens),
+      auditRoute(trail),
+      eventRoute(options),
+      metricsRoute(options),
+      readinessRoute(agent, database),
+      openApiRoute(() => Object.values(routes).flat()),
+    ],
+    open: [healthRoute(database)],
+  }
+  return routes
+}
+
 /** The agent's REST API for one listener, with the page if one is given. */
 export function createApi(options: ApiOptions, listener: ApiListener, page?: Router): Express {
-  const { agent, database, tokens, trail, failures, log } = options
+  const { agent, tokens, failures, log, codes, pageUrls } = options
   const { clientOf, caller } = listener
+  const { shared, others, open } = agentRoutes(options)
   const app = createApp(options, listener)
-  app.use(healthRoutes(database), probeRoutes(agent))
+  app.use(mountRoutes(open, methodNotAllowed), mountRoutes([probeRoute(agent)]))
   if (page) app.use(Router().use(localPeersOnly, page))
   const authenticate = (token: string) => tokens.authenticate(token)
   app.use(
     caller ? trust(caller) : bearerAuth({ realm: REALM, authenticate, failures, clientOf, log }),
   )
   const [noteChange, noteRefusal] = auditOf(options, listener)
-  app.use(noteChange, scopeGuard({ noun: 'token' }), ...resources(options))
-  app.use(readinessRoutes(agent, database), tokenRoutes(tokens), auditRoutes(trail))
-  app.use(eventRoutes(options), metricsRoutes(agentMetrics(options)))
-  app.use(openApiRoutes())
-  if (caller) app.use(pageCodeRoutes(options.codes, options.pageUrls))
+  const ofSocket = caller ? [pageCodeRoute(codes, pageUrls)] : []
+  app.use(noteChange, scopeGuard({ noun: 'token' }), ...trialGates(options))
+  app.use(mountRoutes([...shared, ...others, ...ofSocket], methodNotAllowed))
   app.use(noRoute, noteRefusal, errorResponse(log))
   return app
 }
@@ -147,7 +219,9 @@ export function createApi(options: ApiOptions, listener: ApiListener, page?: Rou
 /** The page of the device, for each listener that serves it. */
 export function createPage(options: ApiOptions): Router {
   const audit = auditOf(options, { clientOf: peerAddress })
-  return pageRoutes({ ...options, resources: resources(options), changeAudit: audit })
+  const { shared } = agentRoutes(options)
+  const resources = Router().use(...trialGates(options), mountRoutes(shared, methodNotAllowed))
+  return pageRoutes({ ...options, resources, changeAudit: audit })
 }
 
 /** The page alone: nothing that takes a token of the API at each request. */
@@ -171,18 +245,8 @@ function createApp({ log, clock }: ApiOptions, listener: ApiListener): Express {
   return app
 }
 
-/** The routes that the page also uses. */
-function resources(options: ApiOptions): RequestHandler[] {
-  const { agent, database, examine, update, logTail, clock } = options
-  return [
-    ...(update ? [trialGate(() => update.isOnTrial())] : []),
-    tunnelRoutes(agent),
-    inspectRoutes(agent),
-    statusRoutes(agent, database, update),
-    storageRoutes(database),
-    doctorRoutes(examine, () => clock.now()),
-    logRoutes(logTail),
-  ]
+function trialGates({ update }: ApiOptions): RequestHandler[] {
+  return update ? [trialGate(() => update.isOnTrial())] : []
 }
 
 function auditOf(

@@ -1,8 +1,7 @@
-import { Router } from 'express'
 import * as z from 'zod'
 import { ACTOR_KINDS } from '../base/audit.ts'
-import { methodNotAllowed } from '../http/error-response.ts'
 import { parse } from '../http/parse.ts'
+import type { Route } from '../http/routes.ts'
 import type { AuditEntry, AuditQuery } from '../store/audit-trail.ts'
 import { IsoTime, isoTime } from './iso-time.ts'
 
@@ -55,11 +54,15 @@ export interface AuditPages {
 }
 
 /** `/audit`: changes with their actors, newest first. */
-export function auditRoutes(trail: AuditPages): Router {
-  const router = Router()
-  router
-    .route('/audit')
-    .get((request, response) => {
+export function auditRoute(trail: AuditPages): Route {
+  return {
+    route: 'GET /audit',
+    id: 'listAudit',
+    summary: 'List audit entries, newest first',
+    about: 'Audit trail of changes.',
+    query: AuditListQuery,
+    answers: { 200: { means: 'A page of the audit trail.', schema: { AuditPage } } },
+    handle: (request, response) => {
       const query = parse(AuditListQuery, request.query)
       const { limit = MAX_LIMIT, before_id: beforeId, who: actor, action, since, until } = query
       const times = { since: since && Date.parse(since), until: until && Date.parse(until) }
@@ -77,9 +80,8 @@ export function auditRoutes(trail: AuditPages): Router {
         entries: entries.map(auditEntryView),
         next: last === undefined ? null : nextPage(request.query, last),
       } satisfies z.infer<typeof AuditPage>)
-    })
-    .all(methodNotAllowed('GET', 'HEAD'))
-  return router
+    },
+  }
 }
 
 function nextPage(query: object, beforeId: number): string {

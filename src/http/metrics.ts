@@ -1,7 +1,6 @@
 import process from 'node:process'
-import { type RequestHandler, Router } from 'express'
+import type { RequestHandler } from 'express'
 import type { Counter, Gauge, Registry } from 'prom-client'
-import { methodNotAllowed } from './error-response.ts'
 
 /** Maximum number of series per metric. More are left out, to protect the monitoring database. */
 export const MAX_SERIES = 1_000
@@ -60,12 +59,6 @@ export function serveMetrics(metrics: readonly Metric[]): RequestHandler {
     response.setHeader('content-type', registry.contentType)
     response.end(text)
   }
-}
-
-export function metricsRoutes(metrics: readonly Metric[]): Router {
-  const router = Router()
-  router.route('/metrics').get(serveMetrics(metrics)).all(methodNotAllowed('GET', 'HEAD'))
-  return router
 }
 
 /** Creates the registry that answers scrapes. */

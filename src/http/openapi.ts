@@ -1,35 +1,7 @@
 import * as z from 'zod'
+import { type NamedSchema, type Operation, placeOf, type Route } from './routes.ts'
 
 export type JsonSchema = Readonly<Record<string, unknown>>
-
-/**
- * One method on one path of an API. Schemas are referred to by name. Their zod form is in the ApiDescription.
- */
-export interface Operation {
-  readonly id: string
-  readonly summary: string
-  /** Longer text. Default: the summary and the answers. */
-  readonly description?: string
-  readonly method: 'get' | 'post' | 'put' | 'patch' | 'delete'
-  /** Parameters are in braces: `/tunnels/{url_part}`. */
-  readonly path: string
-  readonly query?: z.ZodObject
-  readonly body?: string
-  readonly hasOptionalBody?: boolean
-  /** Whether the answer has an `ETag`. */
-  readonly hasEtag?: boolean
-  /** Whether `If-Match` and `If-None-Match` are supported. */
-  readonly obeysConditions?: boolean
-  /** By status. An answer without a schema has no body. All errors use the API's error schema. */
-  readonly answers: Readonly<
-    Record<
-      number,
-      { readonly means: string; readonly schema?: string; readonly mediaType?: string }
-    >
-  >
-  /** Whether it is served without a token. */
-  readonly isOpen?: boolean
-}
 
 /** Description of an API, from which `openApiDocument()` creates the document. */
 export interface ApiDescription {
@@ -37,24 +9,20 @@ export interface ApiDescription {
   readonly version: string
   readonly description: string
   readonly servers: readonly JsonSchema[]
-  /**
-   * Descriptions of resources, by the first part of their paths. Each resource has a tag, with or without
-   * description.
-   */
-  readonly resources: Readonly<Record<string, string>>
   /** Descriptions of path parameters. */
   readonly parameters: Readonly<Record<string, string>>
   /** Example bodies and views, by name. */
   readonly examples: Readonly<Record<string, unknown>>
   /** Headers required for every operation with a token. */
   readonly headers?: Readonly<Record<string, JsonSchema>>
-  /** Request bodies, by name. */
-  readonly bodies: Readonly<Record<string, z.ZodType>>
-  /** Response bodies, by name. */
-  readonly views: Readonly<Record<string, z.ZodType>>
-  readonly error: { readonly schema: string; readonly mediaType: string }
-  readonly operations: readonly Operation[]
+  /** Schemas that other schemas refer to by name. */
+  readonly parts?: NamedSchema
+  readonly error: { readonly schema: NamedSchema; readonly mediaType: string }
+  readonly routes: readonly Route[]
 }
+
+/** A route of the document. */
+interface Documented extends Operation, ReturnType<typeof placeOf> {}
 
 export interface OpenApiDocument {
   readonly openapi: string
@@ -71,8 +39,14 @@ export interface OpenApiDocument {
  * uses.
  */
 export function openApiDocument(api: ApiDescription): OpenApiDocument {
-  const { title, version, description, bodies, views, operations, servers } = api
-  const schemas = { ...componentsOf(bodies, 'input'), ...componentsOf(views, 'output') }
+  const { title, version, description, servers } = api
+  const operations = api.routes.flatMap((route): Documented[] =>
+    'isInternal' in route ? [] : [{ ...route, ...placeOf(route) }],
+  )
+  const answers = operations.flatMap((operation) => Object.values(operation.answers))
+  const bodies = operations.map(({ body }) => body)
+  const views = [api.parts, api.error.schema, ...answers.map(({ schema }) => schema)]
+  const schemas = sorted({ ...componentsOf(bodies, 'input'), ...componentsOf(views, 'output') })
   const paths: Record<string, Record<string, JsonSchema>> = {}
   for (const operation of operations) {
     const path = paths[operation.path] ?? {}
@@ -89,18 +63,23 @@ export function openApiDocument(api: ApiDescription): OpenApiDocument {
     },
     servers,
     security: [{ bearer: [] }],
-    tags: tagsOf(api),
+    tags: tagsOf(operations),
     paths,
     components: { schemas, securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } } },
   }
 }
 
 function componentsOf(
-  named: Readonly<Record<string, z.ZodType>>,
+  named: readonly (NamedSchema | undefined)[],
   io: 'input' | 'output',
 ): Record<string, JsonSchema> {
   const registry = z.registry<{ id: string }>()
-  for (const [id, schema] of Object.entries(named)) registry.add(schema, { id })
+  const byName = new Map<string, z.ZodType>()
+  for (const [id, schema] of named.flatMap((it) => Object.entries(it ?? {}))) {
+    if (byName.has(id) && byName.get(id) !== schema) throw new Error(`two schemas are named ${id}`)
+    byName.set(id, schema)
+  }
+  for (const [id, schema] of byName) registry.add(schema, { id })
   const { schemas } = z.toJSONSchema(registry, {
     io,
     uri: (id) => reference(id).$ref,
@@ -112,17 +91,21 @@ function componentsOf(
   )
 }
 
+function sorted(schemas: Record<string, JsonSchema>): Record<string, JsonSchema> {
+  return Object.fromEntries(Object.entries(schemas).sort(([a], [b]) => (a < b ? -1 : 1)))
+}
+
 /** Returns the tags in alphabetical order. */
-function tagsOf({ operations, resources }: ApiDescription) {
+function tagsOf(operations: readonly Documented[]) {
   const names = [...new Set(operations.map(tagOf))].sort()
-  return names.map((name) => ({
-    name,
-    ...(resources[name] !== undefined && { description: resources[name] }),
-  }))
+  return names.map((name) => {
+    const told = operations.find((it) => tagOf(it) === name && it.about !== undefined)
+    return { name, ...(told && { description: told.about }) }
+  })
 }
 
 /** Returns the tag of an operation: `tunnels` for the path `/tunnels/{url_part}`. */
-function tagOf({ path }: Operation): string {
+function tagOf({ path }: Documented): string {
   return path.split('/')[1]?.replace(/\..*/, '') ?? ''
 }
 
@@ -137,7 +120,7 @@ const CONDITIONS = {
   'If-None-Match': '*: the resource must not exist; otherwise 412',
 }
 
-function operationObject(operation: Operation, api: ApiDescription) {
+function operationObject(operation: Documented, api: ApiDescription) {
   const { headers = {}, error } = api
   const { id, summary, path, query, body, answers, isOpen = false } = operation
   const { hasEtag = false, obeysConditions = false } = operation
@@ -208,12 +191,13 @@ function conditionParameter([name, description]: [string, string]): JsonSchema {
 }
 
 function jsonContent(
-  schema: string,
+  named: NamedSchema,
   { examples }: Pick<ApiDescription, 'examples'>,
   mediaType = 'application/json',
 ) {
-  const example = examples[schema]
-  const content = { schema: reference(schema), ...(example !== undefined && { example }) }
+  const [name = ''] = Object.keys(named)
+  const example = examples[name]
+  const content = { schema: reference(name), ...(example !== undefined && { example }) }
   return { content: { [mediaType]: content } }
 }
 

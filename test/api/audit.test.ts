@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest'
-import { agentApiDocument } from '../../src/api/openapi-document.ts'
 import type { Answer } from '../helpers/serve-http.ts'
 import { startApi } from './started-api.ts'
 
@@ -166,8 +165,8 @@ describe('the audit trail of the agent', () => {
   })
 
   it('has a row for every operation that is not there to read', async () => {
-    const { call, page } = await startAudited()
-    const writes = Object.entries(agentApiDocument().paths).flatMap(([path, operations]) =>
+    const { call, page, document } = await startAudited()
+    const writes = Object.entries(document.paths).flatMap(([path, operations]) =>
       Object.keys(operations)
         .filter((method) => method !== 'get')
         .map((method) => [method.toUpperCase(), path.replace(/\{\w+\}/, 'x')] as const),

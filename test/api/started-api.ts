@@ -1,13 +1,20 @@
 import { readFileSync } from 'node:fs'
 import type { RequestListener } from 'node:http'
 import { join } from 'node:path'
+import type { Express } from 'express'
 import { onTestFinished } from 'vitest'
 import { Agent, type AgentOptions } from '../../src/agent/agent.ts'
 import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
 import { AGENT_MIGRATIONS } from '../../src/api/agent-database.ts'
 import { commandLineListener, localListener, tunnelListener } from '../../src/api/api-listener.ts'
 import { ApiTokens } from '../../src/api/api-tokens.ts'
-import { type ApiOptions, createApi, createPage, createPageApp } from '../../src/api/app.ts'
+import {
+  type ApiOptions,
+  agentRoutes,
+  createApi,
+  createPage,
+  createPageApp,
+} from '../../src/api/app.ts'
 import type { FindingView } from '../../src/api/diagnosis/doctor.ts'
 import { EventFeed } from '../../src/api/events/event-feed.ts'
 import { agentApiDocument } from '../../src/api/openapi-document.ts'
@@ -21,6 +28,7 @@ import { LogTail } from '../../src/base/logger.ts'
 import { Secret } from '../../src/base/secret.ts'
 import { parseConfig } from '../../src/config.ts'
 import { HttpServer, type ListenTarget } from '../../src/http/http-server.ts'
+import type { OpenApiDocument } from '../../src/http/openapi.ts'
 import { AuditTrail } from '../../src/store/audit-trail.ts'
 import { type Database, type DatabaseOptions, openDatabase } from '../../src/store/database.ts'
 import { type CapturedLog, captureLog } from '../helpers/captured-log.ts'
@@ -36,9 +44,14 @@ export const AGENT_DOMAIN = 'agent.site.test'
 const DEFAULT_POLICY_PATH = join(import.meta.dirname, '../../default-policy.json')
 export const DEFAULT_POLICY = readFileSync(DEFAULT_POLICY_PATH, 'utf8')
 
-const DOCUMENTED = new OpenApiCheck(agentApiDocument())
+/** Made with the first API: all have the same routes. */
+let documented: OpenApiCheck | undefined
 
 export interface StartedApi extends CapturedLog {
+  readonly document: OpenApiDocument
+  /** Of the listener of the device, and of the command line. */
+  readonly app: Express
+  readonly socketApp: Express
   readonly agent: Agent
   readonly service: FakeService
   readonly database: Database
@@ -152,26 +165,34 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
     onTestFinished(() => server.stop(100))
     return server
   }
+  const document = agentApiDocument(Object.values(agentRoutes(parts)).flat())
+  documented ??= new OpenApiCheck(document)
+  const check = documented
   const page = createPage(parts)
   const here = { host: '127.0.0.1', port: 0 }
   const ofDevice = localListener('127.0.0.1')
-  const local = await serve(createApi(parts, ofDevice, page), here)
+  const app = createApi(parts, ofDevice, page)
+  const local = await serve(app, here)
   const network = await serve(createPageApp(parts, ofDevice, page), here)
   const socketPath = join(temporaryFolder(), 'api.sock')
   await serve(createApi(parts, tunnelListener(AGENT_DOMAIN)), { socketPath })
   const localSocketPath = join(temporaryFolder(), 'local.sock')
-  await serve(createApi(parts, commandLineListener()), { socketPath: localSocketPath })
+  const socketApp = createApi(parts, commandLineListener())
+  await serve(socketApp, { socketPath: localSocketPath })
 
   const caller =
     (at: { port: number } | { socketPath: string }, host: string) =>
     async (method: string, path: string, body?: unknown, headers: Headers = {}) => {
       const answer = await sendRequest(at, toSent(method, path, body, { host, ...headers }))
       const contentType = answer.headers['content-type']
-      DOCUMENTED.check({ ...answer, method, path, contentType: String(contentType) })
+      check.check({ ...answer, method, path, contentType: String(contentType) })
       return answer
     }
   return {
     ...captured,
+    document,
+    app,
+    socketApp,
     agent,
     service,
     database,

@@ -1,6 +1,7 @@
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { tunnelRoutes } from '../../src/api/tunnels.ts'
+import { mountRoutes } from '../../src/http/routes.ts'
 import { agentOnFake } from '../helpers/agent-on-fake.ts'
 import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
@@ -22,7 +23,7 @@ describe('/tunnels before what is stored was read', () => {
     ['GET', `/tunnels/${DOMAIN}/inspect`],
   ])('answers %s %s with 503 and when to ask again', async (method, path) => {
     const { agent } = await agentOnFake()
-    const { at } = await serveHttp(appWith((app) => app.use(tunnelRoutes(agent))))
+    const { at } = await serveHttp(appWith((app) => app.use(mountRoutes(tunnelRoutes(agent)))))
     const { status, headers, json } = await sendRequest(at, { method, path })
     expect([status, headers['retry-after'], json.code]).toEqual([503, '1', 'starting'])
   })

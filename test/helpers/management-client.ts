@@ -3,7 +3,13 @@ import type { Clock } from '../../src/base/clock.ts'
 import type { Secret } from '../../src/base/secret.ts'
 import type { CertificateStatus } from '../../src/gateway/certificates/server-certificate.ts'
 import type { ConnectedAgent } from '../../src/gateway/endpoints/endpoint.ts'
-import { createManagementApi, servedNames } from '../../src/gateway/management/management-api.ts'
+import { ResourceLists } from '../../src/gateway/management/common/resource-lists.ts'
+import {
+  createManagementApi,
+  type ManagementApiDeps,
+  managementRoutes,
+  servedNames,
+} from '../../src/gateway/management/management-api.ts'
 import { managementApiDocument } from '../../src/gateway/management/openapi-document.ts'
 import { DnsCheck } from '../../src/gateway/management/resources/reserved-names.ts'
 import { HttpServer } from '../../src/http/http-server.ts'
@@ -17,7 +23,8 @@ import { OpenApiCheck } from './openapi-check.ts'
 /** What happens to devices is written after this at the latest. */
 const WRITTEN_MS = 200
 
-const DOCUMENTED = new OpenApiCheck(managementApiDocument())
+/** Made with the first API: all have the same routes. */
+let documented: OpenApiCheck | undefined
 
 export interface ApiAnswer {
   readonly status: number
@@ -56,34 +63,40 @@ export async function startManagementApi({
   const status: { current: CertificateStatus } = {
     current: { renewsAt: undefined, job: undefined },
   }
+  const deps: ManagementApiDeps = {
+    ...stores,
+    gate: new RequestGate(),
+    consoleSessions: new BrowserSessions(clock ?? stores.clock),
+    certificates: { ownEndsAt: undefined },
+    ...(clock && { clock }),
+    sessions: {
+      all: () => agents,
+      find: (id) => agents.find((agent) => agent.id === id),
+      get size() {
+        return agents.length
+      },
+    },
+    domainCertificates: {
+      statusOf: () => status.current,
+      retry: ({ domain }) => retried.push(domain),
+      get failed() {
+        return status.current.job?.error === undefined ? 0 : 1
+      },
+    },
+    version: '0.0.0-test',
+    cnameBase: 'gateway.test',
+    dnsCheck: new DnsCheck(dnsServers),
+    serves: servedNames(hosts),
+    log: captured.log,
+  }
+  const app = createManagementApi(deps)
+  const routes = managementRoutes(deps, new ResourceLists(deps.clock))
+  const document = managementApiDocument(Object.values(routes).flat())
+  documented ??= new OpenApiCheck(document)
+  const check = documented
   const server = new HttpServer({
     name: 'management API',
-    listener: createManagementApi({
-      ...stores,
-      gate: new RequestGate(),
-      consoleSessions: new BrowserSessions(clock ?? stores.clock),
-      certificates: { ownEndsAt: undefined },
-      ...(clock && { clock }),
-      sessions: {
-        all: () => agents,
-        find: (id) => agents.find((agent) => agent.id === id),
-        get size() {
-          return agents.length
-        },
-      },
-      domainCertificates: {
-        statusOf: () => status.current,
-        retry: ({ domain }) => retried.push(domain),
-        get failed() {
-          return status.current.job?.error === undefined ? 0 : 1
-        },
-      },
-      version: '0.0.0-test',
-      cnameBase: 'gateway.test',
-      dnsCheck: new DnsCheck(dnsServers),
-      serves: servedNames(hosts),
-      log: captured.log,
-    }),
+    listener: app,
     target: { host: '127.0.0.1', port: 0 },
     log: captured.log,
   })
@@ -111,7 +124,7 @@ export async function startManagementApi({
     const { status, headers } = response
     const text = await response.text()
     const contentType = headers.get('content-type') ?? ''
-    DOCUMENTED.check({ method, path, status, contentType, text })
+    check.check({ method, path, status, contentType, text })
     return {
       status,
       headers,
@@ -139,6 +152,8 @@ export async function startManagementApi({
 
   return {
     ...stores,
+    app,
+    document,
     agents,
     online,
     offline,

@@ -1,6 +1,5 @@
-import { Router } from 'express'
 import * as z from 'zod'
-import { methodNotAllowed } from '../../http/error-response.ts'
+import type { Route } from '../../http/routes.ts'
 import { IsoTime, isoTime } from '../iso-time.ts'
 
 /** Result of a check. `skipped`: an earlier check failed, or only the agent can run it. */
@@ -24,12 +23,15 @@ export const ExaminationView = z.strictObject({
 export type Examine = () => Promise<readonly FindingView[]>
 
 /** `/doctor`: runs the checks of the `doctor` command inside the agent. */
-export function doctorRoutes(examine: Examine, now: () => number): Router {
+export function doctorRoute(examine: Examine, now: () => number): Route {
   let running: Promise<readonly FindingView[]> | undefined
-  const router = Router()
-  router
-    .route('/doctor')
-    .get(async (_request, response) => {
+  return {
+    route: 'GET /doctor',
+    id: 'examine',
+    summary: 'Check settings, network, service and tunnels, and suggest fixes',
+    about: 'Checks with suggested fixes.',
+    answers: { 200: { means: 'Results in order.', schema: { Examination: ExaminationView } } },
+    handle: async (_request, response) => {
       // Callers during a run share its result: each run dials everything that the agent depends on.
       running ??= examine().finally(() => {
         running = undefined
@@ -42,7 +44,6 @@ export function doctorRoutes(examine: Examine, now: () => number): Router {
         findings,
       }
       response.json(view)
-    })
-    .all(methodNotAllowed('GET', 'HEAD'))
-  return router
+    },
+  }
 }

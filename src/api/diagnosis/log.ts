@@ -1,8 +1,7 @@
-import { Router } from 'express'
 import * as z from 'zod'
 import type { LogTail } from '../../base/logger.ts'
-import { methodNotAllowed } from '../../http/error-response.ts'
 import { parse } from '../../http/parse.ts'
+import type { Route } from '../../http/routes.ts'
 
 const MAX_LIMIT = 1_000
 const DEFAULT_LIMIT = 100
@@ -33,15 +32,18 @@ export const LogView = z.strictObject({
 })
 
 /** `/log`: the end of the log, as far as the process keeps it in memory. */
-export function logRoutes(tail: LogTail): Router {
-  const router = Router()
-  router
-    .route('/log')
-    .get((request, response) => {
+export function logRoute(tail: LogTail): Route {
+  return {
+    route: 'GET /log',
+    id: 'getLog',
+    summary: 'Get the latest log lines',
+    about: 'Log of the agent.',
+    query: LogQuery,
+    answers: { 200: { means: 'Lines, oldest first.', schema: { Log: LogView } } },
+    handle: (request, response) => {
       const { after = 0, limit = DEFAULT_LIMIT } = parse(LogQuery, request.query)
       const view: z.infer<typeof LogView> = { lines: tail.after(after, limit), last: tail.last }
       response.json(view)
-    })
-    .all(methodNotAllowed('GET', 'HEAD'))
-  return router
+    },
+  }
 }

@@ -1,10 +1,10 @@
-import { type Request, type Response, Router } from 'express'
+import type { Request, Response } from 'express'
 import * as z from 'zod'
 import { AppError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { callerOf, recheckCaller } from '../../http/caller.ts'
-import { methodNotAllowed } from '../../http/error-response.ts'
 import { parse } from '../../http/parse.ts'
+import type { Route } from '../../http/routes.ts'
 import { isoTime } from '../iso-time.ts'
 import type { EventFeed } from './event-feed.ts'
 import type { AgentEvent } from './event-log.ts'
@@ -62,7 +62,7 @@ const Id = z.coerce
   .number('must be the id of an event')
   .int('must be the id of an event')
   .min(0, 'must be the id of an event')
-export const EventsQuery = z.strictObject({
+const EventsQuery = z.strictObject({
   last_event_id: Id.optional().describe(
     'continue after this event, like the header Last-Event-ID; 0 for all stored events',
   ),
@@ -74,14 +74,22 @@ export interface EventRoutesDeps {
 }
 
 /** `/events`: each change as it happens, as server-sent events. */
-export function eventRoutes(deps: EventRoutesDeps): Router {
-  const router = Router()
+export function eventRoute(deps: EventRoutesDeps): Route {
   const places = new ReaderPlaces(MAX_SUBSCRIBERS)
-  router
-    .route('/events')
-    .get((request, response) => serve(request, response, { ...deps, places }))
-    .all(methodNotAllowed('GET', 'HEAD'))
-  return router
+  return {
+    route: 'GET /events',
+    id: 'listEvents',
+    summary: 'Stream changes of tunnels, link, storage and policy',
+    query: EventsQuery,
+    answers: {
+      200: {
+        means: 'Endless stream of server-sent events.',
+        schema: { Events: z.string() },
+        mediaType: 'text/event-stream',
+      },
+    },
+    handle: (request, response) => serve(request, response, { ...deps, places }),
+  }
 }
 
 interface Served extends EventRoutesDeps {

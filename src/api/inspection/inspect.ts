@@ -1,24 +1,25 @@
-import { type RequestHandler, Router } from 'express'
+import type { Request, RequestHandler } from 'express'
 import * as z from 'zod'
 import type { Agent } from '../../agent/agent.ts'
+import type { Tunnel } from '../../agent/tunnel.ts'
 import { AppError } from '../../base/app-error.ts'
 import { callerOf } from '../../http/caller.ts'
 import { changeOf } from '../../http/change-audit.ts'
-import { methodNotAllowed } from '../../http/error-response.ts'
 import { jsonBody } from '../../http/json-body.ts'
 import { parse } from '../../http/parse.ts'
+import type { Route } from '../../http/routes.ts'
 import { IsoTime, isoTime } from '../iso-time.ts'
-import { ExchangeLineView, exchangeLine, exchangeView } from './exchange-view.ts'
+import { ExchangeLineView, ExchangeView, exchangeLine, exchangeView } from './exchange-view.ts'
 
 const MAX_MINUTES = 60
 const MINUTES = `must be a whole number from 1 to ${MAX_MINUTES}`
 
 /** Duration of an inspection. */
-export const InspectionRequest = z.strictObject({
+const InspectionRequest = z.strictObject({
   minutes: z.int(MINUTES).min(1, MINUTES).max(MAX_MINUTES, MINUTES),
 })
 
-export const InspectionView = z.strictObject({
+const InspectionView = z.strictObject({
   state: z
     .enum(['off', 'starting', 'on', 'ending'])
     .describe('starting, ending: the tunnel is being switched to or from the inspector'),
@@ -31,10 +32,10 @@ export const InspectionView = z.strictObject({
 })
 
 /** `/tunnels/{url_part}/inspect`: records the requests and responses of one tunnel for a limited time. */
-export function inspectRoutes(agent: Agent): Router {
+export function inspectRoutes(agent: Agent): Route[] {
   const { inspections } = agent
-  const router = Router()
-  const idOf = (urlPart: string) => agent.find(urlPart).id
+  const path = '/tunnels/{url_part}/inspect'
+  const tunnelOf = ({ params }: Request): Tunnel => agent.find(String(params.url_part))
   const view = (id: string): z.infer<typeof InspectionView> => {
     const { state, endsAt } = inspections.status(id)
     return {
@@ -43,56 +44,100 @@ export function inspectRoutes(agent: Agent): Router {
       exchanges: inspections.list(id).map(exchangeLine),
     }
   }
-  router
-    .route('/tunnels/:url_part/inspect')
-    .all(writersOnly)
-    .get((request, response) => {
-      response.json(view(idOf(request.params.url_part)))
-    })
-    .put(jsonBody, async (request, response) => {
-      const { minutes } = parse(InspectionRequest, request.body)
-      const { id, spec } = agent.find(request.params.url_part)
-      const start = () => inspections.start({ id, spec }, minutes * 60_000)
-      await changeOf(response).run(start, undefined, {
-        action: 'tunnel.inspect',
-        targetId: id,
-        targetName: spec.domain,
-      })
-      response.json(view(id))
-    })
-    .delete(async (request, response) => {
-      const { id, spec } = agent.find(request.params.url_part)
-      await changeOf(response).run(() => inspections.stop(id), undefined, {
-        action: 'tunnel.inspect_end',
-        targetId: id,
-        targetName: spec.domain,
-      })
-      response.status(204).end()
-    })
-    .all(methodNotAllowed('GET', 'HEAD', 'PUT', 'DELETE'))
-  router
-    .route('/tunnels/:url_part/inspect/:number')
-    .all(writersOnly)
-    .get((request, response) => {
-      const { url_part: urlPart, number } = request.params
-      response.json(exchangeView(inspections.find(idOf(urlPart), numberOf(number))))
-    })
-    .all(methodNotAllowed('GET', 'HEAD'))
-  router
-    .route('/tunnels/:url_part/inspect/:number/replay')
-    .all(writersOnly)
-    .post(async (request, response) => {
-      const { id, spec } = agent.find(request.params.url_part)
-      const number = numberOf(request.params.number)
-      const made = await changeOf(response).run(() => inspections.replay(id, number), undefined, {
-        action: 'tunnel.replay',
-        targetId: id,
-        targetName: spec.domain,
-      })
-      response.json(exchangeView(made))
-    })
-    .all(methodNotAllowed('POST'))
-  return router
+  return [
+    {
+      route: `GET ${path}`,
+      id: 'getInspection',
+      summary: 'Get the inspection of a tunnel',
+      answers: {
+        200: {
+          means: 'State of the inspection and the latest exchanges.',
+          schema: { Inspection: InspectionView },
+        },
+      },
+      before: [writersOnly],
+      handle: (request, response) => {
+        response.json(view(tunnelOf(request).id))
+      },
+    },
+    {
+      route: `PUT ${path}`,
+      id: 'startInspection',
+      summary: 'Start or extend an inspection',
+      body: { InspectionRequest },
+      answers: {
+        200: {
+          means: 'The inspection is started or extended.',
+          schema: { Inspection: InspectionView },
+        },
+      },
+      before: [writersOnly, jsonBody],
+      handle: async (request, response) => {
+        const { minutes } = parse(InspectionRequest, request.body)
+        const { id, spec } = tunnelOf(request)
+        const start = () => inspections.start({ id, spec }, minutes * 60_000)
+        await changeOf(response).run(start, undefined, {
+          action: 'tunnel.inspect',
+          targetId: id,
+          targetName: spec.domain,
+        })
+        response.json(view(id))
+      },
+    },
+    {
+      route: `DELETE ${path}`,
+      id: 'endInspection',
+      summary: 'End an inspection and delete its exchanges',
+      answers: { 204: { means: 'The inspection has ended.' } },
+      before: [writersOnly],
+      handle: async (request, response) => {
+        const { id, spec } = tunnelOf(request)
+        await changeOf(response).run(() => inspections.stop(id), undefined, {
+          action: 'tunnel.inspect_end',
+          targetId: id,
+          targetName: spec.domain,
+        })
+        response.status(204).end()
+      },
+    },
+    ...exchangeRoutes(inspections, tunnelOf, path),
+  ]
+}
+
+function exchangeRoutes(
+  inspections: Agent['inspections'],
+  tunnelOf: (request: Request) => Tunnel,
+  path: string,
+): Route[] {
+  return [
+    {
+      route: `GET ${path}/{number}`,
+      id: 'getExchange',
+      summary: 'Get an exchange with headers and bodies',
+      answers: { 200: { means: 'The exchange.', schema: { Exchange: ExchangeView } } },
+      before: [writersOnly],
+      handle: (request, response) => {
+        response.json(exchangeView(inspections.find(tunnelOf(request).id, numberOf(request))))
+      },
+    },
+    {
+      route: `POST ${path}/{number}/replay`,
+      id: 'replayExchange',
+      summary: 'Send a recorded request to the upstream again',
+      answers: { 200: { means: 'The new exchange.', schema: { Exchange: ExchangeView } } },
+      before: [writersOnly],
+      handle: async (request, response) => {
+        const { id, spec } = tunnelOf(request)
+        const replay = () => inspections.replay(id, numberOf(request))
+        const made = await changeOf(response).run(replay, undefined, {
+          action: 'tunnel.replay',
+          targetId: id,
+          targetName: spec.domain,
+        })
+        response.json(exchangeView(made))
+      },
+    },
+  ]
 }
 
 /** Recordings may contain secrets of visitors. Reading them needs the right to change the tunnel. */
@@ -103,6 +148,7 @@ const writersOnly: RequestHandler = (_request, response, next) => {
   throw new AppError('insufficient-scope', detail)
 }
 
-function numberOf(text: string): number {
+function numberOf({ params }: Request): number {
+  const text = String(params.number)
   return /^\d{1,15}$/.test(text) ? Number(text) : 0
 }

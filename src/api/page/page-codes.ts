@@ -1,7 +1,6 @@
-import { Router } from 'express'
 import * as z from 'zod'
 import { changeOf } from '../../http/change-audit.ts'
-import { methodNotAllowed } from '../../http/error-response.ts'
+import type { Route } from '../../http/routes.ts'
 import { IsoTime, isoTime } from '../iso-time.ts'
 import type { OneTimeCodes } from './one-time-codes.ts'
 
@@ -13,11 +12,11 @@ export const PageCodeView = z.strictObject({
 })
 
 /** `/page_codes`: a code that opens the page once. Served at the local socket alone. */
-export function pageCodeRoutes(codes: OneTimeCodes, urls: () => readonly string[]): Router {
-  const router = Router()
-  router
-    .route('/page_codes')
-    .post(async (_request, response) => {
+export function pageCodeRoute(codes: OneTimeCodes, urls: () => readonly string[]): Route {
+  return {
+    route: 'POST /page_codes',
+    isInternal: true,
+    handle: async (_request, response) => {
       const { code, expiresAt } = await changeOf(response).run(() => codes.create())
       const view: z.infer<typeof PageCodeView> = {
         code: code.reveal(),
@@ -25,7 +24,6 @@ export function pageCodeRoutes(codes: OneTimeCodes, urls: () => readonly string[
         urls: urls(),
       }
       response.status(201).json(view)
-    })
-    .all(methodNotAllowed('POST'))
-  return router
+    },
+  }
 }

@@ -1,9 +1,10 @@
 import { type ErrorRequestHandler, type RequestHandler, Router } from 'express'
 import type { Logger } from '../../base/logger.ts'
 import { scopeGuard } from '../../http/caller.ts'
-import { noRoute } from '../../http/error-response.ts'
+import { methodNotAllowed, noRoute } from '../../http/error-response.ts'
 import { BrowserSessions } from '../../http/pages/browser-sessions.ts'
 import { ownPagesOnly, pageAssets } from '../../http/pages/page-assets.ts'
+import { mountRoutes, type Route } from '../../http/routes.ts'
 import { isLocalPeer } from './page-address.ts'
 import { pageAuth, type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
 
@@ -14,7 +15,7 @@ export function isQuietOnPage(path: string): boolean {
 
 export type PageDeps = Omit<SessionRoutesDeps, 'sessions'> & {
   /** The routes of the API that the page uses. */
-  readonly resources: readonly RequestHandler[]
+  readonly resources: RequestHandler
   readonly changeAudit: readonly [RequestHandler, ErrorRequestHandler]
   readonly log: Logger
 }
@@ -29,17 +30,23 @@ export function pageRoutes(deps: PageDeps): Router {
   const [noteChange, noteRefusal] = deps.changeAudit
   const api = Router()
   api.use(pageAuth(withSessions), noteChange, scopeGuard({ noun: 'token' }))
-  api.use(...deps.resources, noRoute, noteRefusal)
-  const router = Router()
-  router.get('/', (request, response, next) => {
-    if (request.get('accept')?.includes('text/html')) response.redirect('/page/')
-    else next()
-  })
-  router.use('/page', ownPagesOnly('the device'), sessionRoutes(withSessions))
-  router.use('/page', ...pageAssets('device'))
+  api.use(deps.resources, noRoute, noteRefusal)
+  const session = mountRoutes(sessionRoutes(withSessions), methodNotAllowed)
+  const router = Router().use(mountRoutes([START]))
+  router.use('/page', ownPagesOnly('the device'), session, ...pageAssets('device'))
   router.use('/page/api', api)
   router.use('/page', noRoute)
   return router
+}
+
+/** Redirects browsers to the page. */
+const START: Route = {
+  route: 'GET /',
+  isInternal: true,
+  handle: (request, response, next) => {
+    if (request.get('accept')?.includes('text/html')) response.redirect('/page/')
+    else next()
+  },
 }
 
 /** Lets peers on this machine pass; to others there is no page at this listener. */

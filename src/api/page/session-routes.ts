@@ -1,4 +1,4 @@
-import { type Request, type RequestHandler, Router } from 'express'
+import type { Request, RequestHandler, Response } from 'express'
 import * as z from 'zod'
 import { AppError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -9,10 +9,10 @@ import { hashToken } from '../../base/secret.ts'
 import { peerAddress } from '../../http/access-log.ts'
 import { type Caller, keepCaller } from '../../http/caller.ts'
 import type { ChangeTrail } from '../../http/change-audit.ts'
-import { methodNotAllowed } from '../../http/error-response.ts'
 import { jsonBody } from '../../http/json-body.ts'
 import { type BrowserSessions, SessionCookie } from '../../http/pages/browser-sessions.ts'
 import { parse } from '../../http/parse.ts'
+import type { Route } from '../../http/routes.ts'
 import { OK } from '../../store/audit-trail.ts'
 import type { ApiTokens } from '../api-tokens.ts'
 import type { OneTimeCodes } from './one-time-codes.ts'
@@ -110,37 +110,42 @@ export interface SessionRoutesDeps extends PageSessionDeps {
 }
 
 /** `/session`: shows the session, signs in with a one-time code or an API token, and signs out. */
-export function sessionRoutes(deps: SessionRoutesDeps): Router {
+export function sessionRoutes(deps: SessionRoutesDeps): Route[] {
   const { clock, codes, failures, log, sessions, tokens, trail } = deps
   const tries = new TokenBuckets({ ...TRIES, clock })
-  const router = Router()
-  router
-    .route('/session')
-    .get((request, response) => {
-      const caller = callerOfSession(deps, request)
-      response.json({ session: caller ? sessionView(caller) : null })
-    })
-    .post(jsonBody, async (request, response) => {
-      const given = parse(SignIn, request.body)
-      const client = peerAddress(request)
-      const holder = 'code' in given ? redeem(given.code, client) : verify(given.token, client)
-      const caller = callerOfHolder(holder, tokens)
-      if (!caller) throw new AppError('unauthenticated', 'The token has expired.')
-      await sessions.close(pageCookie.read(request))
-      pageCookie.set(request, response, await sessions.open(holder))
-      log.info({ client, name: caller.actor.name }, 'page session opened')
-      await note('session.create', caller, request)
-      response.status(201).json({ session: sessionView(caller) })
-    })
-    .delete(async (request, response) => {
-      const caller = callerOfSession(deps, request)
-      await sessions.close(pageCookie.read(request))
-      pageCookie.clear(request, response)
-      if (caller) await note('session.delete', caller, request)
-      response.status(204).end()
-    })
-    .all(methodNotAllowed('GET', 'HEAD', 'POST', 'DELETE'))
-  return router
+  return [
+    {
+      route: 'GET /session',
+      isInternal: true,
+      handle: (request, response) => {
+        const caller = callerOfSession(deps, request)
+        response.json({ session: caller ? sessionView(caller) : null })
+      },
+    },
+    { route: 'POST /session', isInternal: true, before: [jsonBody], handle: signIn },
+    { route: 'DELETE /session', isInternal: true, handle: signOut },
+  ]
+
+  async function signIn(request: Request, response: Response): Promise<void> {
+    const given = parse(SignIn, request.body)
+    const client = peerAddress(request)
+    const holder = 'code' in given ? redeem(given.code, client) : verify(given.token, client)
+    const caller = callerOfHolder(holder, tokens)
+    if (!caller) throw new AppError('unauthenticated', 'The token has expired.')
+    await sessions.close(pageCookie.read(request))
+    pageCookie.set(request, response, await sessions.open(holder))
+    log.info({ client, name: caller.actor.name }, 'page session opened')
+    await note('session.create', caller, request)
+    response.status(201).json({ session: sessionView(caller) })
+  }
+
+  async function signOut(request: Request, response: Response): Promise<void> {
+    const caller = callerOfSession(deps, request)
+    await sessions.close(pageCookie.read(request))
+    pageCookie.clear(request, response)
+    if (caller) await note('session.delete', caller, request)
+    response.status(204).end()
+  }
 
   function note(action: string, { actor }: Caller, request: Request): Promise<void> {
     return trail.note({ actor, client: peerAddress(request), action }, OK)

@@ -10,7 +10,7 @@ import {
   viewerOf,
   type Wire,
 } from './common/elsewhere.ts'
-import type { Resource } from './common/resource.ts'
+import type { AnyItem, Resource } from './common/resource.ts'
 import { type ElsewherePage, ResourceLists } from './common/resource-lists.ts'
 import { answerDevices, type DeviceRoutesDeps } from './console/device-routes.ts'
 import { devices } from './resources/devices.ts'
@@ -30,10 +30,13 @@ export function answerLists(deps: ElsewhereDeps): void {
   const { others, clock } = deps
   answerDevices(deps)
   const lists = new ResourceLists(clock)
-  const known = new Map<string, Resource<{ readonly id: string }>>()
-  for (const resource of [endpoints(deps), tunnels(deps), tunnelSessions(deps), devices(deps)]) {
-    known.set(resource.path, resource as unknown as Resource<{ readonly id: string }>)
-  }
+  const resources: readonly Resource<AnyItem>[] = [
+    endpoints(deps),
+    tunnels(deps),
+    tunnelSessions(deps),
+    devices(deps),
+  ]
+  const known = new Map(resources.map((resource) => [resource.path, resource]))
   const find = async (of: { path: string; id: string } & Wire) => {
     const resource = known.get(of.path)
     const item = await resource?.get(of.id)
@@ -64,7 +67,7 @@ export function answerLists(deps: ElsewhereDeps): void {
     const found = await find(of)
     const action = found?.resource.actions?.[of.action]
     if (!found || !action) return { is_found: false }
-    await action(found.item, undefined, '')
+    await action.run(undefined, { item: found.item, baseUrl: '' })
     return { is_found: true }
   })
 }

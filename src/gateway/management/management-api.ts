@@ -1,5 +1,6 @@
 import { isIP } from 'node:net'
-import express, { type Express, type RequestHandler, Router } from 'express'
+import express, { type Express, type RequestHandler } from 'express'
+import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { TrustedProxies } from '../../base/net/trusted-proxies.ts'
@@ -9,10 +10,11 @@ import { hostGuard, securityHeaders } from '../../http/host-guard.ts'
 import { endJsonWithNewline } from '../../http/json-body.ts'
 import { serveMetrics } from '../../http/metrics.ts'
 import type { RequestGate } from '../../http/request-gate.ts'
-import { storageView } from '../../store/storage-view.ts'
+import { mountRoutes, OpenApiView, type Route } from '../../http/routes.ts'
+import { StorageView, storageView } from '../../store/storage-view.ts'
 import type { GatewayDatabase } from '../records/gateway-database.ts'
 import type { IdSource } from '../records/resource-id.ts'
-import { batchRoutes, type Creatable } from './batch.ts'
+import { batchRoute } from './batch.ts'
 import {
   type ApiKeyAuthDeps,
   apiKeyAuth,
@@ -27,7 +29,7 @@ import {
   noSuchRoute,
   refusalCode,
 } from './common/error-response.ts'
-import { madeAs, type Resource, resourceRoutes } from './common/resource.ts'
+import { type AnyItem, type Resource, resourceRoutes } from './common/resource.ts'
 import { ResourceLists } from './common/resource-lists.ts'
 import { type ConsoleDeps, consoleRoutes, LIVE_PATHS } from './console/console.ts'
 import { type GatewayMetricsDeps, gatewayMetrics } from './gateway-metrics.ts'
@@ -64,16 +66,31 @@ import {
 const CONFIRM = { action: 'storage.confirm', targetId: undefined }
 
 /** `/storage`: state of the database, and confirmation of possible data loss. */
-function storageRoutes(database: GatewayDatabase['database']): Router {
-  const router = Router()
-  router.get('/storage', gatewayOnly, (_request, response) => {
-    response.json(storageView(database.report()))
-  })
-  router.post('/storage/confirm', gatewayOnly, async (_request, response) => {
-    await changeOf(response).run(() => database.confirmLosses(), undefined, CONFIRM)
-    response.json(storageView(database.report()))
-  })
-  return router
+function storageRoutes(database: GatewayDatabase['database']): Route[] {
+  return [
+    {
+      route: 'GET /storage',
+      id: 'storage',
+      summary: 'State of the database',
+      about: 'State of the database.',
+      answers: { 200: { means: 'The state.', schema: { Storage: StorageView } } },
+      before: [gatewayOnly],
+      handle: (_request, response) => {
+        response.json(storageView(database.report()))
+      },
+    },
+    {
+      route: 'POST /storage/confirm',
+      id: 'storage_confirm',
+      summary: 'Acknowledge possible data loss after damage',
+      answers: { 200: { means: 'The state now.', schema: { Storage: StorageView } } },
+      before: [gatewayOnly],
+      handle: async (_request, response) => {
+        await changeOf(response).run(() => database.confirmLosses(), undefined, CONFIRM)
+        response.json(storageView(database.report()))
+      },
+    },
+  ]
 }
 
 /** For data of the whole gateway. */
@@ -82,14 +99,54 @@ const gatewayOnly: RequestHandler = (_request, response, next) => {
   next()
 }
 
-/** `/openapi.json`. The document is loaded at the first request. */
-function openApiRoutes(): Router {
-  const router = Router()
-  router.get('/openapi.json', async (_request, response) => {
-    const { managementApiDocument } = await import('./openapi-document.ts')
-    response.json(managementApiDocument())
-  })
-  return router
+/** `/openapi.json`. The document is made at the first request. */
+function openApiRoute(routes: () => readonly Route[]): Route {
+  return {
+    route: 'GET /openapi.json',
+    id: 'openapi',
+    summary: 'OpenAPI document',
+    about: 'This document.',
+    answers: { 200: { means: 'OpenAPI 3.1.', schema: { OpenApi: OpenApiView } } },
+    handle: async (_request, response) => {
+      const { managementApiDocument } = await import('./openapi-document.ts')
+      response.json(managementApiDocument(routes()))
+    },
+  }
+}
+
+/** A scraper has a key, but no version header. */
+function metricsRoute(deps: ManagementApiDeps): Route {
+  return {
+    route: 'GET /metrics',
+    id: 'metrics',
+    summary: 'Metrics for Prometheus; svc-version is not required',
+    answers: {
+      200: {
+        means: 'Prometheus text format, version 0.0.4.',
+        schema: { Metrics: z.string() },
+        mediaType: 'text/plain',
+      },
+    },
+    before: [apiKeyAuth(deps), gatewayOnly],
+    handle: serveMetrics(gatewayMetrics(deps)),
+  }
+}
+
+const HealthView = z.strictObject({ status: z.literal('ok') })
+
+function healthRoute(database: GatewayDatabase['database']): Route {
+  return {
+    route: 'GET /healthz',
+    id: 'health',
+    summary: 'Liveness: process and database work',
+    about: 'Liveness check, without an API key.',
+    answers: { 200: { means: 'Process and database work.', schema: { Health: HealthView } } },
+    isOpen: true,
+    handle: (_request, response) => {
+      database.ping()
+      response.json({ status: 'ok' } satisfies z.infer<typeof HealthView>)
+    },
+  }
 }
 
 /** Parts for the resources, and access to the API. */
@@ -129,9 +186,42 @@ export function servedNames(names: readonly string[]): (hostname: string) => boo
   return (hostname) => own.has(hostname) || isIP(hostname.replace(/^\[|\]$/g, '')) !== 0
 }
 
+/** All routes with an OpenAPI document, in its order. Each group is mounted behind its own checks. */
+export function managementRoutes(deps: ManagementApiDeps, lists: ResourceLists) {
+  const { database, ids, log } = deps
+  const all: readonly Resource<AnyItem>[] = [
+    reservedDomains(deps),
+    reservedAddrs(deps),
+    botUsers(deps, 'bot'),
+    botUsers(deps, 'service'),
+    credentials(deps),
+    apiKeys(deps),
+    endpoints(deps),
+    tunnels(deps),
+    tunnelSessions(deps),
+    devices(deps),
+    nodes(deps),
+    ipPolicies(deps),
+    ipPolicyRules(deps),
+    webhookEndpoints(deps),
+    events(deps.events),
+    audit(deps.trail),
+  ]
+  const batch = batchRoute({ resources: all, errorBody: apiErrorBodies(ids, log) })
+  const routes: Record<'resources' | 'others' | 'metrics' | 'open', Route[]> = {
+    resources: all.flatMap((resource) => resourceRoutes(resource, lists)),
+    others: [batch, ...storageRoutes(database), openApiRoute(() => Object.values(routes).flat())],
+    metrics: [metricsRoute(deps)],
+    open: [healthRoute(database), readinessRoute(deps)],
+  }
+  return routes
+}
+
 /** The management API (spec 4.1 and 5), as the vendor's clients know it. */
 export function createManagementApi(deps: ManagementApiDeps): Express {
-  const { gate, ids, serves, log, clock, database, trail, proxies } = deps
+  const { gate, ids, serves, log, clock, trail, proxies } = deps
+  const lists = new ResourceLists(clock)
+  const { resources, others, metrics, open } = managementRoutes(deps, lists)
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
@@ -142,50 +232,16 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
   const quiet = (path: string) => path === '/healthz' || path === '/readyz' || LIVE_PATHS.has(path)
   app.use(accessLog({ log, clock, clientOf: peerAddress, quiet }))
   app.use(hostGuard(serves, 'To allow it, add it to GATEWAY_API_HOSTS.'))
-  app.get('/healthz', (_request, response) => {
-    database.ping()
-    response.json({ status: 'ok' })
-  })
-  app.get('/readyz', readinessRoute(deps))
-  app.use(gate.handler)
-  const lists = new ResourceLists(clock)
-  const made: Creatable[] = []
-  const routes = <Item extends { readonly id: string }>(resource: Resource<Item>) => {
-    const { path, create } = resource
-    const audited = (id: string, baseUrl: string) => madeAs(resource, id, baseUrl)
-    made.push({ path, ...(create && { create }), madeAs: audited })
-    return resourceRoutes(resource, lists)
-  }
-  const resources = [
-    routes(reservedDomains(deps)),
-    routes(reservedAddrs(deps)),
-    routes(botUsers(deps, 'bot')),
-    routes(botUsers(deps, 'service')),
-    routes(credentials(deps)),
-    routes(apiKeys(deps)),
-    routes(endpoints(deps)),
-    routes(tunnels(deps)),
-    routes(tunnelSessions(deps)),
-    routes(devices(deps)),
-    routes(ipPolicies(deps)),
-    routes(ipPolicyRules(deps)),
-    routes(webhookEndpoints(deps)),
-    routes(nodes(deps)),
-    routes(events(deps.events)),
-    routes(audit(trail)),
-  ]
-  const errorBody = apiErrorBodies(ids, log)
+  app.use(mountRoutes(open), gate.handler)
   const [noteChange, noteRefusal] = changeAudit({
     trail,
     clientOf: peerAddress,
     codeOf: refusalCode,
     clock,
   })
-  app.use(consoleRoutes({ ...deps, lists, noteChange }, resources))
-  // A scraper has a key, but no version header.
-  app.get('/metrics', apiKeyAuth(deps), gatewayOnly, serveMetrics(gatewayMetrics(deps)))
-  app.use(apiKeyAuth(deps), noteChange, versionHeader, keyScopeGuard, resources)
-  app.use(batchRoutes({ resources: made, errorBody }), storageRoutes(database), openApiRoutes())
-  app.use(noSuchRoute, noteRefusal, apiErrorResponse(errorBody))
+  app.use(consoleRoutes({ ...deps, lists, noteChange }, resources), mountRoutes(metrics))
+  app.use(apiKeyAuth(deps), noteChange, versionHeader, keyScopeGuard)
+  app.use(mountRoutes([...resources, ...others]))
+  app.use(noSuchRoute, noteRefusal, apiErrorResponse(apiErrorBodies(ids, log)))
   return app
 }

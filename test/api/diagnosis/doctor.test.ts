@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { doctorRoutes } from '../../../src/api/diagnosis/doctor.ts'
+import { doctorRoute } from '../../../src/api/diagnosis/doctor.ts'
 import { createDeferred } from '../../../src/base/deferred.ts'
+import { mountRoutes } from '../../../src/http/routes.ts'
 import { appWith, sendRequest, serveHttp } from '../../helpers/serve-http.ts'
 import { startApi } from '../started-api.ts'
 
@@ -36,7 +37,7 @@ describe('GET /doctor', () => {
         await allAreHere.promise
         return []
       }
-      it.use(doctorRoutes(examine, Date.now))
+      it.use(mountRoutes([doctorRoute(examine, Date.now)]))
     })
     const { at } = await serveHttp(app)
     await Promise.all(Array.from({ length: 5 }, () => sendRequest(at, { path: '/doctor' })))

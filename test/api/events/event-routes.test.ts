@@ -4,8 +4,10 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Tunnel } from '../../../src/agent/tunnel.ts'
 import { EventFeed, type EventFeedOptions } from '../../../src/api/events/event-feed.ts'
 import { AGENT_EVENT_MIGRATIONS } from '../../../src/api/events/event-log.ts'
-import { eventRoutes } from '../../../src/api/events/events.ts'
+import { eventRoute } from '../../../src/api/events/events.ts'
 import { keepCaller } from '../../../src/http/caller.ts'
+import { methodNotAllowed } from '../../../src/http/error-response.ts'
+import { mountRoutes } from '../../../src/http/routes.ts'
 import { openDatabase } from '../../../src/store/database.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -73,7 +75,7 @@ async function startFeed() {
       })
       next()
     })
-    routes.use(eventRoutes({ feed, clock }))
+    routes.use(mountRoutes([eventRoute({ feed, clock })], methodNotAllowed))
   }, captured)
   const { at } = await serveHttp(app)
   const listen = () =>

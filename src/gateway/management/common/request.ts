@@ -17,6 +17,18 @@ const MAX_LIMIT = 100
 const BEFORE = ['before_id', 'beforeId']
 const KNOWN = ['limit', 'filter', ...BEFORE]
 
+/** Query of a list as the OpenAPI document shows it. */
+export const ListQuery = z.strictObject({
+  limit: z.int().min(1).max(MAX_LIMIT).optional().describe(`page size [${MAX_LIMIT}]`),
+  before_id: z.string().optional().describe('only items created before this item'),
+  filter: z
+    .string()
+    .min(1)
+    .max(4_096)
+    .optional()
+    .describe('only items for which this CEL expression is true, such as obj.id == "cr_1"'),
+})
+
 /** Which page of which items is asked for. */
 export interface PageQuery extends PageRequest {
   /** The source of a filter. */
@@ -75,15 +87,9 @@ export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
   throw new ServiceError(215, `The field ${field} is not valid: ${issue?.message}.`)
 }
 
-/** Parses the body of a change. Throws ServiceError `code`, also if it sets none of the `fields`. */
-export function parseChange<T extends object>(
-  schema: z.ZodType<T>,
-  body: unknown,
-  code: number,
-  fields: string,
-): T {
-  const change = parseBody(schema, body)
-  if (Object.keys(change).length > 0) return change
+/** Throws ServiceError `code` if a change sets none of the `fields`. */
+export function requireChange(change: object, code: number, fields: string): void {
+  if (Object.keys(change).length > 0) return
   throw new ServiceError(code, `The request changes nothing. Set ${fields}.`)
 }
 

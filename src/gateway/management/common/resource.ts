@@ -1,11 +1,13 @@
-import { type Request, type RequestHandler, type Response, Router } from 'express'
+import type { Request, RequestHandler, Response } from 'express'
+import * as z from 'zod'
 import { type AuditedChange, type FieldChanges, fieldChanges } from '../../../base/audit.ts'
 import { maskedWebhookUrl } from '../../../base/masked-text.ts'
 import { changeOf } from '../../../http/change-audit.ts'
 import { jsonBody } from '../../../http/json-body.ts'
+import type { NamedSchema, Route } from '../../../http/routes.ts'
 import { present, ResourceNotFoundError, ServiceError } from '../../records/service-error.ts'
 import { type Caller, callerOf, sees } from './caller.ts'
-import { baseUrlOf, refuseQuery } from './request.ts'
+import { baseUrlOf, ListQuery, parseBody, refuseQuery } from './request.ts'
 import type { ListedResource, MissingNode, ResourceLists } from './resource-lists.ts'
 
 /** Fields whose values the audit trail shows, in all resources. */
@@ -67,122 +69,276 @@ function audited(view: object, isUpdate: boolean): View {
   )
 }
 
-/** One kind of thing that the API lists, shows and changes. Verbs that are missing are not served. */
-export interface Resource<Item extends { readonly id: string }> extends ListedResource<Item> {
+/** A handler and the schema that its body is parsed with. The OpenAPI document shows the same schema. */
+export interface BodyHandler<About, Result> {
+  readonly body: NamedSchema
+  run(body: unknown, about: About): Result
+}
+
+export function withBody<Body, About, Result>(
+  body: NamedSchema<Body>,
+  run: (body: Body, about: About) => Result,
+): BodyHandler<About, Result> {
+  const [schema = z.never()] = Object.values(body)
+  return { body, run: (given, about) => run(parseBody(schema, given), about) }
+}
+
+/** `POST /<path>/{id}/<name>`. */
+export interface Action<Item> {
+  readonly summary: string
+  /** Response body. Without it, the status is 204. */
+  readonly answer?: NamedSchema
+  /** Required body of the request. */
+  readonly body?: NamedSchema
+  run(body: unknown, about: ItemOfRequest<Item>): Promise<object | undefined>
+}
+
+export interface ItemOfRequest<Item> {
+  readonly item: Item
+  readonly baseUrl: string
+}
+
+/** `DELETE /<path>/{id}/<name>`. */
+interface Removal<Item> {
+  readonly summary: string
+  run(item: Item): Promise<unknown>
+}
+
+/**
+ * One kind of thing that the API lists, shows and changes. Its routes, its entries in the audit trail and its
+ * documentation follow from this declaration. Verbs that are missing are not served.
+ */
+export interface Resource<Item extends AnyItem> extends ListedResource<Item> {
+  /** Name of its schema in the OpenAPI document, such as `ReservedDomain`. */
+  readonly noun: string
+  /** Description for the OpenAPI document. */
+  readonly about?: string
   get(id: string): Item | undefined | Promise<Item | undefined>
   /** The view within the open transaction, if `get` does not see the change before its end. */
   keptView?(id: string, baseUrl: string): object | undefined
+  /** Throws if the caller must not create, change or delete the item. Called before the body is parsed. */
+  checkChange?(caller: Caller, item?: Item): void
   /** Returns the view of the new item. */
-  create?(body: unknown, baseUrl: string, caller: Caller): object | Promise<object>
-  update?(item: Item, body: unknown, caller: Caller): Item | Promise<Item>
-  remove?(item: Item, caller: Caller): Promise<void>
-  /** Handler of `POST /<path>/<id>/<name>`. Undefined gives status 204. */
-  readonly actions?: Readonly<
-    Record<string, (item: Item, body: unknown, baseUrl: string) => Promise<object | undefined>>
+  readonly create?: BodyHandler<
+    { readonly caller: Caller; readonly baseUrl: string },
+    object | Promise<object>
   >
-  /** Actions that read a body. */
-  readonly actionsWithBody?: readonly string[]
+  readonly update?: BodyHandler<
+    { readonly item: Item; readonly caller: Caller },
+    Item | Promise<Item>
+  >
+  remove?(item: Item): Promise<void>
+  /** Summary of `remove` in the OpenAPI document. */
+  readonly removal?: string
+  readonly actions?: Readonly<Record<string, Action<Item>>>
+  readonly removals?: Readonly<Record<string, Removal<Item>>>
   /** Whether all nodes of a site have the item, each with its own figures. */
   isEverywhere?(item: Item): boolean
   /** Error for changes of an item at another node. */
   refuseElsewhere?(view: object): Error
-  /** Handler of `DELETE /<path>/<id>/<name>`. */
-  readonly removals?: Readonly<Record<string, (item: Item) => Promise<unknown>>>
+}
+
+/** What all items have. */
+export interface AnyItem {
+  readonly id: string
 }
 
 /** The routes of one resource. */
-export function resourceRoutes<Item extends { readonly id: string }>(
+export function resourceRoutes<Item extends AnyItem>(
   resource: Resource<Item>,
   lists: ResourceLists,
-): Router {
-  const { path, create, update, remove } = resource
-  const router = Router()
-  router.get(`/${path}`, noBody, async (request, response) => {
-    response.json(await lists.answer(resource, request, callerOf(response)))
-  })
-  router.get(`/${path}/:id`, noBody, async (request, response) => {
-    response.json(await viewOf(resource, request, response))
-  })
-  if (create) {
-    router.post(`/${path}`, requiredBody, async (request, response) => {
-      refuseQuery(request)
-      const baseUrl = baseUrlOf(request)
-      const made = await changeOf(response).run(
-        async () => create(request.body, baseUrl, callerOf(response)),
-        (view) => changedBetween({}, view),
-        {},
-        (id) => madeAs(resource, id, baseUrl),
-      )
-      response.status(201).json(made)
-    })
-  }
-  if (update) {
-    router.patch(`/${path}/:id`, requiredBody, async (request, response) => {
-      const item = await findItem(resource, request, response)
-      const baseUrl = baseUrlOf(request)
-      const before = resource.view(item, baseUrl)
-      const change = withoutId(request)
-      const view = await changeOf(response).run(
-        async () => resource.view(await update(item, change, callerOf(response)), baseUrl),
-        (after) => changedBetween(before, after),
-        named(before),
-        (id) => changedBetween(before, keptView(resource, id, baseUrl) ?? before),
-      )
-      response.json(view)
-    })
-  }
-  if (remove) {
-    router.delete(`/${path}/:id`, noBody, async (request, response) => {
-      const item = await findItem(resource, request, response)
-      const before = resource.view(item, baseUrlOf(request))
-      const deleted = () => changedBetween(before, {})
-      const run = () => remove(item, callerOf(response))
-      await changeOf(response).run(run, deleted, named(before), deleted)
-      response.status(204).end()
-    })
-  }
-  addActions(router, resource)
-  return router
+): Route[] {
+  const { path, about, create, update, remove, removal = 'Delete' } = resource
+  const { actions = {}, removals = {} } = resource
+  const all = `/${path}`
+  const one = `${all}/{id}`
+  const routes: (Route | undefined)[] = [
+    {
+      route: `GET ${all}`,
+      id: `${path}_list`,
+      summary: 'List, newest first',
+      about,
+      query: ListQuery,
+      answers: { 200: { means: 'A page of the list.', schema: listSchema(resource) } },
+      before: [noBody],
+      handle: async (request, response) => {
+        response.json(await lists.answer(resource, request, callerOf(response)))
+      },
+    },
+    create && {
+      route: `POST ${all}`,
+      id: `${path}_create`,
+      summary: 'Create',
+      body: create.body,
+      answers: { 201: itemOf(resource) },
+      before: [requiredBody],
+      handle: async (request, response) => {
+        refuseQuery(request)
+        const asked = { body: request.body, baseUrl: baseUrlOf(request) }
+        response.status(201).json(await createItem(resource, create, asked, response))
+      },
+    },
+    {
+      route: `GET ${one}`,
+      id: `${path}_get`,
+      summary: 'Get',
+      answers: { 200: itemOf(resource) },
+      before: [noBody],
+      handle: async (request, response) => {
+        response.json(await viewOf(resource, request, response))
+      },
+    },
+    update && {
+      route: `PATCH ${one}`,
+      id: `${path}_update`,
+      summary: 'Change the given fields',
+      body: update.body,
+      answers: { 200: itemOf(resource) },
+      before: [requiredBody],
+      handle: async (request, response) => {
+        response.json(await updateItem(resource, update, request, response))
+      },
+    },
+    remove && {
+      route: `DELETE ${one}`,
+      id: `${path}_delete`,
+      summary: removal,
+      answers: { 204: { means: 'Deleted.' } },
+      before: [noBody],
+      handle: async (request, response) => {
+        const item = await findItem(resource, request, response)
+        const before = resource.view(item, baseUrlOf(request))
+        const deleted = () => changedBetween(before, {})
+        const run = async () => {
+          resource.checkChange?.(callerOf(response), item)
+          await remove(item)
+        }
+        await changeOf(response).run(run, deleted, named(before), deleted)
+        response.status(204).end()
+      },
+    },
+    ...Object.entries(removals).map((entry) => removalRoute(resource, entry)),
+    ...Object.entries(actions).map((entry) => actionRoute(resource, entry)),
+  ]
+  return routes.filter((route) => route !== undefined)
 }
 
-/** Routes of further actions on an item. */
-function addActions<Item extends { readonly id: string }>(
-  router: Router,
+/** Creates an item and records it in the audit trail. */
+export function createItem<Item extends AnyItem>(
   resource: Resource<Item>,
-): void {
-  const { path, actions = {}, actionsWithBody = [], removals = {} } = resource
-  for (const [name, remove] of Object.entries(removals)) {
-    router.delete(`/${path}/:id/${name}`, noBody, async (request, response) => {
+  create: NonNullable<Resource<Item>['create']>,
+  { body, baseUrl }: { readonly body: unknown; readonly baseUrl: string },
+  response: Response,
+  tried: Partial<AuditedChange> = {},
+): Promise<object> {
+  const caller = callerOf(response)
+  return changeOf(response).run(
+    async () => {
+      resource.checkChange?.(caller)
+      return create.run(body, { caller, baseUrl })
+    },
+    (view) => changedBetween({}, view),
+    tried,
+    (id) => changedBetween({}, keptView(resource, id, baseUrl) ?? { id }),
+  )
+}
+
+async function updateItem<Item extends AnyItem>(
+  resource: Resource<Item>,
+  update: NonNullable<Resource<Item>['update']>,
+  request: Request,
+  response: Response,
+): Promise<object> {
+  const item = await findItem(resource, request, response)
+  const caller = callerOf(response)
+  const baseUrl = baseUrlOf(request)
+  const before = resource.view(item, baseUrl)
+  const change = withoutId(request)
+  return changeOf(response).run(
+    async () => {
+      resource.checkChange?.(caller, item)
+      return resource.view(await update.run(change, { item, caller }), baseUrl)
+    },
+    (after) => changedBetween(before, after),
+    named(before),
+    (id) => changedBetween(before, keptView(resource, id, baseUrl) ?? before),
+  )
+}
+
+function removalRoute<Item extends AnyItem>(
+  resource: Resource<Item>,
+  [name, { summary, run }]: [string, Removal<Item>],
+): Route {
+  const { path } = resource
+  return {
+    route: `DELETE /${path}/{id}/${name}`,
+    id: `${path}_delete_${name}`,
+    summary,
+    answers: { 204: { means: 'Done.' } },
+    before: [noBody],
+    handle: async (request, response) => {
       const item = await findItem(resource, request, response)
       const about = named(resource.view(item, baseUrlOf(request)))
-      const run = () => remove(item)
-      await changeOf(response).run(run, undefined, about, () => about)
+      await changeOf(response).run(
+        () => run(item),
+        undefined,
+        about,
+        () => about,
+      )
       response.status(204).end()
-    })
+    },
   }
-  for (const [name, run] of Object.entries(actions)) {
-    // The vendor's client sends the bare id as a body here; nothing in it is of use.
-    const body = actionsWithBody.includes(name) ? [requiredBody] : []
-    router.post(`/${path}/:id/${name}`, body, async (request: Request, response: Response) => {
-      const { about, act } = await actionOn(resource, name, run, request, response)
+}
+
+function actionRoute<Item extends AnyItem>(
+  resource: Resource<Item>,
+  [name, action]: [string, Action<Item>],
+): Route {
+  const { path } = resource
+  const { summary, answer: schema, body } = action
+  return {
+    route: `POST /${path}/{id}/${name}`,
+    id: `${path}_${name}`,
+    summary,
+    ...(body && { body }),
+    answers: schema ? { 200: { means: 'Done.', schema } } : { 204: { means: 'Done.' } },
+    before: [
+      // The vendor's client sends the bare id as a body to actions without one.
+      ...(body ? [requiredBody] : []),
+    ],
+    handle: async (request: Request, response: Response) => {
+      const { about, act } = await actionOn(resource, [name, action], request, response)
       const result = await changeOf(response).run(act, undefined, about, () => about)
       if (result) response.json(result)
       else response.status(204).end()
-    })
+    },
   }
 }
 
-/** Audit entry of a new item, within the transaction that creates it. */
-export function madeAs<Item extends { readonly id: string }>(
-  resource: Pick<Resource<Item>, 'get' | 'view' | 'keptView'>,
-  id: string,
-  baseUrl: string,
-): Partial<AuditedChange> {
-  return changedBetween({}, keptView(resource, id, baseUrl) ?? { id })
+function itemOf<Item extends AnyItem>({ noun, schema }: Resource<Item>) {
+  return { means: 'The resource.', schema: { [noun]: schema } }
+}
+
+const MissingNodes = z
+  .array(z.strictObject({ id: z.string(), name: z.string() }))
+  .optional()
+  .describe('nodes that did not answer; their items are missing from the list')
+
+/** Schema of a list. `reserved_domains` has the schema `ReservedDomainsList`. */
+function listSchema<Item extends AnyItem>(resource: Resource<Item>): NamedSchema {
+  const { path, collection, schema, elsewhere } = resource
+  const plural = path.replace(/(?:^|_)(\w)/g, (_, letter: string) => letter.toUpperCase())
+  const list = z.strictObject({
+    uri: z.string(),
+    next_page_uri: z.string().nullable(),
+    [collection]: z.array(schema),
+    ...(elsewhere && { missing_nodes: MissingNodes }),
+  })
+  return { [`${plural}List`]: list }
 }
 
 /** The view of an item within the open transaction. */
-function keptView<Item extends { readonly id: string }>(
+function keptView<Item extends AnyItem>(
   resource: Pick<Resource<Item>, 'get' | 'view' | 'keptView'>,
   id: string,
   baseUrl: string,
@@ -192,7 +348,7 @@ function keptView<Item extends { readonly id: string }>(
   return item === undefined || item instanceof Promise ? undefined : resource.view(item, baseUrl)
 }
 
-async function lookUp<Item extends { readonly id: string }>(
+async function lookUp<Item extends AnyItem>(
   resource: Resource<Item>,
   request: Request,
   response: Response,
@@ -207,7 +363,7 @@ async function lookUp<Item extends { readonly id: string }>(
 }
 
 /** The item to change. Other nodes have only items of agents, which cannot be changed here. */
-async function findItem<Item extends { readonly id: string }>(
+async function findItem<Item extends AnyItem>(
   resource: Resource<Item>,
   request: Request,
   response: Response,
@@ -221,7 +377,7 @@ async function findItem<Item extends { readonly id: string }>(
 }
 
 /** The view of an item, here or at another node. Items of all nodes are merged. */
-async function viewOf<Item extends { readonly id: string }>(
+async function viewOf<Item extends AnyItem>(
   resource: Resource<Item>,
   request: Request,
   response: Response,
@@ -238,10 +394,9 @@ async function viewOf<Item extends { readonly id: string }>(
 }
 
 /** An action on an item, here or at another node. */
-async function actionOn<Item extends { readonly id: string }>(
+async function actionOn<Item extends AnyItem>(
   resource: Resource<Item>,
-  name: string,
-  run: (item: Item, body: unknown, baseUrl: string) => Promise<object | undefined>,
+  [name, { run }]: [string, Action<Item>],
   request: Request,
   response: Response,
 ) {
@@ -250,7 +405,7 @@ async function actionOn<Item extends { readonly id: string }>(
   const item = await lookUp(resource, request, response)
   if (item || !elsewhere) {
     const here = present(item)
-    const act = () => run(here, request.body, baseUrl)
+    const act = () => run(request.body ?? {}, { item: here, baseUrl })
     return { about: named(resource.view(here, baseUrl)), act }
   }
   const viewer = callerOf(response)

@@ -4,6 +4,7 @@ import type { Clock } from '../../../base/clock.ts'
 import { jsonBody } from '../../../http/json-body.ts'
 import { BrowserSessions, type SessionRows } from '../../../http/pages/browser-sessions.ts'
 import { ownPagesOnly, pageAssets } from '../../../http/pages/page-assets.ts'
+import { mountRoutes, type Route } from '../../../http/routes.ts'
 import type { Database } from '../../../store/database.ts'
 import type { CloudEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
 import type { ConsoleSessionStore } from '../../records/console-session-store.ts'
@@ -21,6 +22,7 @@ function cloudEndpoints(deps: EndpointsDeps): Resource<Endpoint> {
   const { get, view, ownerOf } = endpoints(deps)
   return {
     path: 'cloud_endpoints',
+    noun: 'Endpoint',
     collection: 'cloud_endpoints',
     prefix: 'ep',
     schema: EndpointView,
@@ -40,17 +42,28 @@ const MAX_TEXT = 128
 
 const QrCodeCreate = z.strictObject({ text: z.string().min(1).max(MAX_TEXT) })
 
-/** `POST /qr_codes`: a text as a QR code in SVG. Not a GET request, because URLs are logged. */
-function qrCodeRoutes(): Router {
-  const router = Router()
-  router.post('/qr_codes', jsonBody, async (request, response) => {
+/** A text as a QR code in SVG. Not a GET request, because URLs are logged. */
+const QR_CODES: Route = {
+  route: 'POST /qr_codes',
+  isInternal: true,
+  before: [jsonBody],
+  handle: async (request, response) => {
     const { text } = parseBody(QrCodeCreate, request.body)
     // In its own module: dynamic imports of CommonJS modules have no names in the bundle.
     const { drawQrCode } = await import('./qr-drawing.ts')
     const svg = await drawQrCode(text)
     response.status(201).type('image/svg+xml').send(svg)
-  })
-  return router
+  },
+}
+
+/** Redirects browsers to the console. */
+const START: Route = {
+  route: 'GET /',
+  isInternal: true,
+  handle: (request, response, next) => {
+    if (request.get('accept')?.includes('text/html')) response.redirect('/console/')
+    else next()
+  },
 }
 
 /** Requests that the console repeats without a user. */
@@ -104,18 +117,17 @@ export function siteSessions({
  * users under `/console/api`. Browsers are redirected from `/`. Stands after the host check, and before API
  * key authentication.
  */
-export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHandler[]): Router {
+export function consoleRoutes(deps: ConsoleDeps, resources: readonly Route[]): Router {
+  const cloud = resourceRoutes(cloudEndpoints(deps), deps.lists)
+  const own = [...deviceRoutes(deps), ...cloud.map((it) => ({ ...it, isInternal: true as const }))]
   // With the version header, browsers send a preflight request for other origins.
   const api = Router().use(sessionAuth(deps), versionHeader)
-  const live = [deviceRoutes(deps), resourceRoutes(cloudEndpoints(deps), deps.lists)]
   // A QR code is asked for by POST, and changes nothing.
-  api.use(qrCodeRoutes(), deps.noteChange, keyScopeGuard, live, ...resources)
-  const router = Router()
-  router.get('/', (request, response, next) => {
-    if (request.get('accept')?.includes('text/html')) response.redirect('/console/')
-    else next()
-  })
-  router.use('/console', ownPagesOnly('the console'), sessionRoutes(deps), ...pageAssets('console'))
+  api.use(mountRoutes([QR_CODES]), deps.noteChange, keyScopeGuard)
+  api.use(mountRoutes([...own, ...resources]))
+  const session = mountRoutes(sessionRoutes(deps))
+  const router = Router().use(mountRoutes([START]))
+  router.use('/console', ownPagesOnly('the console'), session, ...pageAssets('console'))
   router.use('/console/api', api)
   router.use('/console', noSuchRoute)
   return router

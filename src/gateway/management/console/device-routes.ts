@@ -1,5 +1,5 @@
-import { Router } from 'express'
 import * as z from 'zod'
+import type { Route } from '../../../http/routes.ts'
 import type { ConnectedAgent } from '../../endpoints/endpoint.ts'
 import type { BotUserStore } from '../../records/bot-user-store.ts'
 import type { CredentialStore } from '../../records/credential-store.ts'
@@ -24,31 +24,39 @@ export interface DeviceRoutesDeps extends DevicesDeps, EndpointsDeps {
  * Device data that the console refreshes: `/device_rows` has all devices in brief, for search and sorting in
  * the browser. `/device_details` has one device with its endpoints.
  */
-export function deviceRoutes(deps: DeviceRoutesDeps): Router {
+export function deviceRoutes(deps: DeviceRoutesDeps): Route[] {
   const { devices } = deps
   const resource = deviceResource(deps)
-  const router = Router()
-  router.get('/device_rows', async (request, response) => {
-    refuseQuery(request)
-    const caller = callerOf(response)
-    const own = devices.all().filter(({ ownerId }) => sees(caller, ownerId))
-    const { live, missing } = await rowsElsewhere(deps)
-    const rows = own
-      .slice(0, MAX_ROWS)
-      .map((device) => ({ ...viewRow(device, deps), ...live.get(device.id) }))
-    const part = missing.length > 0 && { missing_nodes: missing }
-    response.json({ devices: rows, is_part: own.length > MAX_ROWS, ...part })
-  })
-  router.get('/device_details/:id', async (request, response) => {
-    refuseQuery(request)
-    const device = devices.get(String(request.params.id))
-    if (!device || !sees(callerOf(response), device.ownerId)) throw new ResourceNotFoundError()
-    const baseUrl = baseUrlOf(request)
-    const view = resource.view(device, baseUrl)
-    const there = await detailsElsewhere(device, baseUrl, deps)
-    response.json(there ?? { ...view, ...viewDetails(device, baseUrl, deps) })
-  })
-  return router
+  return [
+    {
+      route: 'GET /device_rows',
+      isInternal: true,
+      handle: async (request, response) => {
+        refuseQuery(request)
+        const caller = callerOf(response)
+        const own = devices.all().filter(({ ownerId }) => sees(caller, ownerId))
+        const { live, missing } = await rowsElsewhere(deps)
+        const rows = own
+          .slice(0, MAX_ROWS)
+          .map((device) => ({ ...viewRow(device, deps), ...live.get(device.id) }))
+        const part = missing.length > 0 && { missing_nodes: missing }
+        response.json({ devices: rows, is_part: own.length > MAX_ROWS, ...part })
+      },
+    },
+    {
+      route: 'GET /device_details/{id}',
+      isInternal: true,
+      handle: async (request, response) => {
+        refuseQuery(request)
+        const device = devices.get(String(request.params.id))
+        if (!device || !sees(callerOf(response), device.ownerId)) throw new ResourceNotFoundError()
+        const baseUrl = baseUrlOf(request)
+        const view = resource.view(device, baseUrl)
+        const there = await detailsElsewhere(device, baseUrl, deps)
+        response.json(there ?? { ...view, ...viewDetails(device, baseUrl, deps) })
+      },
+    },
+  ]
 }
 
 const [ROWS, DETAILS] = ['device_rows', 'device_details'] as const

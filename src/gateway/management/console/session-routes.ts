@@ -1,4 +1,4 @@
-import { type Request, type RequestHandler, Router } from 'express'
+import type { Request, RequestHandler, Response } from 'express'
 import * as z from 'zod'
 import { AppError } from '../../../base/app-error.ts'
 import type { Clock } from '../../../base/clock.ts'
@@ -7,6 +7,7 @@ import type { Logger } from '../../../base/logger.ts'
 import { peerAddress } from '../../../http/access-log.ts'
 import { jsonBody } from '../../../http/json-body.ts'
 import { type BrowserSessions, SessionCookie } from '../../../http/pages/browser-sessions.ts'
+import type { Route } from '../../../http/routes.ts'
 import { type AuditTrail, OK } from '../../../store/audit-trail.ts'
 import type { Authority } from '../../access/authority.ts'
 import type { OtherGateways } from '../../ports/other-gateways.ts'
@@ -92,17 +93,25 @@ export interface SessionRoutesDeps extends SessionAuthDeps {
 }
 
 /** `/session`: shows the session, signs in with an API key, and signs out. */
-export function sessionRoutes(deps: SessionRoutesDeps): Router {
+export function sessionRoutes(deps: SessionRoutesDeps): Route[] {
   const { authority, clock, consoleSessions, log, others, trail } = deps
   const gateways = () => others.count
   const failures = new FailureLimiter(clock, gateways)
   const strangeEnds = new FailureLimiter(clock, gateways)
-  const router = Router()
-  router.get('/session', (request, response) => {
-    const apiKey = keyOfSession(deps, request)
-    response.json({ api_key: apiKey ? viewKey(apiKey) : null })
-  })
-  router.post('/session', jsonBody, async (request, response) => {
+  return [
+    {
+      route: 'GET /session',
+      isInternal: true,
+      handle: (request, response) => {
+        const apiKey = keyOfSession(deps, request)
+        response.json({ api_key: apiKey ? viewKey(apiKey) : null })
+      },
+    },
+    { route: 'POST /session', isInternal: true, before: [jsonBody], handle: signIn },
+    { route: 'DELETE /session', isInternal: true, handle: signOut },
+  ]
+
+  async function signIn(request: Request, response: Response): Promise<void> {
     const { api_key: token } = parseBody(SessionCreate, request.body)
     const apiKey = authenticate(token.trim(), request)
     authority.noteUse(apiKey)
@@ -112,8 +121,9 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     log.info({ client: peerAddress(request), api_key: apiKey.id }, 'console session opened')
     await note('session.create', apiKey, request)
     response.status(201).json({ api_key: viewKey(apiKey) })
-  })
-  router.delete('/session', async (request, response) => {
+  }
+
+  async function signOut(request: Request, response: Response): Promise<void> {
     const apiKey = keyOfSession(deps, request)
     const id = sessionCookie.read(request)
     sessionCookie.clear(request, response)
@@ -123,8 +133,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     await consoleSessions.close(id)
     if (apiKey) await note('session.delete', apiKey, request)
     response.status(204).end()
-  })
-  return router
+  }
 
   function note(action: string, apiKey: ApiKey, request: Request): Promise<void> {
     const actor = actorFrom('console', apiKey)

@@ -10,7 +10,7 @@ const PREFIX = 'au'
 /** Ids have the form of all ids here; these count. */
 const DIGITS = 27
 
-export const AuditEntryView = z.strictObject({
+const AuditEntryView = z.strictObject({
   ...itemFields,
   who: z.strictObject({
     kind: z.enum(ACTOR_KINDS),
@@ -37,6 +37,8 @@ interface Item extends Omit<AuditEntry, 'id'> {
 export function audit(trail: AuditTrail): Resource<Item> {
   return {
     path: 'audit',
+    noun: 'AuditEntry',
+    about: 'Audit log of changes.',
     collection: 'entries',
     prefix: PREFIX,
     schema: AuditEntryView,

@@ -3,12 +3,10 @@ import type { CredentialIssuer } from '../../access/credential-issuer.ts'
 import { type AccountQuotas, QUOTA_NAMES, type QuotaName } from '../../records/account-quotas.ts'
 import type { BotUser, BotUserStore } from '../../records/bot-user-store.ts'
 import { refuseOwnerOnly, renamed } from '../common/caller.ts'
-import { parseBody, Timestamp, timestamp } from '../common/request.ts'
-import type { Resource } from '../common/resource.ts'
+import { Timestamp, timestamp } from '../common/request.ts'
+import { type Resource, withBody } from '../common/resource.ts'
 
-const NOT_ITS_OWN = 'cannot create or change bot users'
-
-export const BotUserCreate = z.strictObject({
+const BotUserCreate = z.strictObject({
   name: z.string().default(''),
   active: z.boolean().optional(),
 })
@@ -18,13 +16,13 @@ function forQuotas<Field extends z.ZodType>(field: Field) {
   return z.strictObject(fields as Record<QuotaName, Field>)
 }
 
-export const BotUserUpdate = z.strictObject({
+const BotUserUpdate = z.strictObject({
   name: z.string().optional(),
   active: z.boolean().optional(),
   /** Changed quotas; null for the default. */
   quotas: forQuotas(z.int().min(0).max(1_000_000_000_000).nullable().optional()).optional(),
 })
-export const BotUserView = z.strictObject({
+const BotUserView = z.strictObject({
   id: z.string(),
   uri: z.string(),
   name: z.string(),
@@ -61,6 +59,9 @@ export function botUsers(
   const stored = (user: BotUser): BotUser => ({ ...user, id: renamed(user.id, 'bot') })
   return {
     path,
+    noun: 'BotUser',
+    about:
+      name === 'bot' ? 'Owners of authtokens and API keys.' : 'Bot users under their newer name.',
     collection: path,
     prefix: name,
     schema: BotUserView,
@@ -73,19 +74,15 @@ export function botUsers(
     view,
     // An owner sees itself, but cannot change its name or whether it is active.
     ownerOf: ({ id }) => renamed(id, 'bot'),
-    create: async (body, baseUrl, caller) => {
-      refuseOwnerOnly(caller, NOT_ITS_OWN)
-      const user = await issuer.createBotUser(parseBody(BotUserCreate, body))
+    checkChange: (caller) => refuseOwnerOnly(caller, 'cannot create or change bot users'),
+    create: withBody({ BotUserCreate }, async (body, { baseUrl }) => {
+      const user = await issuer.createBotUser(body)
       const { quotas: _quotas, usage: _usage, ...made } = view(shown(user), baseUrl)
       return made
-    },
-    update: async (user, body, caller) => {
-      refuseOwnerOnly(caller, NOT_ITS_OWN)
-      return shown(await issuer.updateBotUser(stored(user), parseBody(BotUserUpdate, body)))
-    },
-    remove: async (user, caller) => {
-      refuseOwnerOnly(caller, NOT_ITS_OWN)
-      await issuer.deleteBotUser(stored(user))
-    },
+    }),
+    update: withBody({ BotUserUpdate }, async (body, { item }) =>
+      shown(await issuer.updateBotUser(stored(item), body)),
+    ),
+    remove: (user) => issuer.deleteBotUser(stored(user)),
   }
 }

@@ -9,15 +9,8 @@ import type { Credential, CredentialStore } from '../../records/credential-store
 import { isInternal } from '../../records/domain-name.ts'
 import type { ReservedAddrStore } from '../../records/reserved-addr-store.ts'
 import { type Caller, checkNoMore, ownerFor, refuseOwnerOnly } from '../common/caller.ts'
-import {
-  itemFields,
-  parseBody,
-  parseChange,
-  Timestamp,
-  texts,
-  timestamp,
-} from '../common/request.ts'
-import type { Resource } from '../common/resource.ts'
+import { itemFields, requireChange, Timestamp, texts, timestamp } from '../common/request.ts'
+import { type Resource, withBody } from '../common/resource.ts'
 
 /** Fields of authtokens and API keys. */
 const tokenFields = {
@@ -66,12 +59,12 @@ const settings = {
     .optional(),
 }
 
-export const ApiKeyCreate = z.strictObject({
+const ApiKeyCreate = z.strictObject({
   ...settings,
   owner_id: z.string().nullable().optional(),
 })
-export const ApiKeyUpdate = z.strictObject(settings)
-export const ApiKeyView = z.strictObject({
+const ApiKeyUpdate = z.strictObject(settings)
+const ApiKeyView = z.strictObject({
   ...tokenFields,
   name: z.string(),
   scope: z.enum(API_KEY_SCOPES),
@@ -99,6 +92,8 @@ export function apiKeys({ apiKeys: store, issuer }: ApiKeysDeps): Resource<ApiKe
     }) satisfies z.infer<typeof ApiKeyView>
   return {
     path: 'api_keys',
+    noun: 'ApiKey',
+    about: 'Credentials for this API.',
     collection: 'keys',
     prefix: 'ak',
     schema: ApiKeyView,
@@ -106,20 +101,19 @@ export function apiKeys({ apiKeys: store, issuer }: ApiKeysDeps): Resource<ApiKe
     get: (id) => store.get(id),
     view: (apiKey, baseUrl) => view(apiKey, baseUrl),
     ownerOf: ({ ownerId }) => ownerId,
-    create: async (body, baseUrl, caller) => {
-      const { owner_id, ...settings } = parseBody(ApiKeyCreate, body)
+    create: withBody({ ApiKeyCreate }, async ({ owner_id, ...settings }, { baseUrl, caller }) => {
       const ownerId = ownerFor(caller, owner_id)
       const { isOwnerOnly = ownerId !== null || caller.isOwnerOnly, ...request } =
         changeOf(settings)
       checkNoMore(caller, { isOwnerOnly, expiresAt: request.expiresAt ?? null })
       const { apiKey, token } = await issuer.createApiKey({ ...request, ownerId, isOwnerOnly })
       return view(apiKey, baseUrl, token)
-    },
-    update: (apiKey, body, caller) => {
-      const change = changeOf(parseBody(ApiKeyUpdate, body))
-      checkChange(caller, apiKey, change)
-      return issuer.updateApiKey(apiKey, change)
-    },
+    }),
+    update: withBody({ ApiKeyUpdate }, (body, { item, caller }) => {
+      const change = changeOf(body)
+      checkChange(caller, item, change)
+      return issuer.updateApiKey(item, change)
+    }),
     remove: (apiKey) => issuer.deleteApiKey(apiKey),
   }
 }
@@ -148,13 +142,13 @@ function isLater(end: number | null, than: number | null): boolean {
 
 const acl = z.array(z.string()).optional()
 
-export const CredentialCreate = z.strictObject({
+const CredentialCreate = z.strictObject({
   ...texts,
   acl,
   owner_id: z.string().nullable().optional(),
 })
-export const CredentialUpdate = z.strictObject({ ...texts, acl })
-export const CredentialView = z.strictObject({
+const CredentialUpdate = z.strictObject({ ...texts, acl })
+const CredentialView = z.strictObject({
   ...tokenFields,
   acl: z.array(z.string()),
   /** Only where rules give no names, with the fix. */
@@ -184,6 +178,8 @@ export function credentials(deps: CredentialsDeps): Resource<Credential> {
 
   return {
     path: 'credentials',
+    noun: 'Credential',
+    about: 'Authtokens and their ACL rules.',
     collection: 'credentials',
     prefix: 'cr',
     schema: CredentialView,
@@ -195,25 +191,27 @@ export function credentials(deps: CredentialsDeps): Resource<Credential> {
       ...(viewer && withoutEffect(credential)),
     }),
     ownerOf: ({ ownerId }) => ownerId,
-    create: async (body, baseUrl, caller) => {
-      const { owner_id, ...request } = parseBody(CredentialCreate, body)
-      const ownerId = ownerFor(caller, owner_id)
-      const { credential, authtoken } = await issuer.createCredential(
-        { ...request, ownerId },
-        () => checkRules(deps, caller, request.acl ?? [], []),
-        authorOf(caller),
-      )
-      return view(credential, baseUrl, authtoken)
-    },
-    update: (credential, body, caller) => {
-      const change = parseChange(CredentialUpdate, body, 606, 'description, metadata or acl')
+    create: withBody(
+      { CredentialCreate },
+      async ({ owner_id, ...request }, { baseUrl, caller }) => {
+        const ownerId = ownerFor(caller, owner_id)
+        const { credential, authtoken } = await issuer.createCredential(
+          { ...request, ownerId },
+          () => checkRules(deps, caller, request.acl ?? [], []),
+          authorOf(caller),
+        )
+        return view(credential, baseUrl, authtoken)
+      },
+    ),
+    update: withBody({ CredentialUpdate }, (change, { item, caller }) => {
+      requireChange(change, 606, 'description, metadata or acl')
       return issuer.updateCredential(
-        credential,
+        item,
         change,
         ({ acl }) => checkRules(deps, caller, change.acl ?? [], acl),
         authorOf(caller),
       )
-    },
+    }),
     remove: (credential) => issuer.deleteCredential(credential),
   }
 }

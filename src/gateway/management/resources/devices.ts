@@ -10,8 +10,8 @@ import type { IdSource } from '../../records/resource-id.ts'
 import { present, ServiceError } from '../../records/service-error.ts'
 import { sees } from '../common/caller.ts'
 import { elsewhere } from '../common/elsewhere.ts'
-import { itemFields, parseBody, Reference, Timestamp, timestamp } from '../common/request.ts'
-import type { Resource } from '../common/resource.ts'
+import { itemFields, Reference, Timestamp, timestamp } from '../common/request.ts'
+import { type Resource, withBody } from '../common/resource.ts'
 
 const MAX_TAGS = 32
 const TAG = /^[\p{L}\p{N}][\p{L}\p{N}._:=@/+-]{0,63}$/u
@@ -30,14 +30,14 @@ const settings = {
     .optional(),
   metadata: z.string().max(4_096).optional(),
 }
-export const DeviceCreate = z.strictObject({
+const DeviceCreate = z.strictObject({
   ...settings,
   /** The authtoken that it is going to sign in with; one device can be made for each. */
   credential_id: z.string(),
 })
-export const DeviceUpdate = z.strictObject(settings)
+const DeviceUpdate = z.strictObject(settings)
 
-export const DeviceView = z.strictObject({
+const DeviceView = z.strictObject({
   ...itemFields,
   name: z.string(),
   tags: z.array(z.string()),
@@ -96,6 +96,7 @@ export function devices(deps: DevicesDeps): Resource<Device> {
     viewDevice(device, baseUrl, { ...deps, now: clock.now() })
   return {
     path: 'devices',
+    noun: 'Device',
     collection: 'devices',
     prefix: 'dv',
     schema: DeviceView,
@@ -111,8 +112,8 @@ export function devices(deps: DevicesDeps): Resource<Device> {
     isEverywhere: () => true,
     // All gateways know it. The gateway of its connection knows its figures.
     combine: (views) => views.find((it) => isConnected(it as Viewed)) ?? views[0],
-    create: async (body, baseUrl, caller) => {
-      const { credential_id: credentialId, ...given } = parseBody(DeviceCreate, body)
+    create: withBody({ DeviceCreate }, async (body, { baseUrl, caller }) => {
+      const { credential_id: credentialId, ...given } = body
       const credential = credentials.get(credentialId)
       if (!credential || !sees(caller, credential.ownerId)) {
         throw new ServiceError(215, 'The field credential_id must be the id of an authtoken.')
@@ -136,12 +137,12 @@ export function devices(deps: DevicesDeps): Resource<Device> {
         )
       }
       return view(device, baseUrl)
-    },
-    update: async (device, body) => {
-      const updated = { ...device, ...settingsOf(parseBody(DeviceUpdate, body)) }
-      await devices.save(updated, () => void present(deviceStore.get(device.id)))
-      return devices.get(device.id) ?? updated
-    },
+    }),
+    update: withBody({ DeviceUpdate }, async (body, { item }) => {
+      const updated = { ...item, ...settingsOf(body) }
+      await devices.save(updated, () => void present(deviceStore.get(item.id)))
+      return devices.get(item.id) ?? updated
+    }),
     remove: async (device) => {
       await devices.delete(device, () => {
         if (!devices.get(device.id)?.isOnline) return

@@ -13,8 +13,8 @@ import { renamedId } from '../../records/resource-id.ts'
 import { ResourceNotFoundError, ServiceError } from '../../records/service-error.ts'
 import { type Caller, ownerFor, refuseOwnerOnly, renamed } from '../common/caller.ts'
 import { elsewhere } from '../common/elsewhere.ts'
-import { itemFields, parseBody, Reference, Timestamp, texts, timestamp } from '../common/request.ts'
-import type { Resource } from '../common/resource.ts'
+import { itemFields, Reference, Timestamp, texts, timestamp } from '../common/request.ts'
+import { type Resource, withBody } from '../common/resource.ts'
 import { livePage } from '../common/resource-lists.ts'
 
 const settings = {
@@ -24,7 +24,7 @@ const settings = {
   /** Whether policies of all accounts find it; below `.internal` only. */
   shared: z.boolean().optional(),
 }
-export const EndpointCreate = z.strictObject({
+const EndpointCreate = z.strictObject({
   ...settings,
   url: z.string(),
   /** Only `cloud` can be created; other types have their own error code. */
@@ -33,7 +33,7 @@ export const EndpointCreate = z.strictObject({
   /** Unless given, the owner of its domain. */
   owner_id: z.string().nullable().optional(),
 })
-export const EndpointUpdate = z.strictObject({
+const EndpointUpdate = z.strictObject({
   ...settings,
   url: z.string().optional(),
   traffic_policy: z.string().optional(),
@@ -128,6 +128,8 @@ export function endpoints({
     })
   return {
     path: 'endpoints',
+    noun: 'Endpoint',
+    about: 'Online endpoints, and management of cloud endpoints.',
     collection: 'endpoints',
     prefix: 'ep',
     schema: EndpointView,
@@ -145,8 +147,11 @@ export function endpoints({
     isEverywhere: ({ type }) => type === 'cloud',
     combine: (views) => combineEndpoints(views as [Viewed, ...Viewed[]]),
     refuseElsewhere: (it) => ofAgent((it as Viewed).url),
-    create: async (body, baseUrl, caller) => {
-      const { type, owner_id, ...settings } = parseBody(EndpointCreate, body)
+    checkChange: (_caller, endpoint) => {
+      if (endpoint) cloudOnly(endpoint)
+    },
+    create: withBody({ EndpointCreate }, async (body, { baseUrl, caller }) => {
+      const { type, owner_id, ...settings } = body
       if (type !== 'cloud') {
         throw new ServiceError(
           248,
@@ -158,10 +163,10 @@ export function endpoints({
       const ownerId = caller.isOwnerOnly ? ownerFor(caller, asked) : asked
       const request = { ...changeOf(change, caller), trafficPolicy, ownerId }
       return view(await cloudEndpoints.create(request, authorOf(caller)), baseUrl)
-    },
-    update: async (endpoint, body, caller) => {
-      const { id } = cloudOnly(endpoint)
-      const { traffic_policy: trafficPolicy, ...settings } = parseBody(EndpointUpdate, body)
+    }),
+    update: withBody({ EndpointUpdate }, async (body, { item, caller }) => {
+      const { id } = item
+      const { traffic_policy: trafficPolicy, ...settings } = body
       const change = { ...changeOf(settings, caller), trafficPolicy }
       if (Object.values(change).every((value) => value === undefined)) {
         throw new ServiceError(
@@ -172,7 +177,7 @@ export function endpoints({
       const updated = await cloudEndpoints.update(id, change, authorOf(caller))
       if (!updated) throw new ResourceNotFoundError()
       return updated
-    },
+    }),
     remove: (endpoint) => cloudEndpoints.delete(cloudOnly(endpoint)),
   }
 }

@@ -11,28 +11,21 @@ import type {
 import type { IdSource } from '../../records/resource-id.ts'
 import { checkTexts, present, ServiceError } from '../../records/service-error.ts'
 import { ownedByGateway, refuseForeign } from '../common/caller.ts'
-import {
-  itemFields,
-  parseBody,
-  parseChange,
-  Reference,
-  texts,
-  timestamp,
-} from '../common/request.ts'
-import type { Resource } from '../common/resource.ts'
+import { itemFields, Reference, requireChange, texts, timestamp } from '../common/request.ts'
+import { type Resource, withBody } from '../common/resource.ts'
 
 const TEXT_CODES = [215, 215] as const
 /** RFC 4291 section 2.5.5.2: where the IPv4 address begins in `::ffff:0:0/96`. */
 const MAPPED_BITS = 96
 
-export const IpPolicyRuleCreate = z.strictObject({
+const IpPolicyRuleCreate = z.strictObject({
   ...texts,
   cidr: z.string(),
   ip_policy_id: z.string(),
   action: z.enum(['allow', 'deny']).default('allow'),
 })
-export const IpPolicyRuleUpdate = z.strictObject({ ...texts, cidr: z.string().optional() })
-export const IpPolicyRuleView = z.strictObject({
+const IpPolicyRuleUpdate = z.strictObject({ ...texts, cidr: z.string().optional() })
+const IpPolicyRuleView = z.strictObject({
   ...itemFields,
   description: z.string(),
   metadata: z.string(),
@@ -76,6 +69,8 @@ export function ipPolicyRules({
 
   return {
     path: 'ip_policy_rules',
+    noun: 'IpPolicyRule',
+    about: 'IP ranges of IP policies.',
     collection: 'ip_policy_rules',
     prefix: 'ipr',
     schema: IpPolicyRuleView,
@@ -83,9 +78,9 @@ export function ipPolicyRules({
     get: (id) => store.get(id),
     view,
     ownerOf: ownedByGateway,
-    create: async (body, baseUrl, caller) => {
-      refuseForeign(caller, 'IP policies')
-      const { description = '', metadata = '', ...request } = parseBody(IpPolicyRuleCreate, body)
+    checkChange: (caller) => refuseForeign(caller, 'IP policies'),
+    create: withBody({ IpPolicyRuleCreate }, async (body, { baseUrl }) => {
+      const { description = '', metadata = '', ...request } = body
       const { action, ip_policy_id: ipPolicyId } = request
       const cidr = request.cidr.toLowerCase()
       const createdAt = clock.now()
@@ -99,9 +94,9 @@ export function ipPolicyRules({
       }
       await database.change(keep, { concludes: id })
       return view(rule, baseUrl)
-    },
-    update: ({ id }, body) => {
-      const change = parseChange(IpPolicyRuleUpdate, body, 1401, 'cidr, description or metadata')
+    }),
+    update: withBody({ IpPolicyRuleUpdate }, (change, { item: { id } }) => {
+      requireChange(change, 1401, 'cidr, description or metadata')
       const keep = () => {
         const rule = present(store.get(id))
         const { description = rule.description, metadata = rule.metadata } = change
@@ -112,7 +107,7 @@ export function ipPolicyRules({
         return updated
       }
       return database.change(keep, { concludes: id })
-    },
+    }),
     remove: async ({ id }) => {
       await database.change(() => store.delete(id), { concludes: id, mayUseReserve: true })
     },
@@ -143,9 +138,9 @@ function checkCidr(cidr: string): void {
   throw new ServiceError(1409, `A CIDR must start with its lowest address: ${lowest}.`)
 }
 
-export const IpPolicyCreate = z.strictObject(texts)
-export const IpPolicyUpdate = IpPolicyCreate
-export const IpPolicyView = z.strictObject({
+const IpPolicyCreate = z.strictObject(texts)
+const IpPolicyUpdate = IpPolicyCreate
+const IpPolicyView = z.strictObject({
   ...itemFields,
   description: z.string(),
   metadata: z.string(),
@@ -173,6 +168,8 @@ export function ipPolicies({
     }) satisfies z.infer<typeof IpPolicyView>
   return {
     path: 'ip_policies',
+    noun: 'IpPolicy',
+    about: 'Lists of IP ranges for policies and authtokens.',
     collection: 'ip_policies',
     prefix: 'ipp',
     schema: IpPolicyView,
@@ -180,16 +177,16 @@ export function ipPolicies({
     get: (id) => store.get(id),
     view,
     ownerOf: ownedByGateway,
-    create: async (body, baseUrl, caller) => {
-      refuseForeign(caller, 'IP policies')
-      const { description = '', metadata = '' } = parseBody(IpPolicyCreate, body)
+    checkChange: (caller) => refuseForeign(caller, 'IP policies'),
+    create: withBody({ IpPolicyCreate }, async (body, { baseUrl }) => {
+      const { description = '', metadata = '' } = body
       checkTexts({ description, metadata }, TEXT_CODES)
       const policy = { id: ids.next('ipp'), description, metadata, createdAt: clock.now() }
       await database.change(() => store.insert(policy), { concludes: policy.id })
       return view(policy, baseUrl)
-    },
-    update: ({ id }, body) => {
-      const change = parseChange(IpPolicyUpdate, body, 1400, 'description or metadata')
+    }),
+    update: withBody({ IpPolicyUpdate }, (change, { item: { id } }) => {
+      requireChange(change, 1400, 'description or metadata')
       const keep = () => {
         const policy = present(store.get(id))
         const { description = policy.description, metadata = policy.metadata } = change
@@ -199,7 +196,7 @@ export function ipPolicies({
         return updated
       }
       return database.change(keep, { concludes: id })
-    },
+    }),
     remove: async ({ id }) => {
       await database.change(() => store.delete(id), { concludes: id, mayUseReserve: true })
     },

@@ -1,8 +1,8 @@
 import process from 'node:process'
-import type { Request, RequestHandler, Response } from 'express'
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
+import type { Route } from '../../../http/routes.ts'
 import type { Database } from '../../../store/database.ts'
 import type { NameClaims } from '../../access/name-claims.ts'
 import type { CertificateKeeper } from '../../certificates/certificate-keeper.ts'
@@ -15,10 +15,10 @@ import { NoAnswerError, type OtherGateways, type SeenGateway } from '../../ports
 import { ServiceError } from '../../records/service-error.ts'
 import { ownedByGateway } from '../common/caller.ts'
 import { Timestamp, timestamp } from '../common/request.ts'
-import type { Resource } from '../common/resource.ts'
+import type { ItemOfRequest, Resource } from '../common/resource.ts'
 import { livePage } from '../common/resource-lists.ts'
 
-export const ReadinessView = z.strictObject({
+const ReadinessView = z.strictObject({
   ready: z.boolean(),
   degraded: z.boolean().describe('the gateway serves, but has a problem'),
   reasons: z.array(z.string()).describe('reasons, one sentence each'),
@@ -35,17 +35,31 @@ export interface ReadinessDeps {
  * `/readyz`: whether visitors and agents should use this gateway, else 503, with reasons. Open to all callers
  * at any rate: it reads nothing from disk.
  */
-export function readinessRoute(deps: ReadinessDeps): RequestHandler {
-  return (_request: Request, response: Response) => {
-    const now = deps.member.readiness
-    const ready = now.state !== 'away'
-    const reasons = [...(now.state === 'ready' ? [] : now.reasons), ...certificateProblems(deps)]
-    const view: z.infer<typeof ReadinessView> = {
-      ready,
-      degraded: ready && reasons.length > 0,
-      reasons,
-    }
-    response.status(ready ? 200 : 503).json(view)
+export function readinessRoute(deps: ReadinessDeps): Route {
+  return {
+    route: 'GET /readyz',
+    id: 'ready',
+    summary: 'Readiness: send visitors and agents to this gateway',
+    about: 'Readiness check for load balancers, without an API key.',
+    answers: {
+      200: {
+        means: 'Ready, also while no gateway reaches PostgreSQL.',
+        schema: { Readiness: ReadinessView },
+      },
+      503: { means: 'Not ready, with reasons.', schema: { Readiness: ReadinessView } },
+    },
+    isOpen: true,
+    handle: (_request, response) => {
+      const now = deps.member.readiness
+      const ready = now.state !== 'away'
+      const reasons = [...(now.state === 'ready' ? [] : now.reasons), ...certificateProblems(deps)]
+      const view: z.infer<typeof ReadinessView> = {
+        ready,
+        degraded: ready && reasons.length > 0,
+        reasons,
+      }
+      response.status(ready ? 200 : 503).json(view)
+    },
   }
 }
 
@@ -63,7 +77,7 @@ function certificateProblems(deps: ReadinessDeps): string[] {
 
 const LEFT = { agents: z.number(), endpoints: z.number(), requests: z.number() }
 
-export const NodeView = z.strictObject({
+const NodeView = z.strictObject({
   id: z.string(),
   uri: z.string(),
   /** Host name. */
@@ -209,7 +223,7 @@ export function nodes(deps: NodesDeps): Resource<Node> {
       throw error
     }
   }
-  const drain = (undo: boolean) => async (it: Node, _body: unknown, baseUrl: string) => {
+  const drain = async ({ item: it, baseUrl }: ItemOfRequest<Node>, undo: boolean) => {
     const { id, name, isSelf } = it
     if (!it.serves) {
       throw new ServiceError(842, `The gateway ${name} is not running. Start it first.`)
@@ -235,6 +249,8 @@ export function nodes(deps: NodesDeps): Resource<Node> {
   const view = (it: Node, baseUrl: string) => viewNode(it, baseUrl)
   return {
     path: 'nodes',
+    noun: 'Node',
+    about: 'Gateways of the cluster.',
     collection: 'nodes',
     prefix: 'nd',
     schema: NodeView,
@@ -244,9 +260,21 @@ export function nodes(deps: NodesDeps): Resource<Node> {
       return seen && look(seen)
     },
     remove,
+    removal: 'Remove a lost node; it can only return as a new node',
     view,
     ownerOf: ownedByGateway,
-    actions: { drain: drain(false), undrain: drain(true) },
+    actions: {
+      drain: {
+        summary: 'Drain a node',
+        answer: { Node: NodeView },
+        run: (_body, of) => drain(of, false),
+      },
+      undrain: {
+        summary: 'Cancel the drain of a node',
+        answer: { Node: NodeView },
+        run: (_body, of) => drain(of, true),
+      },
+    },
   }
 }
 

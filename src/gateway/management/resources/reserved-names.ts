@@ -14,28 +14,21 @@ import {
 } from '../../records/reserved-domain-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { type Caller, ownerFor, sees, type Viewer } from '../common/caller.ts'
-import {
-  itemFields,
-  parseBody,
-  parseChange,
-  Timestamp,
-  texts,
-  timestamp,
-} from '../common/request.ts'
-import type { Resource } from '../common/resource.ts'
+import { itemFields, requireChange, Timestamp, texts, timestamp } from '../common/request.ts'
+import { type Resource, withBody } from '../common/resource.ts'
 
-export const ReservedAddrCreate = z.strictObject({
+const ReservedAddrCreate = z.strictObject({
   ...texts,
   addr: z.string().optional().describe('host:port of this gateway; default: any free address'),
   region: z.string().optional(),
   owner_id: z.string().nullable().optional(),
 })
-export const ReservedAddrUpdate = z.strictObject({
+const ReservedAddrUpdate = z.strictObject({
   ...texts,
   owner_id: z.string().nullable().optional(),
 })
 
-export const ReservedAddrView = z.strictObject({
+const ReservedAddrView = z.strictObject({
   ...itemFields,
   description: z.string(),
   metadata: z.string(),
@@ -64,6 +57,8 @@ export function reservedAddrs({
     }) satisfies z.infer<typeof ReservedAddrView>
   return {
     path: 'reserved_addrs',
+    noun: 'ReservedAddr',
+    about: 'TCP addresses reserved for an account.',
     collection: 'reserved_addrs',
     prefix: 'ra',
     schema: ReservedAddrView,
@@ -71,21 +66,17 @@ export function reservedAddrs({
     get: (id) => store.get(id),
     view,
     ownerOf: ({ ownerId }) => ownerId,
-    create: async (body, baseUrl, caller) => {
-      const { owner_id, ...request } = parseBody(ReservedAddrCreate, body)
+    create: withBody({ ReservedAddrCreate }, async (body, { baseUrl, caller }) => {
+      const { owner_id, ...request } = body
       const ownerId = ownerFor(caller, owner_id)
       return view(await addrRegistrar.reserve({ ...request, ownerId }), baseUrl)
-    },
-    update: (addr, body, caller) => {
-      const { owner_id, ...change } = parseChange(
-        ReservedAddrUpdate,
-        body,
-        422,
-        'description, metadata or owner_id',
-      )
+    }),
+    update: withBody({ ReservedAddrUpdate }, (body, { item, caller }) => {
+      requireChange(body, 422, 'description, metadata or owner_id')
+      const { owner_id, ...change } = body
       const ownerId = owner_id === undefined ? undefined : ownerFor(caller, owner_id)
-      return addrRegistrar.update(addr, { ...change, ownerId })
-    },
+      return addrRegistrar.update(item, { ...change, ownerId })
+    }),
     remove: (addr) => addrRegistrar.release(addr),
   }
 }
@@ -95,7 +86,7 @@ const TRIES = 2
 /** Asked for in place of the star: only a wildcard record answers for it. */
 const PROBE_LABEL = 'dns-check'
 
-export const DnsCheckView = z.strictObject({
+const DnsCheckView = z.strictObject({
   ok: z.boolean(),
   records: z.array(
     z.strictObject({
@@ -163,7 +154,7 @@ const policyChange = {
   certificate_management_policy: z.strictObject(policyFields).partial().optional(),
 }
 
-export const ReservedDomainCreate = z.strictObject({
+const ReservedDomainCreate = z.strictObject({
   ...texts,
   ...policyChange,
   domain: z.string().optional(),
@@ -172,14 +163,14 @@ export const ReservedDomainCreate = z.strictObject({
   region: z.string().optional(),
   owner_id: z.string().nullable().optional(),
 })
-export const ReservedDomainUpdate = z.strictObject({
+const ReservedDomainUpdate = z.strictObject({
   ...texts,
   ...policyChange,
   region: z.string().optional(),
   owner_id: z.string().nullable().optional(),
 })
 
-export const ReservedDomainView = z.strictObject({
+const ReservedDomainView = z.strictObject({
   ...itemFields,
   /** Left out while they are empty. */
   description: z.string().optional(),
@@ -244,6 +235,8 @@ export function reservedDomains(deps: ReservedDomainsDeps): Resource<ReservedDom
     viewDomain(domain, baseUrl, viewer, deps)
   return {
     path: 'reserved_domains',
+    noun: 'ReservedDomain',
+    about: 'Host names for devices and cloud endpoints.',
     collection: 'reserved_domains',
     prefix: 'rd',
     schema: ReservedDomainView,
@@ -251,8 +244,8 @@ export function reservedDomains(deps: ReservedDomainsDeps): Resource<ReservedDom
     get: (id) => store.get(id),
     view,
     ownerOf: ({ ownerId }) => ownerId,
-    create: async (body, baseUrl, caller) => {
-      const { domain, name, ...change } = parseBody(ReservedDomainCreate, body)
+    create: withBody({ ReservedDomainCreate }, async (body, { baseUrl, caller }) => {
+      const { domain, name, ...change } = body
       if (domain !== undefined && name !== undefined) {
         throw new ServiceError(449, 'Set either domain or name, not both.')
       }
@@ -261,29 +254,34 @@ export function reservedDomains(deps: ReservedDomainsDeps): Resource<ReservedDom
       const request = { ...settingsOf(change), region: change.region, ownerId, domain: asked }
       const reserved = await registrar.reserve(request, authorOf(caller))
       return view(reserved, baseUrl)
-    },
-    update: (domain, body, caller) => {
-      const change = parseChange(
-        ReservedDomainUpdate,
-        body,
-        422,
-        'description, metadata, owner_id or certificate_management_policy',
-      )
+    }),
+    update: withBody({ ReservedDomainUpdate }, (change, { item, caller }) => {
+      requireChange(change, 422, 'description, metadata, owner_id or certificate_management_policy')
       const { owner_id } = change
       const ownerId = owner_id === undefined ? undefined : ownerFor(caller, owner_id)
-      return registrar.update(domain, { ...settingsOf(change), ownerId }, authorOf(caller))
-    },
+      return registrar.update(item, { ...settingsOf(change), ownerId }, authorOf(caller))
+    }),
     remove: (domain) => registrar.release(domain),
     removals: {
       // Uploaded certificates are files of the whole gateway: GATEWAY_TLS_CERT.
-      certificate: async () => {},
-      certificate_management_policy: (domain) => registrar.update(domain, UNMANAGED),
+      certificate: {
+        summary: 'Detach a certificate; attaching is not supported',
+        run: async () => {},
+      },
+      certificate_management_policy: {
+        summary: 'Return to certificates of the local CA',
+        run: (domain) => registrar.update(domain, UNMANAGED),
+      },
     },
     actions: {
-      check: async (domain) => {
-        const result = await deps.dnsCheck.check(recordsOf(domain, deps))
-        if (result.ok) domainCertificates.retry(domain)
-        return result
+      check: {
+        summary: 'Check the CNAME records of a domain',
+        answer: { DnsCheck: DnsCheckView },
+        run: async (_body, { item }) => {
+          const result = await deps.dnsCheck.check(recordsOf(item, deps))
+          if (result.ok) domainCertificates.retry(item)
+          return result
+        },
       },
     },
   }

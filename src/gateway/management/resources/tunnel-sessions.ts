@@ -11,10 +11,10 @@ import type { OtherGateways } from '../../ports/other-gateways.ts'
 import { renamedId } from '../../records/resource-id.ts'
 import { elsewhere } from '../common/elsewhere.ts'
 import { Reference, Timestamp, timestamp } from '../common/request.ts'
-import type { Resource } from '../common/resource.ts'
+import type { Action, Resource } from '../common/resource.ts'
 import { livePage } from '../common/resource-lists.ts'
 
-export const TunnelView = z.strictObject({
+const TunnelView = z.strictObject({
   id: z.string(),
   uri: z.string(),
   public_url: z.string(),
@@ -39,6 +39,8 @@ interface TunnelsDeps {
 export function tunnels({ registry, others }: TunnelsDeps): Resource<Tunnel> {
   return {
     path: 'tunnels',
+    noun: 'Tunnel',
+    about: 'Online endpoints of devices.',
     collection: 'tunnels',
     prefix: 'tn',
     schema: TunnelView,
@@ -83,7 +85,7 @@ function viewTunnel({ id, endpoint }: Tunnel, baseUrl: string): z.infer<typeof T
   }
 }
 
-export const RefusedEndpointView = z.strictObject({
+const RefusedEndpointView = z.strictObject({
   id: z.string(),
   url: z.string(),
   since: Timestamp,
@@ -91,7 +93,7 @@ export const RefusedEndpointView = z.strictObject({
   text: z.string(),
 })
 
-export const TunnelSessionView = z.strictObject({
+const TunnelSessionView = z.strictObject({
   id: z.string(),
   uri: z.string(),
   agent_version: z.string(),
@@ -127,12 +129,17 @@ export interface TunnelSessionsDeps {
 
 /** The connected agents. Commands are requests to the agent. */
 export function tunnelSessions({ sessions, others }: TunnelSessionsDeps): Resource<ConnectedAgent> {
-  const tell = (command: AgentCommand) => async (agent: ConnectedAgent) => {
-    await agent.command(command)
-    return undefined
-  }
+  const tell = (command: AgentCommand, summary: string): Action<ConnectedAgent> => ({
+    summary,
+    run: async (_body, { item }) => {
+      await item.command(command)
+      return undefined
+    },
+  })
   return {
     path: 'tunnel_sessions',
+    noun: 'TunnelSession',
+    about: 'Connected devices.',
     collection: 'tunnel_sessions',
     prefix: 'ts',
     schema: TunnelSessionView,
@@ -141,7 +148,11 @@ export function tunnelSessions({ sessions, others }: TunnelSessionsDeps): Resour
     view: viewSession,
     ownerOf: ({ identity }) => identity.ownerId,
     elsewhere: elsewhere(others, 'tunnel_sessions'),
-    actions: { restart: tell('restart'), stop: tell('stop'), update: tell('update') },
+    actions: {
+      restart: tell('restart', 'Restart the session of the agent'),
+      stop: tell('stop', 'Stop the agent'),
+      update: tell('update', 'Update the agent'),
+    },
   }
 }
 

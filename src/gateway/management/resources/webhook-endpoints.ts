@@ -6,10 +6,10 @@ import type { WebhookEndpoint } from '../../records/webhook-store.ts'
 import { eventId, sequenceOf } from '../../webhooks/webhook-sender.ts'
 import type { Webhooks } from '../../webhooks/webhooks.ts'
 import { ownerFor } from '../common/caller.ts'
-import { itemFields, parseBody, Timestamp, timestamp } from '../common/request.ts'
-import type { Resource } from '../common/resource.ts'
+import { itemFields, Timestamp, timestamp } from '../common/request.ts'
+import { type ItemOfRequest, type Resource, withBody } from '../common/resource.ts'
 
-export const EventView = z.strictObject({
+const EventView = z.strictObject({
   ...itemFields,
   /** Counts up by one, over restarts. */
   sequence: z.int(),
@@ -27,6 +27,7 @@ interface Item extends GatewayEvent {
 export function events(store: EventStore): Resource<Item> {
   return {
     path: 'events',
+    noun: 'Event',
     collection: 'events',
     prefix: 'ev',
     schema: EventView,
@@ -66,29 +67,29 @@ const settings = {
   /** Without any, it gets all. */
   event_types: EventTypes.optional(),
 }
-export const WebhookEndpointCreate = z.strictObject({
+const WebhookEndpointCreate = z.strictObject({
   ...settings,
   /** Account of its events; null: all accounts. */
   owner_id: z.string().nullable().optional(),
 })
-export const WebhookEndpointUpdate = z.strictObject({
+const WebhookEndpointUpdate = z.strictObject({
   ...settings,
   url: settings.url.optional(),
   /** While false, nothing is sent; it goes on from where it was. */
   active: z.boolean().optional(),
 })
-export const WebhookReplay = z.strictObject({
+const WebhookReplay = z.strictObject({
   /** Replays all events since this time … */
   since: Timestamp.optional(),
   /** … or after this event. */
   after_id: z.string().optional(),
 })
-export const WebhookRotation = z.strictObject({
+const WebhookRotation = z.strictObject({
   /** For how many seconds the secret from before signs, too. */
   overlap_s: z.int().min(0).max(MAX_OVERLAP_S).default(DAY_S),
 })
 
-export const WebhookEndpointView = z.strictObject({
+const WebhookEndpointView = z.strictObject({
   ...itemFields,
   url: z.string(),
   description: z.string(),
@@ -109,7 +110,7 @@ export const WebhookEndpointView = z.strictObject({
   problem: z.string().nullable(),
   next_try_at: Timestamp.nullable(),
 })
-export const WebhookTestView = z.strictObject({
+const WebhookTestView = z.strictObject({
   ok: z.boolean(),
   /** Null when there was no answer. */
   status: z.int().nullable(),
@@ -132,6 +133,7 @@ export function webhookEndpoints({
     viewEndpoint(endpoint, { baseUrl, secret, newest: events.newest, webhooks, now: clock.now() })
   return {
     path: 'webhook_endpoints',
+    noun: 'WebhookEndpoint',
     collection: 'webhook_endpoints',
     prefix: 'wh',
     schema: WebhookEndpointView,
@@ -139,46 +141,52 @@ export function webhookEndpoints({
     get: (id) => webhooks.get(id),
     view: (endpoint, baseUrl) => view(endpoint, baseUrl),
     ownerOf: ({ ownerId }) => ownerId,
-    create: async (body, baseUrl, caller) => {
-      const {
-        url,
-        description = '',
-        event_types,
-        owner_id,
-      } = parseBody(WebhookEndpointCreate, body)
+    create: withBody({ WebhookEndpointCreate }, async (body, { baseUrl, caller }) => {
+      const { url, description = '', event_types, owner_id } = body
       const ownerId = ownerFor(caller, owner_id)
       const eventTypes = [...new Set(event_types)]
       const endpoint = await webhooks.create({ ownerId, url, description, eventTypes })
       return view(endpoint, baseUrl, endpoint.secret)
-    },
-    update: (endpoint, body) => {
-      const { url, description, event_types, active } = parseBody(WebhookEndpointUpdate, body)
-      return webhooks.update(endpoint, {
+    }),
+    update: withBody({ WebhookEndpointUpdate }, (body, { item }) => {
+      const { url, description, event_types, active } = body
+      return webhooks.update(item, {
         ...(url !== undefined && { url }),
         ...(description !== undefined && { description }),
         ...(event_types && { eventTypes: [...new Set(event_types)] }),
         ...(active !== undefined && { isActive: active }),
       })
-    },
+    }),
     remove: (endpoint) => webhooks.delete(endpoint),
-    actionsWithBody: ['replay', 'rotate'],
     actions: {
-      test: async (endpoint) => {
-        const { isTaken, status, text } = await webhooks.test(endpoint)
-        return { ok: isTaken, status, text } satisfies z.infer<typeof WebhookTestView>
+      test: {
+        summary: 'Send a test message',
+        answer: { WebhookTest: WebhookTestView },
+        run: async (_body, { item }) => {
+          const { isTaken, status, text } = await webhooks.test(item)
+          return { ok: isTaken, status, text } satisfies z.infer<typeof WebhookTestView>
+        },
       },
-      replay: async (endpoint, body) => {
-        await webhooks.replay(endpoint, startOf(parseBody(WebhookReplay, body ?? {}), events))
-        return undefined
+      replay: {
+        summary: 'Send past events again',
+        ...withBody({ WebhookReplay }, async (body, { item }: Asked) => {
+          await webhooks.replay(item, startOf(body, events))
+          return undefined
+        }),
       },
-      rotate: async (endpoint, body, baseUrl) => {
-        const { overlap_s } = parseBody(WebhookRotation, body ?? {})
-        const rotated = await webhooks.rotateSecret(endpoint, overlap_s * 1_000)
-        return view(rotated, baseUrl, rotated.secret)
+      rotate: {
+        summary: 'Create a new secret; it is shown once',
+        answer: { WebhookEndpoint: WebhookEndpointView },
+        ...withBody({ WebhookRotation }, async ({ overlap_s }, { item, baseUrl }: Asked) => {
+          const rotated = await webhooks.rotateSecret(item, overlap_s * 1_000)
+          return view(rotated, baseUrl, rotated.secret)
+        }),
       },
     },
   }
 }
+
+type Asked = ItemOfRequest<WebhookEndpoint>
 
 /** Sequence of the event before the first replayed one. */
 function startOf({ since, after_id }: z.infer<typeof WebhookReplay>, events: EventStore): number {

@@ -38,8 +38,8 @@ function actionsOf(api: Awaited<ReturnType<typeof startWithDevices>>) {
   if (!update || !remove) throw new Error('devices are changed and removed')
   const caller = { ownerId: null } as Caller
   return {
-    update: (device: Device, body: object) => update(device, body, caller),
-    remove: (device: Device) => remove(device, caller),
+    update: (device: Device, body: object) => update.run(body, { item: device, caller }),
+    remove: (device: Device) => remove(device),
   }
 }
 

@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest'
-import type { Caller } from '../../../../src/gateway/management/common/caller.ts'
 import { type NodesDeps, nodes } from '../../../../src/gateway/management/resources/nodes.ts'
 import { ONLY_NODE } from '../../../../src/gateway/ports/other-gateways.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
@@ -67,6 +66,6 @@ it('keeps a lost gateway that has linked since it was looked up', async () => {
     database: { change: async (change: () => void) => change() },
   } as unknown as NodesDeps)
   const item = seen as unknown as Parameters<NonNullable<typeof remove>>[0]
-  await expect((async () => remove?.(item, {} as Caller))()).rejects.toMatchObject({ code: 844 })
+  await expect((async () => remove?.(item))()).rejects.toMatchObject({ code: 844 })
   expect(forgotten).toEqual([])
 })

@@ -4,6 +4,7 @@ import { expect, it } from 'vitest'
 import { CertificateAuthority } from '../../../../src/gateway/certificates/certificate-authority.ts'
 import { DomainCertificates } from '../../../../src/gateway/certificates/domain-certificates.ts'
 import { readinessRoute } from '../../../../src/gateway/management/resources/nodes.ts'
+import { mountRoutes } from '../../../../src/http/routes.ts'
 import { captureLog } from '../../../helpers/captured-log.ts'
 import { openGatewayStores } from '../../../helpers/gateway-stores.ts'
 import { serveHttp } from '../../../helpers/serve-http.ts'
@@ -26,7 +27,7 @@ it('counts certificates that were not issued, and reads no records for anybody w
   await domainCertificates.refresh()
   const certificates = { ownEndsAt: undefined as number | undefined }
   const deps = { member, domainCertificates, certificates, clock }
-  const app = express().get('/readyz', readinessRoute(deps))
+  const app = express().use(mountRoutes([readinessRoute(deps)]))
   const { at } = await serveHttp(app)
   // From here on whatever asks it throws.
   database.close()
