@@ -1,4 +1,5 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { cpSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import {
@@ -15,7 +16,7 @@ import { type EchoUpstream, startEchoUpstream } from '../helpers/echo-upstream.t
 import { eventually } from '../helpers/eventually.ts'
 import { GatewayProgram } from '../helpers/gateway-program.ts'
 import { hasPostgres, TestPostgres } from '../helpers/postgres.ts'
-import { runProgram } from '../helpers/program.ts'
+import { MAIN, runProgram } from '../helpers/program.ts'
 import { Site } from '../helpers/site.ts'
 import { lastingAddress } from '../helpers/some-ports.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
@@ -203,6 +204,33 @@ describe('backup and restore', () => {
     ])
     expect(wrong.stderr).toContain('The passphrase is wrong')
     expect(existsSync(join(folder, 'f2'))).toBe(false)
+  })
+
+  it('asks for the passphrase at a terminal, which does not show it', async () => {
+    const { folder } = await siteWithTunnel(upstream)
+    const file = join(folder, 'b')
+    const passphrase = 'correct horse battery'
+    for (const [args, prompts] of [
+      [['backup', file, '--encrypt', '--data-dir', join(folder, 'agent')], 2],
+      [['restore', file, '--dry-run'], 1],
+    ] as const) {
+      const command = [process.execPath, MAIN, ...args].join(' ')
+      const child = spawn('script', ['-qec', command, '/dev/null'], {
+        env: { PATH: process.env.PATH ?? '', TERM: 'dumb' },
+      })
+      onTestFinished(() => void child.kill('SIGKILL'))
+      let screen = ''
+      let typed = 0
+      child.stdout.setEncoding('utf8').on('data', (text: string) => {
+        screen += text
+        const asked = screen.split(/Passphrase(?: again)?: /).length - 1
+        // The moment that it is asked for.
+        for (; typed < asked; typed += 1) child.stdin.write(`${passphrase}\r`)
+      })
+      const [code] = await once(child, 'close')
+      expect([code, typed], screen).toEqual([0, prompts])
+      expect(screen).not.toContain(passphrase)
+    }
   })
 
   it('makes no backup of a damaged database', async () => {

@@ -50,9 +50,10 @@ function askHidden(
   { stderr, stop }: Pick<CommandContext, 'stderr' | 'stop'>,
   question: string,
 ): Promise<string> {
-  stderr.write(question)
   const silent = new Writable({ write: (_chunk, _encoding, done) => done() })
   const lines = createInterface({ input: process.stdin, output: silent, terminal: true })
+  // Only now: the terminal echoes what is typed before this.
+  stderr.write(question)
   return new Promise((resolve, reject) => {
     const end = () => lines.close()
     stop.addEventListener('abort', end, { once: true })
