@@ -11,7 +11,13 @@ import { MovedLimits } from './moved-limits.ts'
 import { NameTransfer } from './name-transfer.ts'
 import { NodeDrain } from './node-drain.ts'
 import { NodeNames } from './node-names.ts'
-import { isShared, type OwnCondition, readinessOf } from './node-readiness.ts'
+import {
+  type ClockFault,
+  clockFaultOf,
+  isShared,
+  type OwnCondition,
+  readinessOf,
+} from './node-readiness.ts'
 import { type Claim, type ClaimRow, claimKey } from './nodes/claim.ts'
 import { Cluster, type ClusterOptions } from './nodes/cluster.ts'
 import { homeFor, isThere, type NodeRow } from './nodes/node-facts.ts'
@@ -66,6 +72,7 @@ export class ClusterNode implements Membership {
   /** Undefined until the start: nothing is served here before. */
   #work: LocalWork | undefined
   #starting: Promise<void> | undefined
+  #toldClock: ClockFault | undefined
   /** Revision of registry and nodes at the last adoption. Nothing is adopted while both are unchanged. */
   #adopted = ''
 
@@ -234,7 +241,26 @@ export class ClusterNode implements Membership {
 
   get #condition(): OwnCondition {
     const { problem } = this.#options.site.database
-    return { lease: this.cluster.lease.state, isDraining: this.#isDraining, problem }
+    const { lease } = this.cluster
+    return { lease: lease.state, isDraining: this.#isDraining, clock: this.#clockFault, problem }
+  }
+
+  get #clockFault(): ClockFault | undefined {
+    const others = this.#others().filter(isThere)
+    const offs = others.map(({ facts }) => facts.clockOffMs)
+    return clockFaultOf(this.cluster.lease.clockOffMs, offs)
+  }
+
+  /** Logs a change. */
+  #tellClock(): void {
+    const { log } = this.#options
+    const fault = this.#clockFault
+    if (fault === this.#toldClock) return
+    this.#toldClock = fault
+    const { clockOffMs } = this.cluster.lease
+    if (fault === 'own') log.error({ clockOffMs }, 'the clock of this machine is wrong')
+    else if (fault) log.warn({ clockOffMs }, 'the clocks of this machine and of PostgreSQL differ')
+    else log.info('the clocks of this machine and of PostgreSQL agree again')
   }
 
   get #isDraining(): boolean {
@@ -381,6 +407,7 @@ export class ClusterNode implements Membership {
     const followed = nodes.filter(({ standing }) => standing !== 'left')
     this.links.follow(followed.map(({ id, facts: { peer } }) => ({ id, address: peer })))
     this.#learned.keep(nodes)
+    this.#tellClock()
     this.drain.onNodes()
     this.#adopt(nodes)
     this.duties.divide(nodes, this.cluster.lease.state === 'held')

@@ -2,9 +2,27 @@ import type { Readiness } from '../ports/membership.ts'
 import type { LeaseState } from './nodes/lease-state.ts'
 import type { DatabaseError } from './postgres/database-error.ts'
 
+/** Larger differences between clocks make certificates and tokens invalid. */
+const MAX_CLOCK_OFF_MS = 300_000
+
+/** `own`: another gateway and PostgreSQL agree on the time. `unknown`: either clock may be wrong. */
+export type ClockFault = 'own' | 'unknown'
+
+/** Compares the clock of this gateway with PostgreSQL's, as the other gateways have compared theirs. */
+export function clockFaultOf(
+  ownOffMs: number | undefined,
+  othersOffMs: readonly (number | undefined)[],
+): ClockFault | undefined {
+  const isRight = (offMs: number | undefined) =>
+    offMs !== undefined && Math.abs(offMs) <= MAX_CLOCK_OFF_MS
+  if (ownOffMs === undefined || isRight(ownOffMs)) return undefined
+  return othersOffMs.some(isRight) ? 'own' : 'unknown'
+}
+
 export interface OwnCondition {
   readonly lease: LeaseState
   readonly isDraining: boolean
+  readonly clock: ClockFault | undefined
   /** Why the records are not followed here. */
   readonly problem: Pick<DatabaseError, 'code' | 'message'> | undefined
 }
@@ -62,6 +80,16 @@ const REASONS = {
     sentence: 'This gateway was removed from the cluster. Join it again with a new token.',
   },
   left: { state: 'away', sentence: 'This gateway has stopped.' },
+  'clock-own': {
+    state: 'away',
+    sentence:
+      'The clock of this machine is wrong by more than 5 minutes, as PostgreSQL and another gateway show. Set the clock, for example with NTP.',
+  },
+  'clock-unknown': {
+    state: 'degraded',
+    sentence:
+      'The clocks of this machine and of PostgreSQL differ by more than 5 minutes. Set the wrong clock, for example with NTP.',
+  },
 } as const satisfies Record<string, Reason>
 
 /** Reasons by the state of the lease. */
@@ -91,9 +119,11 @@ function* reasonsFor({
   lease,
   isDraining,
   isOutageOwn,
+  clock,
   problem,
 }: NodeCondition): Generator<Reason> {
   if (isDraining) yield REASONS.draining
+  if (clock) yield REASONS[`clock-${clock}`]
   // The others may have ended by now without a word, or have trouble with their files, too.
   const unlessOthersAreFine = isOutageOwn ? 'away' : 'degraded'
   const own = lease === 'overdue' ? outageOf(isOutageOwn) : BY_LEASE[lease]

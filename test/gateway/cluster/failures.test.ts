@@ -243,6 +243,20 @@ describe.skipIf(!hasPostgres)('two gateways of a site', () => {
     expect(await visitors.stop()).toEqual(['200 cam'])
   })
 
+  it('are not ready with a wrong clock, and say so, until it is right', async () => {
+    const clock = new PausableClock()
+    clock.stepWall(-3_600_000)
+    await start(undefined, { clock })
+    const reasonAt = async ({ addresses: { api } }: RunningGateway) =>
+      (await fetch(`http://127.0.0.1:${api?.port}/readyz`)).text()
+    await eventually(async () => expect(await readiness(one)).toBe(503))
+    expect(await reasonAt(one)).toContain('The clock of this machine is wrong')
+    expect(await readiness(two)).toBe(200)
+    expect(one.logText()).toContain('the clock of this machine is wrong')
+    clock.stepWall(3_600_000)
+    await eventually(async () => expect(await readiness(one)).toBe(200))
+  })
+
   it('get one each of names that devices at both bind at once', async () => {
     await start()
     // A session binds one name after another.

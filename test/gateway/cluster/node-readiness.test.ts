@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import {
+  clockFaultOf,
   isShared,
   type NodeCondition,
   readinessOf,
@@ -14,6 +15,7 @@ const GOOD: NodeCondition = {
   lease: 'held',
   isDraining: false,
   isOutageOwn: false,
+  clock: undefined,
   problem: undefined,
 }
 const problemOf = (code: DatabaseErrorCode) => new DatabaseError(code, 'for a test')
@@ -38,6 +40,8 @@ describe('whether visitors should come to a gateway of several', () => {
     ],
     ['the others are too new for it, or were', { lease: 'unfit' }, 'degraded'],
     ['the others are too new for it, and fine', { lease: 'unfit', isOutageOwn: true }, 'away'],
+    ['its clock is wrong', { clock: 'own' }, 'away'],
+    ['its clock or that of PostgreSQL is wrong', { clock: 'unknown' }, 'degraded'],
     ['it drains', { isDraining: true }, 'away'],
     ['it drains while PostgreSQL is away', { isDraining: true, lease: 'overdue' }, 'away'],
     ...(['none', 'unsure', 'fenced', 'replaced', 'forgotten', 'left'] as const).map(
@@ -58,6 +62,18 @@ describe('whether visitors should come to a gateway of several', () => {
     expect(isShared({ ...GOOD, lease: 'overdue' })).toBe(true)
     expect(isShared({ ...GOOD, lease: 'unfit' })).toBe(true)
     expect(isShared({ ...GOOD, problem: problemOf('replica-failed') })).toBe(true)
+  })
+
+  it.each([
+    [0, [0], undefined],
+    [300_000, [], undefined],
+    [-300_001, [], 'unknown'],
+    [300_001, [-300_000], 'own'],
+    // PostgreSQL has the wrong clock.
+    [-3_600_000, [-3_600_000, undefined], 'unknown'],
+    [undefined, [0], undefined],
+  ])('finds who has the wrong clock: %s ms here, %s at the others', (own, others, fault) => {
+    expect(clockFaultOf(own, others)).toBe(fault)
   })
 
   it('blames neither PostgreSQL nor the network where the versions do not fit', () => {

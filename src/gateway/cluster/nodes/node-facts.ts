@@ -35,6 +35,8 @@ export const NodeFactsSchema = z.object({
   ports: z.record(z.string(), z.number().int()),
   /** Milliseconds since the epoch, by its own clock. */
   startedAt: z.number(),
+  /** By how much its clock is ahead of PostgreSQL's, in milliseconds. Older versions do not report it. */
+  clockOffMs: z.number().optional(),
 })
 
 /** Facts of a node for others. */

@@ -30,6 +30,10 @@ const FRESH = 0.5
 /** How often it looks in that time. */
 const LOOKS = 4
 
+/** The difference between both clocks, of a statement that was sent at `$4`. */
+const CLOCK_OFF = `jsonb_build_object(
+  'clockOffMs', $4::bigint - (extract(epoch FROM clock_timestamp()) * 1000)::bigint)`
+
 export interface NodeLeaseOptions {
   readonly nodeId: string
   readonly facts: NodeFacts
@@ -72,6 +76,7 @@ export class NodeLease {
   #sent = { monotonic: Number.NEGATIVE_INFINITY, wall: 0 }
   /** When this process was last seen to run, on both clocks. */
   #awake: { readonly monotonic: number; readonly wall: number }
+  #clockOffMs: number | undefined
   /** How often it was stopped. */
   #naps = 0
   #beating: Promise<unknown> | undefined
@@ -116,6 +121,11 @@ export class NodeLease {
   /** Rises with each start, and each time the node was given up; 0 before the first. */
   get epoch(): number {
     return this.#epoch
+  }
+
+  /** By how much the clock was ahead of PostgreSQL's at the last renewal; undefined before the first. */
+  get clockOffMs(): number | undefined {
+    return this.#clockOffMs
   }
 
   get standing(): NodeState {
@@ -215,16 +225,18 @@ export class NodeLease {
   async #renew(): Promise<boolean> {
     const { connection, nodeId } = this.#options
     const sent = this.#now()
-    const rows = await connection.query(
-      'UPDATE nodes SET beat = beat + 1, standing = $3 WHERE id = $1 AND epoch = $2 RETURNING beat',
-      [nodeId, this.#epoch, this.#standing],
+    const [row] = await connection.query<{ off: number }>(
+      `UPDATE nodes SET beat = beat + 1, standing = $3, facts = facts || ${CLOCK_OFF}
+       WHERE id = $1 AND epoch = $2 RETURNING (facts->>'clockOffMs')::bigint AS off`,
+      [nodeId, this.#epoch, this.#standing, sent.wall],
     )
-    if (rows.length === 0) {
+    if (!row) {
       this.#enter('fenced')
       this.#options.log.warn({ epoch: this.#epoch }, 'the other nodes marked this node as lost')
       return false
     }
     this.#sent = sent
+    this.#clockOffMs = row.off
     // The answer may have waited while the process was stopped.
     if (this.#isInTime()) this.#enter('renewed')
     return true
@@ -259,24 +271,26 @@ export class NodeLease {
 
   async #join(): Promise<void> {
     const { connection, nodeId, facts, log } = this.#options
-    const { epoch, sent } = await connection.transaction(async (statements) => {
+    const { epoch, off, sent } = await connection.transaction(async (statements) => {
       await statements.query('SELECT pg_advisory_xact_lock($1::bigint)', [JOIN_LOCK])
       const at = await forgottenAt(statements, nodeId)
       if (at !== undefined) throw new ForgottenError(nodeId, at)
       const others = await statements.query('SELECT * FROM nodes WHERE id <> $1', [nodeId])
       requireFit(facts, NodeRowSchema.array().parse(others))
       const sent = this.#now()
-      const [row] = await statements.query<{ epoch: number }>(
-        `INSERT INTO nodes (id, epoch, beat, standing, facts) VALUES ($1, 1, 1, $2, $3)
+      const [row] = await statements.query<{ epoch: number; off: number }>(
+        `INSERT INTO nodes (id, epoch, beat, standing, facts)
+         VALUES ($1, 1, 1, $2, $3::jsonb || ${CLOCK_OFF})
          ON CONFLICT (id) DO UPDATE SET epoch = nodes.epoch + 1, beat = nodes.beat + 1,
            standing = excluded.standing, facts = excluded.facts
-         RETURNING epoch`,
-        [nodeId, this.#standing, JSON.stringify(facts)],
+         RETURNING epoch, (facts->>'clockOffMs')::bigint AS off`,
+        [nodeId, this.#standing, JSON.stringify(facts), sent.wall],
       )
-      return { epoch: row?.epoch ?? 0, sent }
+      return { epoch: row?.epoch ?? 0, off: row?.off, sent }
     })
     this.#epoch = epoch
     this.#sent = sent
+    this.#clockOffMs = off
     this.#unfit = undefined
     this.#enter('joined')
     log.info({ node: nodeId, epoch }, 'the node joined the cluster')
