@@ -66,7 +66,7 @@ const FLOORS: Floors = {
     ['backup', 'token'],
     ['bundle', 'fleet', 'service', 'site', 'update'],
     ['doctor', 'process-log.ts', 'provision'],
-    ['local', 'usage'],
+    ['local', 'surroundings.ts', 'usage'],
     ['command-context.ts'],
     ['agent-client.ts', 'api-key-file.ts', 'local-address.ts', 'reload', 'version.ts'],
   ],

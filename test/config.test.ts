@@ -275,7 +275,12 @@ describe('parseConfig', () => {
     const found = { ...several, GATEWAY_PEER_ADDRESS: 'one.lan:4444' }
     expect(parseConfig(found).gateway.shared?.peerAddress).toEqual({ host: 'one.lan', port: 4444 })
     expect(() => parseConfig({ ...found, GATEWAY_HTTP_LISTEN: '0.0.0.0:0' })).toThrow(
-      'GATEWAY_HTTP_LISTEN must have a fixed port, the same on all nodes.',
+      'GATEWAY_HTTP_LISTEN has port 0',
+    )
+    const anyPort = { ...several, GATEWAY_PEER_LISTEN: '127.0.0.1:0' }
+    expect(() => parseConfig(anyPort)).toThrow('GATEWAY_PEER_LISTEN has port 0')
+    expect(() => parseConfig({ ...found, GATEWAY_PEER_ADDRESS: 'one.lan:0' })).toThrow(
+      'GATEWAY_PEER_ADDRESS has port 0',
     )
     const acme = { GATEWAY_ACME_DIRECTORY: 'https://a.test/d', GATEWAY_DNS_LISTEN: '0.0.0.0:53' }
     const { gateway } = parseConfig({ ...found, ...acme })

@@ -4,6 +4,8 @@ import type { Predecessor } from './reload/predecessor.ts'
 /** The parts of the process that a subcommand may use. */
 export interface CommandContext {
   readonly environment: Readonly<Record<string, string | undefined>>
+  /** Folder that installed services are below; default: `/`. */
+  readonly root?: string
   readonly stdout: NodeJS.WritableStream
   readonly stderr: NodeJS.WritableStream
   /** Sockets that the service manager opened. */

@@ -298,13 +298,22 @@ function sharedOf(named: Named) {
     )
   }
   const peerAddress = given.peerAddress ?? peerListen
-  if (ANY_HOST.has(peerAddress.host) || peerAddress.port === 0) {
+  if (peerAddress.port === 0) {
+    const name = given.peerAddress ? 'GATEWAY_PEER_ADDRESS' : 'GATEWAY_PEER_LISTEN'
     throw new StartError(
-      'GATEWAY_PEER_ADDRESS must be set to the address of this machine, because GATEWAY_PEER_LISTEN is a wildcard address or has port 0.',
+      `${name} has port 0, which stands for any free port. Set a fixed port, such as 4444: the other nodes connect to it.`,
+    )
+  }
+  if (ANY_HOST.has(peerAddress.host)) {
+    throw new StartError(
+      'GATEWAY_PEER_ADDRESS must be set to the address of this machine, because GATEWAY_PEER_LISTEN is a wildcard address.',
     )
   }
   const loose = PUBLIC_LISTENS.find((name) => named[name].port === 0)
-  if (loose) throw new StartError(`${loose} must have a fixed port, the same on all nodes.`)
+  if (loose)
+    throw new StartError(
+      `${loose} has port 0, which stands for any free port. Set a fixed port, the same on all nodes.`,
+    )
   const server = { address, password: address.password, passwordPath }
   return { server, peerListen, peerAddress, joinTokenPath }
 }

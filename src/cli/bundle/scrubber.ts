@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { isSecretName, MASK, maskedForms, maskedText } from '../../base/masked-text.ts'
 import type { Config } from '../../config.ts'
 import { apiKeyPath } from '../api-key-file.ts'
-import type { Surroundings } from '../doctor/surroundings.ts'
+import type { Surroundings } from '../surroundings.ts'
 import { secretSettings } from './shown-settings.ts'
 
 const MAX_FILE_BYTES = 64 * 1024

@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { parse as parseDotenv } from 'dotenv'
 import { isSecretName } from '../../base/masked-text.ts'
 import { type Environment, SECRET_SETTINGS } from '../../settings/settings.ts'
-import type { Surroundings } from '../doctor/surroundings.ts'
+import type { Surroundings } from '../surroundings.ts'
 import { settingRows } from '../usage/settings-table.ts'
 
 const PREFIXES = /^(?:AGENT|SVC|GATEWAY)_|^LOG_LEVEL$/

@@ -1,9 +1,9 @@
 import { StartError } from '../../base/app-error.ts'
 import { type Config, parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
+import { type Surroundings, surroundingsOf } from '../surroundings.ts'
 import type { SeenAgent } from './agent-checks.ts'
 import { bad, type Finding, good } from './finding.ts'
-import { type Surroundings, surroundingsOf } from './surroundings.ts'
 
 /** All checks of a device: its settings, the answers of its agent, and each link of the chain. */
 export interface Examination {

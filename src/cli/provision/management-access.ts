@@ -6,10 +6,11 @@ import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
 import { isLoopback } from '../../base/listen-address.ts'
 import { Secret } from '../../base/secret.ts'
-import type { Config } from '../../config.ts'
+import { type Config, parseConfig } from '../../config.ts'
 import { apiKeyPath } from '../api-key-file.ts'
 import type { CommandContext } from '../command-context.ts'
 import { localAddress } from '../local-address.ts'
+import { gatewaySurroundings } from '../surroundings.ts'
 import { ManagementClient } from './management-client.ts'
 
 /** Which gateway is asked, and with which key; unset: that of this machine. */
@@ -31,6 +32,18 @@ export function managementOptions(): readonly Option[] {
       'keyStdin',
     ),
   ]
+}
+
+/**
+ * The settings for that gateway. Only root may read those of an installed gateway, so they are not read for
+ * another gateway.
+ */
+export function managementConfig(
+  { environment, root }: Pick<CommandContext, 'environment' | 'root'>,
+  { apiUrl }: Pick<ManagementOptions, 'apiUrl'>,
+): Config {
+  if (apiUrl) return parseConfig(environment)
+  return parseConfig(gatewaySurroundings(environment, undefined, root).environment)
 }
 
 /** Throws a StartError that names missing options. */

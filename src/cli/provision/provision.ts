@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import process from 'node:process'
 import { StartError } from '../../base/app-error.ts'
-import { type Config, parseConfig } from '../../config.ts'
+import type { Config } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
 import { localAddress } from '../local-address.ts'
 import { Account } from './account.ts'
@@ -13,7 +13,7 @@ import {
   planDevices,
   readDeviceNames,
 } from './device-plans.ts'
-import { type ManagementOptions, openManagement } from './management-access.ts'
+import { type ManagementOptions, managementConfig, openManagement } from './management-access.ts'
 import { ProgressBar } from './progress-bar.ts'
 import { provisionAll } from './provision-all.ts'
 import { describeFailures, describeProvision, provisionJson } from './provision-text.ts'
@@ -42,9 +42,9 @@ export interface ProvisionOptions extends ManagementOptions {
 
 /** Runs the command. Sets the exit code to 1 when a device failed. */
 export async function provision(context: CommandContext, options: ProvisionOptions): Promise<void> {
-  const { stdout, stderr, environment } = context
+  const { stdout, stderr } = context
   const { rotate, retire, dryRun = false, json = false } = options
-  const config = parseConfig(environment)
+  const config = managementConfig(context, options)
   if (options.name !== undefined) checkDeviceName(options.name)
   const chosen = options.list === undefined ? [options.name ?? ''] : readDeviceNames(options.list)
   const devices = planDevices(chosen, templateOf(options, config))

@@ -2,10 +2,13 @@ import process from 'node:process'
 import * as z from 'zod'
 import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
-import { parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
 import { plainLine } from '../local/terminal-text.ts'
-import { type ManagementOptions, openManagement } from '../provision/management-access.ts'
+import {
+  type ManagementOptions,
+  managementConfig,
+  openManagement,
+} from '../provision/management-access.ts'
 import type { ManagementClient } from '../provision/management-client.ts'
 import { ProgressBar } from '../provision/progress-bar.ts'
 import { findNode } from './named-node.ts'
@@ -40,7 +43,7 @@ export async function drain(
 ): Promise<void> {
   const { stdout } = context
   const { undo = false, json = false } = options
-  const client = await openManagement(context, options, parseConfig(context.environment))
+  const client = await openManagement(context, options, managementConfig(context, options))
   const { id } = findNode(
     await client.list('nodes', Node),
     name,

@@ -1,7 +1,10 @@
 import * as z from 'zod'
-import { parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
-import { type ManagementOptions, openManagement } from '../provision/management-access.ts'
+import {
+  type ManagementOptions,
+  managementConfig,
+  openManagement,
+} from '../provision/management-access.ts'
 import { findNode } from './named-node.ts'
 
 const Node = z.object({
@@ -22,7 +25,7 @@ export async function forget(
   options: ForgetOptions,
 ): Promise<void> {
   const { stdout } = context
-  const client = await openManagement(context, options, parseConfig(context.environment))
+  const client = await openManagement(context, options, managementConfig(context, options))
   const nodes = await client.list('nodes', Node)
   const { id, name: called } = findNode(nodes, name, (state) => state === 'gone', client)
   await client.delete(`nodes/${id}`)

@@ -4,6 +4,7 @@ import { systemClock } from '../../base/clock.ts'
 import { parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
 import { openProcessLog } from '../process-log.ts'
+import { gatewaySurroundings } from '../surroundings.ts'
 
 const HOUR_MS = 3_600_000
 
@@ -14,12 +15,13 @@ export function joinTokenCommand(context: CommandContext): Command {
     .option('--json', 'print one JSON line on stdout')
     .addHelpText(
       'after',
-      '\nThe token works for one gateway and for one hour. Store it in a file on the new gateway and set\nGATEWAY_JOIN_TOKEN_FILE. Run this command with the settings of an existing gateway.',
+      '\nThe token works for one gateway and for one hour. Store it in a file on the new gateway and set\nGATEWAY_JOIN_TOKEN_FILE. Run this command on the machine of an existing gateway, with sudo:\nit uses the settings of the installed service.',
     )
     .action(async (_options: object, self: Command) => {
       // The command above it knows that option, too, and takes it.
       const { json = false } = self.optsWithGlobals<{ json?: boolean }>()
-      const { environment, stdout } = context
+      const { stdout, root } = context
+      const { environment } = gatewaySurroundings(context.environment, undefined, root)
       const { gateway, logLevel } = parseConfig(environment)
       if (!gateway.shared) {
         throw new StartError(

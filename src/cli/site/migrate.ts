@@ -5,6 +5,7 @@ import { systemClock } from '../../base/clock.ts'
 import { parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
 import { openProcessLog } from '../process-log.ts'
+import { gatewaySurroundings } from '../surroundings.ts'
 
 /** `device-agent gateway migrate`: a gateway that was alone becomes the first of several. */
 export function migrateCommand(context: CommandContext): Command {
@@ -17,7 +18,8 @@ export function migrateCommand(context: CommandContext): Command {
       '\nStop the gateway first. The database must be empty. Ids, authtokens and keys do not change. Afterwards start the\ngateway with the same data directory, which contains the CA that devices trust.',
     )
     .action(async (_options: object, self: Command) => {
-      const { environment, stdout } = context
+      const { stdout, root } = context
+      const { environment } = gatewaySurroundings(context.environment, undefined, root)
       // The command above it knows --json, too, and takes it.
       const { json = false, from } = self.optsWithGlobals<{ json?: boolean; from?: string }>()
       const { gateway, logLevel } = parseConfig(environment)

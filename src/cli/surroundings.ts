@@ -1,7 +1,8 @@
 import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { parse as parseDotenv } from 'dotenv'
-import { StartError } from '../../base/app-error.ts'
-import type { CommandContext } from '../command-context.ts'
+import { StartError } from '../base/app-error.ts'
+import type { CommandContext } from './command-context.ts'
 
 /** Files of the installed services. */
 const INSTALLED = {
@@ -38,15 +39,17 @@ export function surroundingsOf(
   return { environment: { ...environment, ...installed }, source: INSTALLED.settings }
 }
 
-/** The same for a gateway. */
+/** The same for a gateway. `root` is for a service that is installed below another folder. */
 export function gatewaySurroundings(
   environment: CommandContext['environment'],
   dataDir: string | undefined,
+  root = '/',
 ): Surroundings {
-  const { settings, data } = INSTALLED_GATEWAY
+  const settings = join(root, INSTALLED_GATEWAY.settings)
   const own = { ...environment, ...(dataDir === undefined ? {} : { GATEWAY_DATA_DIR: dataDir }) }
   const hasOwn = Object.keys(own).some((name) => /^(?:GATEWAY_|AGENT_DATA_DIR$)/.test(name))
   if (hasOwn || !existsSync(settings)) return { environment: own, source: 'environment' }
+  const data = join(root, INSTALLED_GATEWAY.data)
   const installed = { STATE_DIRECTORY: data, ...readInstalled(settings) }
   return { environment: { ...environment, ...installed }, source: settings }
 }

@@ -1,0 +1,82 @@
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import process from 'node:process'
+import { PassThrough } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import type { CommandContext } from '../../../src/cli/command-context.ts'
+import { createProgram } from '../../../src/cli/program.ts'
+import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
+import { managed } from '../../helpers/managed-gateway.ts'
+import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
+import { lastingAddress } from '../../helpers/some-ports.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+/** Runs a command with only the settings of the service that is installed below a folder. */
+async function run(
+  root: string,
+  args: readonly string[],
+  environment: CommandContext['environment'] = {},
+) {
+  const [stdout, stderr] = [new PassThrough(), new PassThrough()]
+  const { signal: stop } = new AbortController()
+  const program = createProgram({ environment, root, stdout, stderr, stop })
+  onTestFinished(() => {
+    process.exitCode = undefined
+  })
+  await program.parseAsync(['node', 'device-agent', ...args])
+  stdout.end()
+  return text(stdout)
+}
+
+describe.skipIf(!hasPostgres)('a command on the machine of an installed gateway of several', () => {
+  let postgres: TestPostgres
+  beforeAll(async () => {
+    postgres = await TestPostgres.shared()
+  })
+  afterAll(() => postgres?.remove())
+
+  /** Settings of the service, as its manager reads them. */
+  async function install(more: readonly string[] = []) {
+    const root = temporaryFolder()
+    const folder = join(root, 'etc/device-gateway')
+    mkdirSync(folder, { recursive: true })
+    const address = await postgres.database()
+    const { host, port, user, database, password } = address
+    const passwordFile = join(folder, 'db-password')
+    writeFileSync(passwordFile, password?.reveal() ?? '')
+    const lines = [
+      `GATEWAY_DATABASE_URL=postgres://${user}@${host}:${port}/${database}?sslmode=disable`,
+      `GATEWAY_DATABASE_PASSWORD_FILE=${passwordFile}`,
+      `GATEWAY_PEER_LISTEN=127.0.0.1:${lastingAddress().port}`,
+      ...more,
+    ]
+    writeFileSync(join(folder, 'gateway.env'), `${lines.join('\n')}\n`)
+    return { root, address }
+  }
+
+  it('makes join tokens', async () => {
+    const { root, address } = await install()
+    await GatewayCluster.open(address).start()
+    expect(await run(root, ['gateway', 'join-token'])).toMatch(/^\S+\n$/)
+    // A gateway of its own, as in development.
+    await expect(run(root, ['gateway', 'join-token'], { GATEWAY_DATA_DIR: root })).rejects.toThrow(
+      'GATEWAY_DATABASE_URL is not set',
+    )
+  })
+
+  it('drains that gateway with the key that it left', async () => {
+    const api = lastingAddress()
+    const { root, address } = await install([`GATEWAY_API_LISTEN=127.0.0.1:${api.port}`])
+    const cluster = GatewayCluster.open(address)
+    const one = await cluster.start({ apiListen: { host: '127.0.0.1', port: api.port } })
+    await cluster.start({ authtoken: one.authtoken })
+    const { apiKey } = await managed(one)
+    const data = join(root, 'var/lib/device-gateway/gateway')
+    mkdirSync(data, { recursive: true })
+    writeFileSync(join(data, 'api-key'), apiKey.reveal())
+    expect(await run(root, ['gateway', 'drain'])).toContain('is empty')
+    expect(nodeIn(one.gateway)?.readiness).toMatchObject({ state: 'away' })
+    expect(await run(root, ['gateway', 'drain', '--undo'])).toContain('accepts connections again')
+  })
+})
