@@ -24,17 +24,19 @@ export interface ClusterTrialOptions {
   readonly minutes: number
   readonly seed: number
   readonly faults: readonly Fault[]
+  /** Round trip to PostgreSQL and between the gateways. */
+  readonly roundTripMs: number
   /** A line of progress. */
   readonly say: (line: string) => void
 }
 
 /** Puts three gateways through faults while visitors come, and answers what was seen. */
 export async function runClusterTrial(options: ClusterTrialOptions): Promise<Findings> {
-  const { folder, postgres, say } = options
+  const { folder, postgres, roundTripMs, say } = options
   const stops: (() => unknown)[] = []
   try {
     say('starting three gateways and twenty agents')
-    const site = await TrialSite.start(folder, postgres)
+    const site = await TrialSite.start(folder, postgres, { roundTripMs })
     stops.push(() => site.stop())
     const balance = async (addressOf: 'http' | 'agents') => {
       const backends = site.nodes.map((node) => ({

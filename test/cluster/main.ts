@@ -1,5 +1,5 @@
 /**
- * `npm run test:cluster [-- MINUTES] [--seed N] [--fault NAME …] [--json]`: three gateways on one PostgreSQL, a process
+ * `npm run test:cluster [-- MINUTES] [--seed N] [--fault NAME …] [--delay MS] [--json]`: three gateways on one PostgreSQL, a process
  * each, twenty agents and visitors, and faults at random. Ends with 1 when a bar was missed, with 2 at
  * wrong usage or where PostgreSQL is missing.
  */
@@ -13,11 +13,12 @@ import { hasPostgres, TestPostgres } from '../helpers/postgres.ts'
 import { runClusterTrial } from './cluster-trial.ts'
 import { FAULTS } from './faults.ts'
 
-const USAGE = `Usage: npm run test:cluster [-- MINUTES] [--seed N] [--fault NAME …] [--json]
+const USAGE = `Usage: npm run test:cluster [-- MINUTES] [--seed N] [--fault NAME …] [--delay MS] [--json]
 
 Three gateways on one PostgreSQL, twenty agents and visitors, for MINUTES (15 unless given) of
 faults. The seed decides which, and how long. Prints what was measured beside its bar.
 --fault takes one kind alone, and may be given again: ${FAULTS.map(({ name }) => name).join(', ')}.
+--delay is the round trip to PostgreSQL and between the gateways (0 unless given).
 Ends with 1 when a bar was missed, with 2 at wrong usage or where PostgreSQL is missing.
 `
 const { stdout, stderr } = process
@@ -28,27 +29,31 @@ function readWords() {
     options: {
       seed: { type: 'string' },
       fault: { type: 'string', multiple: true, default: FAULTS.map(({ name }) => name) },
+      delay: { type: 'string', default: '0' },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', short: 'h', default: false },
     },
   })
   const minutes = Number(positionals[0] ?? 15)
+  const roundTripMs = Number(values.delay)
   const seed = Number(values.seed ?? Date.now() % 1_000_000)
   if (positionals.length > 1 || !(minutes > 0) || !Number.isSafeInteger(seed)) {
     throw new Error('MINUTES is a number above 0, N a whole one.')
   }
+  if (!(roundTripMs >= 0)) throw new Error('--delay takes milliseconds.')
   const faults = values.fault.map((wanted) => {
     const fault = FAULTS.find(({ name }) => name === wanted)
     if (!fault) throw new Error(`There is no fault ${wanted}.`)
     return fault
   })
-  return { ...values, minutes, seed, faults }
+  return { ...values, minutes, seed, faults, roundTripMs }
 }
 
 async function main({
   minutes,
   seed,
   faults,
+  roundTripMs,
   json,
 }: ReturnType<typeof readWords>): Promise<number> {
   stderr.write(`seed ${seed}, ${minutes} min of faults\n`)
@@ -59,7 +64,9 @@ async function main({
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130))
   const postgres = await TestPostgres.start({ syncs: true })
   try {
-    const { rows, missed } = await runClusterTrial({ folder, postgres, minutes, seed, faults, say })
+    const { rows, missed } = await runClusterTrial({
+      ...{ folder, postgres, minutes, seed, faults, roundTripMs, say },
+    })
     for (const line of missed) say(`missed: ${line}`)
     const isMet = rows.every((it) => it.isMet)
     if (json) {

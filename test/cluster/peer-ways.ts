@@ -51,6 +51,11 @@ export class PeerWays {
     this.#ways[other]?.[one]?.blackHole('both')
   }
 
+  /** Everything takes so long in each direction. */
+  delayAlways(ms: number): void {
+    for (const way of this.#ways.flat()) way.delayAlways(ms)
+  }
+
   heal(): void {
     for (const way of this.#ways.flat()) way.heal()
   }

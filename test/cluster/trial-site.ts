@@ -59,7 +59,7 @@ export class TrialSite {
   static async start(
     folder: string,
     postgres: TestPostgres,
-    { isDirect = false } = {},
+    { isDirect = false, roundTripMs = 0 } = {},
   ): Promise<TrialSite> {
     const { database, user, password, ...address } = await postgres.database()
     const passwordFile = join(folder, 'password')
@@ -71,9 +71,11 @@ export class TrialSite {
     })
     const nodes: TrialNode[] = []
     const ways = await PeerWays.open(isDirect ? [] : places, (at) => nodes[at]?.program.pid ?? -1)
+    ways.delayAlways(roundTripMs / 2)
     let first: GatewayReady | undefined
     for (const at of NODES) {
       const proxy = await ChaosProxy.open(address)
+      proxy.delayAlways(roundTripMs / 2)
       const [host, agents, api] = [`127.0.0.${at + 1}`, lastingAddress(), lastingAddress()]
       const { port } = isDirect ? address : proxy.address
       const place = places[at] as PeerPlace

@@ -19,6 +19,8 @@ export class ChaosProxy {
   #holes = new Set<'up' | 'down'>()
   #unanswered: string | undefined
   #delayMs = 0
+  /** Delay of a link that works. */
+  #usualMs = 0
   #sliceBytes = 0
   #isMute = false
   #isFrozen = false
@@ -114,6 +116,12 @@ export class ChaosProxy {
     this.#isRefusing = true
   }
 
+  /** Each chunk arrives later, also after `heal()`. */
+  delayAlways(ms: number): void {
+    this.#usualMs = ms
+    this.#delayMs = ms
+  }
+
   /** Each chunk arrives later. */
   delay(ms: number): void {
     this.#delayMs = ms
@@ -131,7 +139,7 @@ export class ChaosProxy {
     this.#unanswered = undefined
     this.#isMute = false
     this.#isRefusing = false
-    this.#delayMs = 0
+    this.#delayMs = this.#usualMs
     this.#sliceBytes = 0
     if (wereBroken) this.cut()
   }
