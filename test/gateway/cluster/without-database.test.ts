@@ -19,7 +19,8 @@ const visit = (at: RunningGateway) => visitSdk(at, { host: HOST, address: at.add
 async function bring(at: RunningGateway, process: string) {
   const session = await connectSdk(at, { metadata: deviceMetadata(process) })
   const service = await startDeviceService((_, response) => void response.end(process))
-  await forward(session, service, { domain: HOST })
+  // A busy machine may stall the gateway for a moment, which it then notices. Agents bind again, too.
+  await eventually(() => forward(session, service, { domain: HOST }))
   return session
 }
 
