@@ -35,6 +35,8 @@ const MADE = new Set([
   'dist/main.js',
   'closed.yaml',
   'fleet.yaml',
+  'packaging/compose/gateway-ca',
+  'packaging/compose/svc-authtoken',
   'limits.json',
   'policy.yaml',
   'policy.schema.json',

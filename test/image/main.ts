@@ -7,11 +7,12 @@
 import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { ROOT } from '../../packaging/project.ts'
+import { tryCompose } from './compose.ts'
 import { Engine, expectDone, run } from './engine.ts'
 import { House } from './house.ts'
 import { TRIALS } from './trials.ts'
 
-const TOOLS = ['podman', 'runc', 'netavark', 'aardvark-dns', 'iptables']
+const TOOLS = ['podman', 'runc', 'netavark', 'aardvark-dns', 'iptables', 'podman-compose']
 const arch = process.arch === 'arm64' ? 'arm64' : 'x64'
 
 function say(text: string): void {
@@ -53,6 +54,7 @@ try {
   engine = loaded
   const house = new House(loaded, work)
   for (const trial of TRIALS) await timed(trial.name, () => trial.run(house, work))
+  await timed('the compose files for a gateway and an agent', () => tryCompose(loaded, work))
 } catch (error) {
   process.exitCode = 1
   complain(String((error as Error).stack))

@@ -47,6 +47,7 @@ export const GROUPS: readonly Group[] = [
   page('CONTRIBUTING.md', true),
   page('SECURITY.md'),
   page('docs/README.md', true),
+  page('docs/getting-started/container.md'),
   page('docs/getting-started/gateway-on-a-server.md'),
   page('docs/getting-started/hosted-service.md', true),
   page('docs/getting-started/install.md'),
