@@ -224,6 +224,11 @@ describe('parseConfig', () => {
       'GATEWAY_RATE_LIMIT_IPV6_PREFIX must be a whole number of bits',
     ],
     ['GATEWAY_RATE_LIMIT_KEYS', '1e3.5', 'GATEWAY_RATE_LIMIT_KEYS must be a whole number from'],
+    [
+      'GATEWAY_PUBLIC_NAMES',
+      'https://gw.example.com/',
+      'GATEWAY_PUBLIC_NAMES cannot list https://gw',
+    ],
     ['SVC_AUTHTOKN', 'x', 'Unknown setting SVC_AUTHTOKN. Did you mean SVC_AUTHTOKEN?'],
     ['AGENT_COLOUR_OF_THE_BOX', 'x', 'Unknown setting AGENT_COLOUR_OF_THE_BOX.'],
   ])('refuses %s=%s in one sentence', (name, value, sentence) => {
@@ -251,6 +256,25 @@ describe('parseConfig', () => {
       apiHosts: ['gateway.lan'],
       cnameBase: 'gateway.example.com',
     })
+  })
+
+  it('takes the first public name for visitors, but not in a cluster', () => {
+    const hosts = (names: string, more = {}) => {
+      const { gateway } = parseConfig({ GATEWAY_PUBLIC_NAMES: names, ...more })
+      return [gateway.cnameBase, gateway.sharedCnameTarget, gateway.tcpHost]
+    }
+    const fallback = 'gateway.localhost'
+    const name = 'gw.example.com'
+    expect(hosts(`203.0.113.7, [2001:db8::7], ${name}:14443`)).toEqual([name, name, name])
+    expect(hosts('[::1], 203.0.113.7')).toEqual([fallback, undefined, '203.0.113.7'])
+    expect(hosts('localhost, gw.localhost')).toEqual([fallback, undefined, fallback])
+    const base = 'cname.example.com'
+    expect(hosts(name, { GATEWAY_CNAME_BASE: base })).toEqual([base, undefined, base])
+    const several = {
+      GATEWAY_DATABASE_URL: 'postgres://gateway@localhost/site',
+      GATEWAY_PEER_LISTEN: '10.0.0.1:4444',
+    }
+    expect(hosts(name, several)).toEqual([fallback, undefined, fallback])
   })
 
   it('reads where several gateways meet', () => {

@@ -1,11 +1,11 @@
 import { Command } from 'commander'
-import { InheritedSockets, isIPv6Address, parseListenAddress } from '../base/listen-address.ts'
+import { InheritedSockets, type ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { type Config, parseConfig } from '../config.ts'
 import { apiKeyPath, firstAuthtokenPath } from './api-key-file.ts'
 import { backupCommand, restoreCommand } from './backup/backup-commands.ts'
 import type { CommandContext } from './command-context.ts'
-import { localAddress } from './local-address.ts'
+import { agentReach, localAddress, outsideAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
 import { gatewayStopMs, serve } from './serve.ts'
 import { drainCommand } from './site/drain-command.ts'
@@ -17,6 +17,8 @@ import { showCommand } from './site/show.ts'
 /** The output of `gateway --json`, on one line. */
 export interface GatewayReady {
   readonly agent_listen: string
+  /** Addresses for devices, the best first. */
+  readonly agent_addresses: readonly string[]
   readonly ingress_http: string
   readonly ingress_https: string
   readonly ca_cert: string
@@ -65,8 +67,10 @@ export function gatewayCommand(context: CommandContext): Command {
             closer,
           )
           if (isReloadable(gateway, environment)) onReload(() => void reload.request())
+          const names = gateway.publicNames
           const ready: GatewayReady = {
             agent_listen: localAddress(addresses.agent),
+            agent_addresses: agentReach(addresses.agent, names).addresses,
             ingress_http: `http://${localAddress(addresses.http)}`,
             ingress_https: `https://${localAddress(addresses.https)}`,
             ca_cert: addresses.caCertPath,
@@ -76,7 +80,7 @@ export function gatewayCommand(context: CommandContext): Command {
             api_key_file: apiKeyPath(config.gateway),
             dns_listen: addresses.dns && localAddress(addresses.dns),
           }
-          stdout.write(json ? `${JSON.stringify(ready)}\n` : describe(ready))
+          stdout.write(json ? `${JSON.stringify(ready)}\n` : describe(ready, addresses, names))
           await predecessor?.serving()
           return { broken, left: reload.left, bereft: reload.bereft }
         },
@@ -122,24 +126,27 @@ function isReloadable(
   return Boolean(NOTIFY_SOCKET) || [agentListen, httpListen].some(({ fd }) => fd !== undefined)
 }
 
-/** Server address for devices. The SDK dials no IPv6 address, so a name replaces it. */
-function serverAddr(agentListen: string): string {
-  const port = parseListenAddress(agentListen)?.port
-  return isIPv6Address(agentListen) ? `<host name of this gateway>:${port}` : agentListen
-}
-
-function describe(ready: GatewayReady): string {
+function describe(
+  ready: GatewayReady,
+  { agent, http, https }: Record<'agent' | 'http' | 'https', ListenAddress>,
+  names: Config['gateway']['publicNames'],
+): string {
+  const { addresses, advice } = agentReach(agent, names)
+  // The SDK dials no IPv6 address, so a name replaces it.
+  const [first = `<host name of this gateway>:${agent.port}`] = addresses
+  const listens = addresses.length > 0 ? addresses.join(', ') : ready.agent_listen
+  const warning = advice === undefined ? '' : `\nwarning: ${advice}\n`
   return `The gateway is up.
 
-  devices    connect to ${ready.agent_listen}
-  visitors   connect to ${ready.ingress_http} and ${ready.ingress_https}
+  devices    connect to ${listens}
+  visitors   connect to http://${outsideAddress(http, names)} and https://${outsideAddress(https, names)}
   domain     ${ready.reserved_domain}
   management ${ready.management_api} (API key: ${ready.api_key_file})
 
 Set these on each device, and copy the two files to the device:
 
-  SVC_SERVER_ADDR=${serverAddr(ready.agent_listen)}
+  SVC_SERVER_ADDR=${first}
   SVC_CA_CERT=${ready.ca_cert}
   SVC_AUTHTOKEN_FILE=${ready.authtoken_file}
-`
+${warning}`
 }

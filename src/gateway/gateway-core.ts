@@ -4,6 +4,7 @@ import type { Closer } from '../base/closer.ts'
 import { type HandedOver, Handover } from '../base/handover.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
+import { isAnyHost } from '../base/net/public-names.ts'
 import { TrustedProxies } from '../base/net/trusted-proxies.ts'
 import type { AddressTable } from '../policy/exchange/address-tables.ts'
 import { LimiterTables } from '../policy/limit/limiter-tables.ts'
@@ -371,10 +372,11 @@ async function tellOfHealing(
 
 /** Names of the gateway itself: for people, and as targets of DNS records. */
 function gatewayNames(options: GatewayCoreOptions): string[] {
-  const { agentListen, apiListen, apiHosts, tcpListen, cnameBase: base } = options
+  const { agentListen, apiListen, apiHosts, tcpListen, cnameBase: base, publicNames } = options
   const targets = ['cname', 'acme'].map((label) => `${label}.${base}`)
   const listens = [agentListen, apiListen, tcpListen].map((listen) => listen?.host ?? '')
-  const names = [base, ...listens, ...apiHosts, ...targets, ...targets.map((it) => `*.${it}`)]
+  const given = [...publicNames.map(({ host }) => host), ...apiHosts]
+  const names = [base, ...listens, ...given, ...targets, ...targets.map((it) => `*.${it}`)]
   return names.map((name) => name.toLowerCase()).filter((name) => !findDomainProblem(name))
 }
 
@@ -384,9 +386,9 @@ function tcpAddressesOf(
   registry: EndpointRegistry,
   { reservedAddrs }: GatewayDatabase,
 ): TcpAddresses | undefined {
-  const { tcpListen: range, clock } = options
+  const { tcpListen: range, tcpHost, clock } = options
   if (!range) return undefined
-  const host = ['0.0.0.0', '::'].includes(range.host) ? options.cnameBase : range.host
+  const host = isAnyHost(range.host) ? tcpHost : range.host
   const isReserved = (address: string) => reservedAddrs.find(address) !== undefined
   return new TcpAddresses({ range: { ...range, host }, registry, isReserved, clock })
 }

@@ -234,17 +234,18 @@ export class Gateway {
     core: GatewayCore,
     consoleSessions: BrowserSessions,
   ): Promise<ListenAddress> {
-    const { apiListen: target, apiHosts, dnsServers, cnameBase, clock, log } = this.#options
+    const { apiListen: target, apiHosts, publicNames, dnsServers, clock, log } = this.#options
     const listener = createManagementApi({
       ...core,
       gate: this.#gate,
       version: this.#options.version ?? '',
       domainCertificates: core.certificates.domains,
       certificates: core.certificates,
-      cnameBase,
+      cnameBase: this.#options.cnameBase,
+      sharedCnameTarget: this.#options.sharedCnameTarget,
       consoleSessions,
       dnsCheck: new DnsCheck(dnsServers),
-      serves: servedNames([target.host, ...apiHosts]),
+      serves: servedNames([target.host, ...apiHosts, ...publicNames.map(({ host }) => host)]),
       clock,
       log,
     })

@@ -11,6 +11,7 @@ import {
   parsePortRange,
 } from '../base/listen-address.ts'
 import { type Cidr, parseCidr } from '../base/net/network.ts'
+import { type PublicName, parsePublicNames } from '../base/net/public-names.ts'
 import { Secret } from '../base/secret.ts'
 import { type AllowEntry, parseAllowEntry } from '../policy/outbound/outbound-allow.ts'
 
@@ -149,6 +150,13 @@ export const cidrs = listOf<Cidr>(
     parseCidr(text) ??
     'must be addresses or CIDRs, such as 10.0.0.0/8 or 2001:db8::7, separated by commas',
 )
+
+export const publicNames = list.transform((texts, context): readonly PublicName[] => {
+  const names = parsePublicNames(texts)
+  if (!('problem' in names)) return names
+  context.addIssue({ code: 'custom', message: names.problem })
+  return []
+})
 
 export const ipAddresses = list.refine(
   (all) => all.every((text) => isIP(parseListenAddress(text)?.host ?? text) !== 0),

@@ -1,4 +1,5 @@
 import { StartError } from '../base/app-error.ts'
+import { visitorHost } from '../base/net/public-names.ts'
 import { DatabaseUrlSchema } from './database-url.ts'
 import {
   cidrs,
@@ -13,6 +14,7 @@ import {
   outboundAllow,
   path,
   portRange,
+  publicNames,
   region,
   seconds,
   secondsBetween,
@@ -25,6 +27,9 @@ import { defaultsOf, type GroupValues, type NamedValues, setting, valuesOf } fro
 export const LISTENERS = {
   GATEWAY_AGENT_LISTEN: setting('agentListen', listen, '127.0.0.1:4443').describe(
     'host:port for connections from agents',
+  ),
+  GATEWAY_PUBLIC_NAMES: setting('publicNames', publicNames, '').describe(
+    'DNS names and addresses by which devices and visitors reach the gateway, such as `gw.example.com, 203.0.113.7:14443`; the port is the port for devices, if it differs',
   ),
   GATEWAY_HTTP_LISTEN: setting('httpListen', listen, '127.0.0.1:8080').describe(
     'host:port of the public HTTP ingress',
@@ -77,8 +82,8 @@ export const MANAGEMENT = {
   GATEWAY_API_HOSTS: setting('apiHosts', list, '').describe(
     'additional host names of the management API, besides localhost and IP addresses',
   ),
-  GATEWAY_CNAME_BASE: setting('cnameBase', domain, 'gateway.localhost').describe(
-    'parent domain of the CNAME targets of reserved domains; must resolve to the gateway',
+  GATEWAY_CNAME_BASE: setting('cnameBase', domain).describe(
+    'parent domain of the CNAME targets of reserved domains, and host of TCP addresses; must resolve to the gateway; default: first public name, in a cluster gateway.localhost',
   ),
 }
 
@@ -237,6 +242,7 @@ export type ClientSettings = GroupValues<typeof CLIENTS>
 export function gatewaySettings(named: Named, defaultDataDir: string) {
   return {
     ...valuesOf(COMMON, named),
+    ...hostsForVisitors(named),
     dataDir: named.GATEWAY_DATA_DIR ?? defaultDataDir,
     /** Undefined if no proxy is trusted. */
     proxies: proxiesOf(named),
@@ -250,6 +256,21 @@ export function gatewaySettings(named: Named, defaultDataDir: string) {
     rateLimits: valuesOf(RATE_LIMITS, named),
     /** Undefined if the gateway orders or issues the certificates. */
     tls: tlsOf(named),
+  }
+}
+
+const DEFAULT_HOST = 'gateway.localhost'
+
+/** The nodes of a cluster have the same hosts, and may have other public names. */
+function hostsForVisitors(named: Named) {
+  const { GATEWAY_CNAME_BASE: given, GATEWAY_PUBLIC_NAMES: names } = named
+  const { name, address } = visitorHost(named.GATEWAY_DATABASE_URL ? [] : names)
+  return {
+    cnameBase: given ?? name ?? DEFAULT_HOST,
+    /** CNAME target of all domains; undefined if each domain has its own below `cnameBase`. */
+    sharedCnameTarget: given === undefined ? name : undefined,
+    /** Host of TCP addresses, if the gateway listens on all addresses. */
+    tcpHost: given ?? name ?? address ?? DEFAULT_HOST,
   }
 }
 

@@ -330,7 +330,7 @@ async function startSite() {
   const { management_api, agent_listen } = gateway.ready
   const provision = async (name: string): Promise<Settings> => {
     const { code, stderr } = await runProgram({
-      args: ['provision', '--name', name],
+      args: ['provision', '--name', name, '--server-addr', agent_listen],
       cwd: folder,
       env: {
         GATEWAY_DATA_DIR: join(folder, 'gateway'),

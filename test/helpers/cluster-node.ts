@@ -25,6 +25,7 @@ export function nodeFacts(change: Partial<NodeFacts> = {}): NodeFacts {
     oldestProtocol: 1,
     instance: randomUUID(),
     peer: { host: '127.0.0.1', port: 4444 },
+    agentAddresses: [],
     ports: { http: 80, https: 443 },
     startedAt: 0,
     ...change,

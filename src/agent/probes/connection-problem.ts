@@ -83,6 +83,29 @@ const SENTENCES: Readonly<Record<string, string>> = {
   EPROTO: 'does not speak TLS',
 }
 
+/** More names say no more to a person, and a server may send many. */
+const MAX_NAMES = 12
+const MAX_CHARACTERS = 64
+
+/**
+ * Problem of a gateway whose certificate is for other names than `host`. `names`: the alternative names as
+ * Node prints them. Untrusted text.
+ */
+export function nameProblem(where: string, host: string, names: string): Problem {
+  const listed = names
+    .split(', ')
+    .map((entry) => entry.slice(entry.indexOf(':') + 1))
+    .map((name) => name.replace(/[^\w.:*-]/g, '?').slice(0, MAX_CHARACTERS))
+    .filter((name) => name !== '')
+  const shown = listed.length > MAX_NAMES ? [...listed.slice(0, MAX_NAMES), '…'] : listed
+  return {
+    reason: 'tls',
+    detail: `${where} presented a certificate for other names: ${shown.join(', ') || 'none'}`,
+    remedy: `Add ${host} to GATEWAY_PUBLIC_NAMES of the gateway, or set SVC_SERVER_ADDR to one of these names.`,
+    permanent: false,
+  }
+}
+
 /** Explains why `where` could not be reached, from the error of a lookup, a socket or a handshake. */
 export function connectionProblem(where: string, error: unknown): Problem {
   const code = codeOf(error)

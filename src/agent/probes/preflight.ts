@@ -9,9 +9,16 @@ import { abortable, DeadlineError, withDeadline } from '../../base/deadline.ts'
 import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
 import { ProblemError } from '../problem.ts'
 import type { PreflightTimings } from '../timings.ts'
-import { CLOCK_REMEDY, connectionProblem, silenceProblem } from './connection-problem.ts'
+import {
+  CLOCK_REMEDY,
+  connectionProblem,
+  nameProblem,
+  silenceProblem,
+} from './connection-problem.ts'
 import { CLOCK_TOLERANCE_MS, HOSTED_SERVICE } from './service-time.ts'
 
+/** The certificate is trusted, but for other names. */
+const WRONG_NAME = 'ERR_TLS_CERT_ALTNAME_INVALID'
 const MAX_CERTIFICATES = 8
 const MAX_CHARACTERS = 64
 
@@ -174,6 +181,10 @@ export class Preflight {
     }
     if (caCert === undefined || socket.authorized) return
     const code = String(socket.authorizationError)
+    if (code === WRONG_NAME) {
+      const names = certificate?.subjectAltName ?? ''
+      throw new ProblemError(nameProblem(this.#where, this.#server.host, names))
+    }
     throw new ProblemError(connectionProblem(this.#where, Object.assign(new Error(), { code })))
   }
 

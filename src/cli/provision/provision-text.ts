@@ -1,4 +1,5 @@
 import { relative } from 'node:path'
+import { isThisMachine } from '../../base/net/public-names.ts'
 import { plainLine } from '../local/terminal-text.ts'
 import type { ReservedDomain } from './account.ts'
 import type { ProvisionResult } from './provision-all.ts'
@@ -13,11 +14,15 @@ export interface DnsRecord {
 
 /** DNS records of the domains. A domain of the service itself needs none. */
 export function dnsRecords(domains: readonly ReservedDomain[]): DnsRecord[] {
-  return domains.flatMap(({ domain, cname_target, acme_challenge_cname_target }) => {
+  return domains.flatMap((reserved) => {
+    const { domain, cname_target, acme_challenge_cname_target } = reserved
     const challenge = `_acme-challenge.${domain.replace(/^\*\./, '')}`
+    // Below a public name of the gateway, challenges need a zone that it may not have without ACME.
+    const isOwnZone = acme_challenge_cname_target?.endsWith(`.acme.${cname_target}`)
+    const isAcme = reserved.certificate_management_policy?.authority !== 'gateway'
     return [
-      ...(cname_target ? [record(domain, cname_target)] : []),
-      ...(acme_challenge_cname_target ? [record(challenge, acme_challenge_cname_target)] : []),
+      ...recordFor(domain, cname_target),
+      ...(isAcme || !isOwnZone ? recordFor(challenge, acme_challenge_cname_target) : []),
     ]
   })
 }
@@ -79,8 +84,9 @@ function stepLine({ action, subject }: Step, dryRun: boolean): string {
   return plainLine(`${verb.padEnd(14)}${subject.startsWith('/') ? shown(subject) : subject}`)
 }
 
-function record(name: string, value: string): DnsRecord {
-  return { type: 'CNAME', name, value }
+/** A target below `localhost`, the default of a gateway without a public name, leads nowhere. */
+function recordFor(name: string, value: string | null | undefined): DnsRecord[] {
+  return value && !isThisMachine(value) ? [{ type: 'CNAME', name, value }] : []
 }
 
 /** A path as one would type it in the current folder. */

@@ -4,7 +4,7 @@ import process from 'node:process'
 import { StartError } from '../../base/app-error.ts'
 import type { Config } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
-import { localAddress } from '../local-address.ts'
+import { agentReach } from '../local-address.ts'
 import { Account } from './account.ts'
 import { DeviceList } from './device-list.ts'
 import {
@@ -47,7 +47,9 @@ export async function provision(context: CommandContext, options: ProvisionOptio
   const config = managementConfig(context, options)
   if (options.name !== undefined) checkDeviceName(options.name)
   const chosen = options.list === undefined ? [options.name ?? ''] : readDeviceNames(options.list)
-  const devices = planDevices(chosen, templateOf(options, config))
+  const own = options.apiUrl ? undefined : ownServer(config.gateway)
+  const template = templateOf(options, config, own)
+  const devices = planDevices(chosen, template)
   const client = await openManagement(context, options, config)
   const account = await Account.open(client)
   const list = DeviceList.read(resolve(options.devices ?? join(options.output, DEVICE_LIST)))
@@ -63,18 +65,35 @@ export async function provision(context: CommandContext, options: ProvisionOptio
   stdout.write(
     json ? `${provisionJson(result, client.origin, dryRun)}\n` : describeProvision(result, dryRun),
   )
+  if (!json && !retire) stdout.write(copyHint(template, own))
+  if (own?.advice !== undefined && !retire && options.serverAddr === undefined) {
+    stderr.write(`warning: ${own.advice}, or use --server-addr and --ca-cert\n`)
+  }
   const failures = describeFailures(result)
   stderr.write(failures)
   if (failures !== '') process.exitCode = 1
 }
 
-function templateOf(options: ProvisionOptions, { gateway }: Config): DeviceTemplate {
+/** The gateway of this machine, as a device finds it. */
+interface OwnServer {
+  readonly serverAddr: string | undefined
+  /** Path on the device. */
+  readonly caCertPath: string | undefined
+  /** Path on this machine, if the file has to be copied. */
+  readonly copied: string | undefined
+  readonly advice: string | undefined
+}
+
+function templateOf(
+  options: ProvisionOptions,
+  { gateway }: Config,
+  own: OwnServer | undefined,
+): DeviceTemplate {
   const { apiUrl, domain, agentDomain, output, envFile, authtokenFile, serverAddr, caCert } =
     options
   if (apiUrl && domain === undefined) {
     throw new StartError('Set the wildcard domain of the devices: --domain "*.site.example.com".')
   }
-  const own = apiUrl ? undefined : ownServer(gateway)
   return {
     domain: domain ?? gateway.reservedDomain,
     agentDomain,
@@ -87,11 +106,22 @@ function templateOf(options: ProvisionOptions, { gateway }: Config): DeviceTempl
   }
 }
 
-/** How an agent on this machine finds its gateway, as far as the settings tell. */
-function ownServer({ agentListen, dataDir }: Config['gateway']) {
+/** Where operations.md puts it. */
+const CA_ON_DEVICE = '/etc/device-agent/ca.pem'
+
+/** The addresses as far as the settings tell. With a loopback address, the device is this machine. */
+function ownServer({ agentListen, publicNames, dataDir }: Config['gateway']): OwnServer {
   const caCertPath = join(dataDir, 'ca.pem')
-  return {
-    serverAddr: agentListen.port === 0 ? undefined : localAddress(agentListen),
-    caCertPath: existsSync(caCertPath) ? caCertPath : undefined,
-  }
+  const { addresses, isLocal, advice } = agentReach(agentListen, publicNames)
+  const [serverAddr] = addresses
+  if (!existsSync(caCertPath))
+    return { serverAddr, caCertPath: undefined, copied: undefined, advice }
+  return isLocal || serverAddr === undefined
+    ? { serverAddr, caCertPath, copied: undefined, advice }
+    : { serverAddr, caCertPath: CA_ON_DEVICE, copied: caCertPath, advice }
+}
+
+function copyHint({ caCertPath }: DeviceTemplate, own: OwnServer | undefined): string {
+  if (own?.copied === undefined || caCertPath !== own.caCertPath) return ''
+  return `\nCopy ${own.copied} to ${caCertPath} on each device.\n`
 }

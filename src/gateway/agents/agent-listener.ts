@@ -72,7 +72,7 @@ export class AgentListener {
     } catch (error) {
       const problem = listenProblem(error, 'GATEWAY_AGENT_LISTEN')
       throw new StartError(
-        `Agents cannot connect on ${formatListenAddress(this.#listen)}: ${problem}.`,
+        `Agents cannot connect on ${formatListenAddress(this.#listen)}: ${problem}.${publicHint(error)}`,
         { cause: error },
       )
     }
@@ -166,4 +166,11 @@ class AgentSocket implements SharedConnection {
 
 function remoteOf({ remoteAddress = '', remotePort = 0 }: Socket): ListenAddress {
   return { host: remoteAddress, port: remotePort }
+}
+
+/** Advice for an owner who has set the public name of the gateway as the address to listen on. */
+function publicHint(error: unknown): string {
+  const { code } = error as NodeJS.ErrnoException
+  if (code !== 'EADDRNOTAVAIL') return ''
+  return ' Use 0.0.0.0, and list the public name in GATEWAY_PUBLIC_NAMES.'
 }

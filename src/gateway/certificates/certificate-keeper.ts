@@ -1,7 +1,8 @@
-import { hostname, networkInterfaces } from 'node:os'
+import { hostname } from 'node:os'
 import { join } from 'node:path'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
+import { isAnyHost, machineAddresses, type PublicName } from '../../base/net/public-names.ts'
 import { isInternal } from '../records/domain-name.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
@@ -19,6 +20,8 @@ export interface CertificateKeeperOptions {
   readonly dataDir: string
   /** Host that agents connect to. It is a name in the server certificate. */
   readonly agentHost: string
+  /** Other names and addresses of the gateway, for the server certificate. */
+  readonly publicNames: readonly PublicName[]
   /** Certificate for the whole HTTPS ingress, instead of certificates of the gateway's CA. */
   readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
   readonly acme: AcmeAuthority | undefined
@@ -39,7 +42,7 @@ export class CertificateKeeper {
   readonly #stopping = new AbortController()
 
   private constructor(options: CertificateKeeperOptions, authority: CertificateAuthority) {
-    const { dataDir, agentHost, tls, clock, log } = options
+    const { dataDir, tls, clock, log } = options
     this.caCertPath = authority.certPath
     this.domains = new DomainCertificates({
       ...options,
@@ -50,7 +53,8 @@ export class CertificateKeeper {
     this.#authority = authority
     this.#server = new ServerCertificate({
       path: join(dataDir, 'server.pem'),
-      names: () => serverNames(agentHost),
+      names: () => serverNames(options),
+      hasOnlyOurNames: true,
       authority,
       clock,
       log,
@@ -136,13 +140,8 @@ export class CertificateKeeper {
 }
 
 /** Names under which agents may reach this machine. */
-function serverNames(agentHost: string): string[] {
-  const names = ['localhost', '127.0.0.1', '::1', agentHost]
-  if (agentHost !== '0.0.0.0' && agentHost !== '::') return [...new Set(names)]
-  const addresses = Object.values(networkInterfaces())
-    .flatMap((addresses) => addresses ?? [])
-    // Link-local addresses are useless without their interface.
-    .filter(({ internal, address }) => !internal && !address.startsWith('fe80:'))
-    .map(({ address }) => address)
-  return [...new Set([...names, hostname().toLowerCase(), ...addresses])]
+function serverNames({ agentHost, publicNames }: CertificateKeeperOptions): string[] {
+  const own = isAnyHost(agentHost) ? [hostname().toLowerCase(), ...machineAddresses()] : [agentHost]
+  const given = publicNames.map(({ host }) => host)
+  return [...new Set(['localhost', '127.0.0.1', '::1', ...own, ...given])]
 }

@@ -1,3 +1,4 @@
+import { isIP } from 'node:net'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { PrivateKeyType } from '../records/private-key.ts'
@@ -61,6 +62,11 @@ export interface ServerCertificateOptions {
   readonly path?: string
   /** Called each time, because the addresses of a machine change. */
   readonly names: () => readonly string[]
+  /**
+   * Whether a certificate with another DNS name is replaced. Other addresses may stay: the addresses of a
+   * machine come and go.
+   */
+  readonly hasOnlyOurNames?: boolean
   readonly keyType?: PrivateKeyType
   readonly authority: CertificateSource
   readonly clock: Clock
@@ -174,11 +180,14 @@ export class ServerCertificate {
 
   #isValid({ names, keyType, notBefore, notAfter }: KeptCertificate): boolean {
     const now = this.#options.clock.now()
+    const wanted = this.#options.names().map(normalName)
+    const isOurs = (name: string) => isIP(name) !== 0 || wanted.includes(name)
     return (
       notBefore <= now + CLOCK_SKEW_MS &&
       now < notAfter &&
       keyType === (this.#options.keyType ?? 'ecdsa') &&
-      this.#options.names().every((name) => names.includes(normalName(name)))
+      wanted.every((name) => names.includes(name)) &&
+      (!this.#options.hasOnlyOurNames || names.every(isOurs))
     )
   }
 }

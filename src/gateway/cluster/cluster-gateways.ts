@@ -90,7 +90,7 @@ export class ClusterGateways implements OtherGateways {
 
   #view(id: string, row: NodeRow | undefined): SeenGateway {
     const { facts, links } = this.#options
-    const { name, version, startedAt } = row?.facts ?? facts
+    const { name, version, startedAt, agentAddresses } = row?.facts ?? facts
     const link = links.find(id)
     return {
       id,
@@ -102,6 +102,7 @@ export class ClusterGateways implements OtherGateways {
       standing: row?.standing ?? 'serving',
       serves: row === undefined || this.serves(id),
       address: row?.facts.peer,
+      agentAddresses,
       isLinked: link?.session !== undefined,
       latencyMs: link?.latencyMs,
       lease: this.#leaseOf(id, row),

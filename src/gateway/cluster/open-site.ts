@@ -85,6 +85,8 @@ export interface SiteOptions {
   /** The gateway's data folder. */
   readonly folder: string
   readonly ports: PublicPorts
+  /** Addresses for agents. */
+  readonly agentAddresses: readonly string[]
   readonly version: string
   readonly migrations: readonly Migration[]
   readonly applicationId: number
@@ -111,6 +113,7 @@ export interface Site {
  */
 export async function openSite(options: SiteOptions): Promise<Site> {
   const { server, folder, ports, version, peerAddress: peer, log, clock } = options
+  const { agentAddresses } = options
   prepareDataFolder(folder, log)
   const connection = new PostgresConnection({ server, name: 'claims', log, clock })
   const follower = new DatabaseFollower({ server, name: 'follower', log, clock })
@@ -127,6 +130,7 @@ export async function openSite(options: SiteOptions): Promise<Site> {
         version,
         ports: { ...ports },
         peer: { host: peer.host, port: peer.port },
+        agentAddresses: [...agentAddresses],
       },
       ...{ protocol: CLUSTER_PROTOCOL, oldestProtocol: OLDEST_PROTOCOL },
       ...{ instance: randomUUID(), startedAt: clock.now() },

@@ -1,4 +1,5 @@
 import type { Closer } from '../../base/closer.ts'
+import { agentAddresses } from '../../base/net/public-names.ts'
 import type { OpenRecords, Places, RecordsOptions } from '../ports/membership.ts'
 import {
   GATEWAY_APPLICATION_ID,
@@ -31,6 +32,7 @@ export async function openSharedGateway(
     log,
     clock,
     ports,
+    agentAddresses: agentAddresses(options.agentListen, options.publicNames),
     migrations: GATEWAY_MIGRATIONS,
     applicationId: GATEWAY_APPLICATION_ID,
   })

@@ -90,7 +90,7 @@ export interface OpenRecords {
 
 type RecordsSettings = Pick<
   GatewaySettings,
-  'dataDir' | 'httpListen' | 'httpsListen' | 'holdMs' | 'acme'
+  'dataDir' | 'agentListen' | 'publicNames' | 'httpListen' | 'httpsListen' | 'holdMs' | 'acme'
 >
 
 export interface RecordsOptions extends RecordsSettings {

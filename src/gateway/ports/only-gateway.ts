@@ -1,4 +1,5 @@
 import type { Closer } from '../../base/closer.ts'
+import { agentAddresses } from '../../base/net/public-names.ts'
 import type { Database } from '../../store/database.ts'
 import { describeFault } from '../../store/storage-state.ts'
 import { ALONE } from '../access/name-claims.ts'
@@ -11,7 +12,8 @@ import { LocalJobs } from './singleton-jobs.ts'
 
 /** Opens the records of a single gateway. Throws a StartError if a person must act. */
 export function openOnlyGateway(options: RecordsOptions, closer: Closer): OpenRecords {
-  const { dataDir, version = '' } = options
+  const { dataDir, version = '', agentListen, publicNames } = options
+  const addresses = agentAddresses(agentListen, publicNames)
   const stores = openGatewayDatabase(dataDir, options)
   const { database } = stores
   closer.own('gateway database', database, (it) => it.close())
@@ -19,7 +21,7 @@ export function openOnlyGateway(options: RecordsOptions, closer: Closer): OpenRe
     stores,
     orders: undefined,
     named: (text) => text,
-    join: ({ registry }) => onlyMember({ database, registry, version }),
+    join: ({ registry }) => onlyMember({ database, registry, version, addresses }),
   }
 }
 
@@ -28,17 +30,20 @@ export function onlyMember({
   database,
   registry,
   version,
+  addresses = [],
 }: {
   readonly database: Pick<Database, 'fault'>
   readonly registry: EndpointRegistry
   readonly version: string
+  /** Addresses for agents. */
+  readonly addresses?: readonly string[]
 }): Membership {
   return {
     names: ALONE,
     routes: registry,
     ownRoutes: registry,
     links: { find: () => undefined },
-    others: new NoOthers(version),
+    others: new NoOthers(version, addresses),
     duties: new LocalJobs(),
     drain: new NoDrain(),
     get readiness() {

@@ -23,6 +23,8 @@ export interface SeenGateway {
   readonly serves: boolean
   /** Address for the other gateways; undefined for a single gateway. */
   readonly address: ListenAddress | undefined
+  /** Addresses for agents, the best first; empty if they are not known. */
+  readonly agentAddresses: readonly string[]
   /** Whether it answers calls and accepts forwarded visitors. */
   readonly isLinked: boolean
   /** Round trip of the last heartbeat, in milliseconds. */
@@ -68,7 +70,7 @@ export class NoOthers implements OtherGateways {
   readonly count = 1
   readonly #itself: SeenGateway
 
-  constructor(version: string) {
+  constructor(version: string, agentAddresses: readonly string[]) {
     const startedAt = performance.timeOrigin
     this.#itself = {
       id: ONLY_NODE,
@@ -80,6 +82,7 @@ export class NoOthers implements OtherGateways {
       standing: 'serving',
       serves: true,
       address: undefined,
+      agentAddresses,
       isLinked: false,
       latencyMs: undefined,
       lease: null,

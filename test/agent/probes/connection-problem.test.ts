@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import {
   connectionProblem,
+  nameProblem,
   silenceProblem,
   untrustedProblem,
 } from '../../../src/agent/probes/connection-problem.ts'
@@ -64,6 +65,23 @@ describe('a connection that fails', () => {
       reason: 'network',
       detail: `${WHERE} failed (${said})`,
     })
+  })
+
+  it('for another name lists the names of the certificate, which are untrusted', () => {
+    const detailOf = (names: string) => nameProblem(WHERE, 'gateway.lan', names).detail
+    const said = `${WHERE} presented a certificate for other names: `
+    expect(detailOf('DNS:*.a.lan, IP Address:192.0.2.7, IP Address:0:0:0:0:0:0:0:1')).toBe(
+      `${said}*.a.lan, 192.0.2.7, 0:0:0:0:0:0:0:1`,
+    )
+    expect(detailOf('')).toBe(`${said}none`)
+    expect(detailOf('DNS:a\u001b[31m')).toBe(`${said}a??31m`)
+    expect(
+      detailOf(
+        Array(40)
+          .fill(`DNS:${'x'.repeat(90)}`)
+          .join(', '),
+      ).length,
+    ).toBeLessThan(1_000)
   })
 
   it('has a remedy of its own kind', () => {

@@ -75,7 +75,8 @@ describe('Preflight', () => {
     onTestFinished(() => void server.close())
     expect(await problem(other, { caCert: caPem })).toMatchObject({
       reason: 'tls',
-      detail: expect.stringContaining('another name'),
+      detail: `${other} presented a certificate for other names: localhost, 127.0.0.1`,
+      remedy: expect.stringContaining('Add 127.0.0.2 to GATEWAY_PUBLIC_NAMES'),
     })
   })
 

@@ -21,7 +21,10 @@ describe.skipIf(!hasPostgres)('lists of several gateways', () => {
 
   it('are of all of them, and say which one does not answer', async () => {
     const cluster = GatewayCluster.open(await postgres.database())
-    const one = await cluster.start({ apiListen: API })
+    const one = await cluster.start({
+      apiListen: API,
+      publicNames: [{ host: 'one.example.com', port: 14443 }],
+    })
     // Whom the others reach by a proxy.
     const peer = { host: '127.0.0.2', port: lastingAddress().port }
     const proxy = await ChaosProxy.start(peer)
@@ -30,6 +33,12 @@ describe.skipIf(!hasPostgres)('lists of several gateways', () => {
       peer: { listen: peer, address: proxy.address },
     })
     const { call } = await managed(one)
+    const seen = await managed(two)
+    await eventually(async () => {
+      const { nodes } = (await seen.call('GET', '/nodes')).body
+      const addresses = nodes.map((node: { agent_addresses: string[] }) => node.agent_addresses)
+      expect(addresses).toContainEqual(['one.example.com:14443'])
+    })
     const metadata = JSON.stringify({ device_id: 'oven' })
     const session = await connectSdk(two, { authtoken: one.authtoken, metadata })
     await bind(session, 'oven.site.test')

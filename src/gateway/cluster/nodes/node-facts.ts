@@ -31,6 +31,8 @@ export const NodeFactsSchema = z.object({
   instance: z.string(),
   /** Address for other nodes. */
   peer: z.object({ host: z.string(), port: z.number().int() }),
+  /** Addresses for agents. An earlier version does not send them. */
+  agentAddresses: z.array(z.string()).default([]),
   /** Public ports of visitors and agents, 0 if not served. Equal on all nodes. */
   ports: z.record(z.string(), z.number().int()),
   /** Milliseconds since the epoch, by its own clock. */

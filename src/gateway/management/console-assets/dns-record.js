@@ -9,15 +9,20 @@ const FOUND_NOTHING = {
   ECONNREFUSED: 'The DNS server of the gateway is not reachable.',
 }
 
-/** The records that a domain needs, in the order in which the check answers. */
-export function recordsOf({ domain, cname_target, acme_challenge_cname_target }) {
-  return [
-    { name: domain, value: cname_target },
-    {
-      name: `_acme-challenge.${domain.replace(/^\*\./, '')}`,
-      value: acme_challenge_cname_target,
-    },
-  ]
+/**
+ * The records that a domain needs, in the order in which the check answers. None if the target is below
+ * `localhost`, where it leads nowhere.
+ */
+export function recordsOf(reserved) {
+  const { domain, cname_target, acme_challenge_cname_target } = reserved
+  if (cname_target.endsWith('.localhost')) return []
+  const record = { name: domain, value: cname_target }
+  // Below a public name of the gateway, challenges need a zone that it may not have without ACME.
+  const isOwnZone = acme_challenge_cname_target.endsWith(`.acme.${cname_target}`)
+  const isAcme = reserved.certificate_management_policy.authority !== 'gateway'
+  if (isOwnZone && !isAcme) return [record]
+  const name = `_acme-challenge.${domain.replace(/^\*\./, '')}`
+  return [record, { name, value: acme_challenge_cname_target }]
 }
 
 /** A record as it is to be entered at a DNS provider, and what a check found of it. */

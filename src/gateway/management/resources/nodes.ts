@@ -95,6 +95,9 @@ const NodeView = z.strictObject({
   is_self: z.boolean(),
   /** Address for other gateways; empty for a gateway without others. */
   peer_address: z.string(),
+  agent_addresses: z
+    .array(z.string())
+    .describe('addresses for `SVC_SERVER_ADDR`: GATEWAY_PUBLIC_NAMES, or the known addresses'),
   /** Whether it answered this request; otherwise its own figures are null. */
   is_reached: z.boolean(),
   /** Round trip of the last heartbeat on the link to it. */
@@ -339,6 +342,7 @@ function viewNode(it: Node, baseUrl: string) {
     started_at: timestamp(it.startedAt),
     is_self: it.isSelf,
     peer_address: it.address ? formatListenAddress(it.address) : '',
+    agent_addresses: [...it.agentAddresses],
     is_reached: figures !== undefined,
     latency_ms: latencyOf(it.latencyMs),
     lease: lease && { state: lease.state, epoch: lease.epoch, silent_ms: lease.silentMs },

@@ -225,6 +225,8 @@ export interface ReservedDomainsDeps {
   readonly domainCertificates: CertificatesOfDomains
   /** CNAME targets lie below it; its names have to lead to this gateway. */
   readonly cnameBase: string
+  /** CNAME target of all domains; unset: each has its own below the base. */
+  readonly sharedCnameTarget?: string | undefined
   readonly dnsCheck: DnsCheck
 }
 
@@ -292,7 +294,7 @@ function viewDomain(
   domain: ReservedDomain,
   baseUrl: string,
   viewer: Viewer | undefined,
-  deps: Pick<ReservedDomainsDeps, 'authority' | 'domainCertificates' | 'cnameBase'>,
+  deps: Targets & Pick<ReservedDomainsDeps, 'authority' | 'domainCertificates'>,
 ) {
   const view: z.infer<typeof ReservedDomainView> = {
     id: domain.id,
@@ -317,24 +319,25 @@ function viewDomain(
   return view
 }
 
-function targetsOf(domain: ReservedDomain, { cnameBase }: Pick<ReservedDomainsDeps, 'cnameBase'>) {
+type Targets = Pick<ReservedDomainsDeps, 'cnameBase' | 'sharedCnameTarget'>
+
+function targetsOf(domain: ReservedDomain, { cnameBase, sharedCnameTarget }: Targets) {
   return {
-    cname_target: cnameTarget(domain, cnameBase),
+    cname_target: sharedCnameTarget ?? cnameTarget(domain, cnameBase),
     acme_challenge_cname_target: challengeTarget(domain, cnameBase),
   }
 }
 
-/** The CNAME records that a domain needs. */
-function recordsOf(
-  domain: ReservedDomain,
-  deps: Pick<ReservedDomainsDeps, 'cnameBase'>,
-): ExpectedRecord[] {
+/**
+ * The CNAME records that a domain needs. Challenges below a public name need a zone of their own, which a
+ * gateway without ACME may not have.
+ */
+function recordsOf(domain: ReservedDomain, deps: Targets): ExpectedRecord[] {
   const { cname_target, acme_challenge_cname_target } = targetsOf(domain, deps)
   const challengeName = `_acme-challenge.${domain.domain.replace(/^\*\./, '')}`
-  return [
-    { name: domain.domain, expected: cname_target },
-    { name: challengeName, expected: acme_challenge_cname_target },
-  ]
+  const record = { name: domain.domain, expected: cname_target }
+  if (deps.sharedCnameTarget !== undefined && domain.authority === 'gateway') return [record]
+  return [record, { name: challengeName, expected: acme_challenge_cname_target }]
 }
 
 /** Overlaps are for the gateway's owner to allow, and not for a key that is for one owner. */

@@ -66,6 +66,14 @@ async function reserve() {
   return domain
 }
 
+/** By number of records. */
+const HINTS = [
+  'This gateway has no public name yet. Set GATEWAY_PUBLIC_NAMES to get a DNS record.',
+  'Add this record at your DNS provider. It leads visitors to the gateway.',
+  'Add both records at your DNS provider. The gateway needs them for visitors and certificates.',
+]
+const CORRECT = ['DNS is correct.', 'The record is correct.', 'Both records are correct.']
+
 function domainCard(domain, owners, reload) {
   const { domain: name } = domain
   const records = recordsOf(domain).map(recordRow)
@@ -77,9 +85,9 @@ function domainCard(domain, owners, reload) {
     fill(outcome, 'Checking DNS…')
     try {
       const result = await ask('POST', `api/reserved_domains/${domain.id}/check`)
-      for (const [at, record] of result.records.entries()) records[at].show(record)
+      for (const [at, record] of result.records.entries()) records[at]?.show(record)
       certificate.followRetry(node)
-      fill(outcome, result.ok ? 'Both records are correct.' : 'DNS is not ready yet.')
+      fill(outcome, result.ok ? CORRECT[records.length] : 'DNS is not ready yet.')
     } catch (error) {
       for (const record of records) record.forget()
       fill(outcome)
@@ -108,7 +116,7 @@ function domainCard(domain, owners, reload) {
     element(
       'p',
       { class: 'hint' },
-      'Add both records at your DNS provider. The gateway needs them for visitors and certificates.',
+      HINTS[records.length],
     ),
     element(
       'div',
