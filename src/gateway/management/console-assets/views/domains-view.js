@@ -113,11 +113,7 @@ function domainCard(domain, owners, reload) {
       ['Overlap', domain.overlap?.msg],
     ),
     element('h3', {}, 'DNS records'),
-    element(
-      'p',
-      { class: 'hint' },
-      HINTS[records.length],
-    ),
+    element('p', { class: 'hint' }, HINTS[records.length]),
     element(
       'div',
       { class: 'records' },
