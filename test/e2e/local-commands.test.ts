@@ -9,7 +9,9 @@ import { TunnelSpecView } from '../../src/api/tunnel-view.ts'
 import { LocalAgent } from '../../src/cli/local/local-agent.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { MAIN, Program, runProgram } from '../helpers/program.ts'
+import { Site } from '../helpers/site.ts'
 import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
+import { somePorts } from '../helpers/some-ports.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 const SERVICE = { SVC_SERVER_ADDR: '127.0.0.1:1', SVC_AUTHTOKEN: 'no-authtoken-of-anybody' }
@@ -125,6 +127,25 @@ describe('the command line on the device', () => {
     const { status, tunnels } = await json('status')
     expect(status.healthy).toBe(false)
     expect(tunnels).toHaveLength(1)
+  })
+
+  it('adds a tcp tunnel without an address, which the gateway chooses', async () => {
+    const { run, json } = await startAgent()
+    const waiting = await json('tunnels', 'add', '--protocol', 'tcp', '22')
+    expect(waiting).toMatchObject({ protocol: 'tcp', domain: '', forwards_to: 'localhost:22' })
+    const { code, stderr } = await run('tunnels', 'add', '8080')
+    expect([code, stderr]).toEqual([2, expect.stringMatching(/^error: only a tcp tunnel can be/)])
+    const folder = temporaryFolder()
+    const { host, first, last } = somePorts()
+    const site = await Site.start(folder, { GATEWAY_TCP_LISTEN: `${host}:${first}-${last}` })
+    onTestFinished(() => site.stop())
+    const env = { AGENT_DATA_DIR: join(folder, 'agent') }
+    const args = ['tunnels', 'add', '--protocol', 'tcp', '22', '--json']
+    const added = JSON.parse((await runProgram({ args, cwd: folder, env })).stdout)
+    expect(added).toMatchObject({
+      protocol: 'tcp',
+      domain: expect.stringMatching(/^127\.0\.0\.1:\d+$/),
+    })
   })
 
   it('says what is wrong with a policy, and keeps what was', async () => {

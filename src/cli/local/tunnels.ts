@@ -43,12 +43,12 @@ export function tunnelsCommand(context: CommandContext): Command {
     (tunnel: string, options: Options) => show(context, tunnel, options),
   )
   verb(
-    'add <domain> <forwards-to>',
+    'add <domain> [forwards-to]',
     'add a tunnel, such as cam.site.example.com to localhost:8001, https://nas.lan:5001 or unix:/run/app.sock',
   )
     .option(
       '--protocol <name>',
-      'http, tls or tcp; the domain of a tcp tunnel is host:port',
+      'http, tls or tcp; the domain of a tcp tunnel is host:port, without it the gateway chooses an address',
       'http',
     )
     .option('--policy <file>', 'traffic policy in JSON or YAML; - for standard input')
@@ -71,9 +71,13 @@ export function tunnelsCommand(context: CommandContext): Command {
       'for old https:// upstreams: 1.0, 1.1 or 1.2; also allows weak ciphers and short keys',
     )
     .option('--max-connections <count>', 'connections that the upstream accepts at once')
-    .action((domain: string, target: string, options: AddOptions) =>
-      add(context, { domain, forwards_to: target }, options),
-    )
+    .action((first: string, second: string | undefined, options: AddOptions, command: Command) => {
+      if (second !== undefined) return add(context, { domain: first, forwards_to: second }, options)
+      if (options.protocol === 'tcp') return add(context, { forwards_to: first }, options)
+      return command.error(
+        'error: only a tcp tunnel can be added without a domain: tunnels add DOMAIN FORWARDS-TO',
+      )
+    })
   verb(
     'set-policy <tunnel> [file]',
     'replace the policy of a tunnel, JSON or YAML; - for standard input',
@@ -144,15 +148,19 @@ function fieldText(value: unknown): string {
 
 async function add(
   context: CommandContext,
-  spec: { readonly domain: string; readonly forwards_to: string },
+  spec: { readonly domain?: string; readonly forwards_to: string },
   options: AddOptions,
 ): Promise<void> {
-  const { agent, find, TunnelView } = await open(context, options)
+  const { agent, find, TunnelView, TunnelStatusView } = await open(context, options)
   const policy = options.policy === undefined ? {} : { policy: readPolicy(options.policy) }
   const { protocol, pooling: pooling_enabled } = options
   const body = { protocol, ...spec, ...policy, ...upstreamOf(options), pooling_enabled }
   const { domain } = await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView)
-  report(context, options, await find(domain))
+  if (domain !== '') return report(context, options, await find(domain))
+  // The gateway chooses the address when the link is up.
+  const tunnels = await agent.ask({ path: '/tunnels?view=status' }, z.array(TunnelStatusView))
+  const added = tunnels.findLast((tunnel) => tunnel.domain === '')
+  if (added) report(context, options, added)
 }
 
 /** Upstream settings from the command line only. */
