@@ -73,6 +73,16 @@ export function expiredProblem(
   }
 }
 
+const WRONG_PORT =
+  'Check the port in SVC_SERVER_ADDR. Agents connect to GATEWAY_AGENT_LISTEN of the gateway, by default port 4443.'
+const WRONG_NAME =
+  'Set SVC_SERVER_ADDR to a name of the certificate. Check that the address leads to your gateway.'
+/** More precise remedies than those of the reason. */
+const CODE_REMEDIES: Readonly<Record<string, string>> = {
+  EPROTO: WRONG_PORT,
+  ERR_TLS_CERT_ALTNAME_INVALID: WRONG_NAME,
+}
+
 const SENTENCES: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'refuses connections',
   ECONNRESET: 'closed the connection',
@@ -113,7 +123,7 @@ export function connectionProblem(where: string, error: unknown): Problem {
   return {
     reason,
     detail: `${where} ${sentenceOf(reason, code)}`,
-    remedy: REMEDIES[reason],
+    remedy: CODE_REMEDIES[code] ?? REMEDIES[reason],
     permanent: false,
   }
 }

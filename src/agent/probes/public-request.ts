@@ -1,5 +1,5 @@
 import { request as requestHttps } from 'node:https'
-import type { LookupFunction } from 'node:net'
+import { isIP, type LookupFunction } from 'node:net'
 import { createSecureContext, rootCertificates, type SecureContext, TLSSocket } from 'node:tls'
 import { abortable, withDeadline } from '../../base/deadline.ts'
 import type { ListenAddress } from '../../base/listen-address.ts'
@@ -63,7 +63,8 @@ async function send(url: URL, options: PublicRequest, signal: AbortSignal): Prom
     port: connectTo?.port ?? url.port,
     path: `${url.pathname}${url.search}`,
     headers: { host: url.host, connection: 'close' },
-    servername: url.hostname,
+    // An IP address is no server name (RFC 6066).
+    servername: isIP(url.hostname.replace(/^\[|\]$/g, '')) ? '' : url.hostname,
     rejectUnauthorized: verify,
     ...(connectTo === undefined && isLocalhostName(url.hostname) && { lookup: loopback }),
     ...(trust && { secureContext: trust }),

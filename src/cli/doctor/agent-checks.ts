@@ -18,8 +18,9 @@ import { LocalAgent } from '../local/local-agent.ts'
 import { readVersion } from '../version.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
 
-const ANSWER_MS = 3_000
-const SILENT = `no answer within ${ANSWER_MS / 1_000} s`
+/** Time for an answer, below the time that the tunnel allows. */
+const MAX_ANSWER_MS = 15_000
+const TLS_MS = 3_000
 const SEE_LOG = 'Check the log: device-agent logs.'
 
 /** Answers of the running agent. */
@@ -129,9 +130,12 @@ async function upstream(tunnel: TunnelStatusView): Promise<Finding> {
   const preface = version && encodeProxyProtocol(version, undefined)
   const wish = { ...lookupOf(target), verifyTls, tlsMinVersion, http2, preface }
   const startedAt = performance.now()
+  const answerMs = Math.min(settings.timeout * 1_000, MAX_ANSWER_MS)
+  let isConnected = false
   try {
-    const status = await abortedAfter(ANSWER_MS, new AbortController().signal, async (signal) => {
+    const status = await abortedAfter(answerMs, new AbortController().signal, async (signal) => {
       const socket = await connectUpstream(target, { ...wish, signal })
+      isConnected = true
       signal.addEventListener('abort', () => socket.destroy())
       const question = { method: 'GET', path: '/', http2, authority: authorityOf(target) } as const
       const asked = protocol === 'http' ? requestStatus(socket, question) : undefined
@@ -147,9 +151,41 @@ async function upstream(tunnel: TunnelStatusView): Promise<Finding> {
       status === undefined ? 'accepts connections' : `answers ${status} after ${afterMs} ms`,
     )
   } catch (error) {
-    return unreachable(check, error as Error)
+    const isPlain = protocol === 'http' && 'host' in target && !target.isSecure
+    if (isConnected && isPlain && !isTimeout(error) && (await speaksTls(target))) {
+      const remedy = `Forward to https://${forwardsTo}.`
+      return bad(check, 'the service speaks TLS, and the tunnel forwards plain HTTP', remedy)
+    }
+    if (isTimeout(error)) return silent(check, isConnected, answerMs, settings.timeout)
+    return unreachable(check, error as Error, isConnected)
   }
 }
+
+/** Whether a service that sends no valid HTTP completes a TLS handshake. */
+function speaksTls(target: ForwardTarget): Promise<boolean> {
+  return abortedAfter(TLS_MS, new AbortController().signal, async (signal) => {
+    const secure = { ...target, isSecure: true } as ForwardTarget
+    const wish = { ...lookupOf(target), verifyTls: false, tlsMinVersion: '1.0' } as const
+    const socket = await connectUpstream(secure, { ...wish, signal })
+    socket.destroy()
+    return true
+  }).catch(() => false)
+}
+
+function silent(check: string, isConnected: boolean, ms: number, timeoutS: number): Finding {
+  const within = `within ${ms / 1_000} s`
+  if (!isConnected) {
+    const remedy =
+      'Check that its device is on and in this network, and that no firewall drops the connection.'
+    return bad(check, `accepts no connection ${within}`, remedy)
+  }
+  const remedy = `Restart the service if it hangs. If its answers take long, raise upstream.timeout of the tunnel (${timeoutS} s).`
+  return bad(check, `accepts the connection, but does not answer ${within}`, remedy)
+}
+
+const isTimeout = (error: unknown): boolean =>
+  error instanceof Error &&
+  [error, error.cause].some((it) => it instanceof DOMException && it.name === 'TimeoutError')
 
 /** As the agent finds it. */
 function lookupOf(target: ForwardTarget): { lookup?: LookupFunction } {
@@ -159,11 +195,8 @@ function lookupOf(target: ForwardTarget): { lookup?: LookupFunction } {
 
 const NO_HTTP = /^(HPE_|ERR_HTTP2_)/
 
-function unreachable(check: string, error: NodeJS.ErrnoException): Finding {
-  const isSilent = [error, error.cause].some(
-    (it) => it instanceof DOMException && it.name === 'TimeoutError',
-  )
-  if (error instanceof HandshakeError && !isSilent) {
+function unreachable(check: string, error: NodeJS.ErrnoException, isConnected: boolean): Finding {
+  if (error instanceof HandshakeError) {
     if (error.kind === 'old-tls') {
       const remedy = 'Update it, or set upstream.tls_min_version of the tunnel to "1.0".'
       return bad(check, `its TLS is too old: ${error.message}`, remedy)
@@ -181,10 +214,13 @@ function unreachable(check: string, error: NodeJS.ErrnoException): Finding {
     const detail = 'the upstream does not answer with HTTP'
     return bad(check, detail, 'Forward to the port of the web service, or use a tcp or tls tunnel.')
   }
+  if (isConnected) {
+    const remedy = 'Check the log of the service, or forward to the port of the web service.'
+    return bad(check, 'closes the connection without an answer', remedy)
+  }
   const reason =
     code === 'ECONNREFUSED' || code === 'ENOENT'
       ? 'connection refused, nothing is listening'
       : message
-  const detail = isSilent ? SILENT : reason
-  return bad(check, detail, 'Start the upstream, or forward to the port it listens on.')
+  return bad(check, reason, 'Start the service, or forward to the port that it uses.')
 }

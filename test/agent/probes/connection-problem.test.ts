@@ -87,12 +87,14 @@ describe('a connection that fails', () => {
   it('has a remedy of its own kind', () => {
     const remedyOf = (code: string) => connectionProblem(WHERE, withCode(code)).remedy
     expect(remedyOf('ENOTFOUND')).toContain('DNS')
-    expect(remedyOf('EPROTO')).toContain('SVC_CA_CERT')
+    expect(remedyOf('EPROTO')).toMatch(/^Check the port in SVC_SERVER_ADDR/)
+    expect(remedyOf('ERR_TLS_CERT_ALTNAME_INVALID')).toMatch(/name of the certificate/)
+    expect(remedyOf('SELF_SIGNED_CERT_IN_CHAIN')).toContain('SVC_CA_CERT')
     expect(remedyOf('ECONNREFUSED')).toContain('network')
     expect(untrustedProblem('tls handshake error')).toMatchObject({
       reason: 'tls',
       detail: expect.stringContaining('(tls handshake error)'),
-      remedy: remedyOf('EPROTO'),
+      remedy: remedyOf('SELF_SIGNED_CERT_IN_CHAIN'),
       permanent: false,
     })
     expect(silenceProblem(WHERE, 4_001)).toEqual({
