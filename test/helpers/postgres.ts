@@ -203,6 +203,8 @@ export class TestPostgres {
   }
 
   async #delete(): Promise<void> {
+    // A program that waits for nothing else would end with 13 before.
+    this.#cleaner.ref()
     this.#cleaner.stdin?.end()
     if (this.#cleaner.exitCode === null) await once(this.#cleaner, 'exit')
   }
