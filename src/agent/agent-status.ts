@@ -167,6 +167,7 @@ function linkCause({ state, reason, remedy = '', serverAddr, ...link }: LinkStat
   if (state === 'parked') return { short: VERDICT_TEXTS.parked(), problem, remedy }
   if (state === 'duplicate') return { short: VERDICT_TEXTS.duplicate(), problem, remedy }
   if (reason === undefined) return { problem: VERDICT_TEXTS.connecting(name), remedy: '' }
+  if (reason === 'clock') return { short: VERDICT_TEXTS.clocks(), problem, remedy }
   if (state === 'refused') return { short: refusedLinkText(reason), problem, remedy }
   // A lookup names the host alone.
   const host = parseListenAddress(name)?.host ?? name

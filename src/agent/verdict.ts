@@ -46,6 +46,7 @@ export function verdictFrom(serving: string, causes: readonly Cause[]): Verdict 
 export const VERDICT_TEXTS = {
   connecting: (name: string) => `connecting to ${name}`,
   suspect: () => 'the public address does not answer',
+  clocks: () => 'the clocks of this device and the service differ',
   parked: () => 'the service told this device to stop',
   duplicate: () => 'another device has the same identity',
   refusesToken: () => 'the service refuses the authtoken',

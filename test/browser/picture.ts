@@ -42,8 +42,8 @@ try {
   await page.getByText('Use an API token instead').click()
   await page.getByLabel('API token').fill(token)
   await page.getByRole('button', { name: 'Sign in with the token' }).click()
-  await page.getByText('not responding', { exact: true }).first().waitFor()
-  await page.getByText('answers', { exact: true }).nth(1).waitFor()
+  await page.getByText('service down', { exact: true }).first().waitFor()
+  await page.getByText('working', { exact: true }).nth(1).waitFor()
   await page.screenshot({ path: PICTURE })
 } finally {
   await browser.close()

@@ -58,7 +58,7 @@ describe('a site in trouble', () => {
     // In between it says that it connects.
     await eventually(async () => {
       expect((await status()).verdict).toMatch(
-        /^The tunnel does not work\. localhost:\d+ refuses connections\.$/,
+        /^The tunnel does not work\. 127\.0\.0\.1:\d+ refuses connections\.$/,
       )
     })
     await site.startGateway()

@@ -33,7 +33,7 @@ export function verdict({ onConfirmed }) {
     fill(
       notes,
       status.advice.map(({ problem, remedy }) =>
-        element('li', {}, problem, element('span', { class: 'remedy' }, ` ${remedy}`)),
+        element('li', {}, problem, element('div', { class: 'remedy' }, remedy)),
       ),
       status.storage.unconfirmed.length > 0 && element('li', {}, confirmButton()),
     )
