@@ -137,7 +137,8 @@ describe('every container', () => {
           init: true,
           cap_drop: ['ALL'],
           security_opt: ['no-new-privileges:true'],
-          stop_grace_period: '30s',
+          // In a cluster, agents and names move to other gateways first.
+          stop_grace_period: service.environment.GATEWAY_DATABASE_URL ? '90s' : '30s',
         })
       }
     }
