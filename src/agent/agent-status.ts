@@ -226,7 +226,7 @@ function sessionCauses({ renewal, duplicate, standby }: LinkStatus): Cause[] {
   if (renewal) causes.push(because(VERDICT_TEXTS.renewal(), renewal))
   if (duplicate) {
     const short = VERDICT_TEXTS.copy()
-    const remedy = 'Run device-agent identity reset on the copy.'
+    const remedy = 'Run device-agent identity reset --yes on the copy.'
     causes.push({ short, problem: `${short}: ${duplicate.ip}`, remedy })
   }
   if (standby?.state === 'waiting' || standby?.state === 'refused') {

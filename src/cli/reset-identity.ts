@@ -8,6 +8,7 @@ import { parseConfig } from '../config.ts'
 import { tryLockFolder } from '../store/data-folder.ts'
 import type { CommandContext } from './command-context.ts'
 import { openProcessLog } from './process-log.ts'
+import { surroundingsOf } from './surroundings.ts'
 import { refuseOnTrial } from './update/refuse-on-trial.ts'
 
 export interface ResetOptions {
@@ -24,7 +25,8 @@ export function resetIdentity(
   { yes = false, json = false }: ResetOptions,
   effects: string,
 ): void {
-  const { dataDir } = parseConfig(context.environment).agent
+  const { environment } = surroundingsOf(context.environment, undefined)
+  const { dataDir } = parseConfig(environment).agent
   requireData(dataDir)
   if (!yes) {
     throw new StartError(`${effects}Nothing is changed yet. Add --yes to continue.`)

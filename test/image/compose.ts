@@ -80,7 +80,7 @@ export async function tryCompose(engine: Engine, work: string): Promise<void> {
   const ca = await shown('ca')
   const address = await engine.address(NAME)
   await eventually(async () => {
-    const asked = { ingress: `https://${address}:8443`, address, host: HOST, ca }
+    const asked = { ingress: `https://${address}`, address, host: HOST, ca }
     assert.equal((await publicRequest(asked)).text, 'hello')
   })
   await compose('down', '--volumes')

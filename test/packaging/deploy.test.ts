@@ -56,7 +56,7 @@ const filesIn = (folder: string) =>
 /** Services of our image in a compose file, with its variables filled in after it was parsed, as compose does. */
 function composeServices(path: string): Record<string, ComposeService> {
   const parsed = parse(readFileSync(join(ROOT, path), 'utf8'), { merge: true })
-  const form = /\$\{(\w+)(?::-[^}]*)?\}/g
+  const form = /\$\{(\w+):[-?][^}]+\}/g
   const filled = JSON.stringify(parsed).replace(form, (_, name) => VALUES[name] ?? `?${name}`)
   const { services } = JSON.parse(filled)
   return Object.fromEntries(
@@ -127,6 +127,33 @@ describe.each([...composed, ...orchestrated])('$name', ({ image, args, env, chec
     }
   })
 })
+
+describe('the compose files', () => {
+  it('are projects of their own, so that one does not remove the volumes of another', () => {
+    const names = filesIn('compose').map(
+      (path) => parse(readFileSync(join(ROOT, path), 'utf8'), { merge: true }).name,
+    )
+    expect(new Set(names).size).toBe(3)
+    expect(names).not.toContain(undefined)
+  })
+
+  it('have no variable that could be empty without an error', () => {
+    // Without its public name, a gateway would get a certificate that no device accepts.
+    for (const { env } of composed) expect(JSON.stringify(env)).not.toContain('${')
+  })
+})
+
+describe.each([...composed, ...orchestrated].filter(({ args }) => args[0] === 'gateway'))(
+  '$name',
+  ({ env }) => {
+    it('listens on the ports that its URLs have for visitors', () => {
+      expect([env.GATEWAY_HTTP_LISTEN, env.GATEWAY_HTTPS_LISTEN]).toEqual([
+        '0.0.0.0:80',
+        '0.0.0.0:443',
+      ])
+    })
+  },
+)
 
 describe('every container', () => {
   it('is hardened, and a stop waits for what drains', () => {

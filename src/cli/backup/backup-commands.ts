@@ -116,7 +116,6 @@ async function restore(
   const { checkBackup, restoreBackup } = await import('./restore-backup.ts')
   const { askPassphrase, readPassphrase } = await import('./passphrase.ts')
   const role = ROLES[roleName]
-  const { folder, server, log } = placeOf(context, roleName, options)
   const given = options.passphraseFile
   const read = await readBackup(path, () =>
     given === undefined ? askPassphrase(context, { isNew: false }) : readPassphrase(given),
@@ -130,6 +129,7 @@ async function restore(
     said(result, `${path} is sound: ${describeContent(manifest)}. Nothing was changed.\n`)
     return
   }
+  const { folder, server, log } = placeOf(context, roleName, options)
   if (roleName === 'agent') refuseOnTrial(folder)
   let bar: ProgressBar | undefined
   const onProgress = (done: number, of: number) => {

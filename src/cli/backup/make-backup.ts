@@ -1,6 +1,10 @@
+import { existsSync } from 'node:fs'
 import { hostname } from 'node:os'
+import { join } from 'node:path'
+import { StartError } from '../../base/app-error.ts'
 import type { Secret } from '../../base/secret.ts'
 import type { PostgresServer } from '../../gateway/cluster/postgres/postgres-session.ts'
+import { plainLine } from '../local/terminal-text.ts'
 import { readVersion } from '../version.ts'
 import { isReadableByOthers, type Manifest, writeBackup } from './backup-file.ts'
 import { type Role, readData, readKept } from './roles.ts'
@@ -18,6 +22,12 @@ export interface BackupRequest {
 /** Makes a backup of a data directory, also while its service runs. Throws a StartError. */
 export async function makeBackup(request: BackupRequest): Promise<Manifest> {
   const { role, folder, path, passphrase, server } = request
+  // Its own database is from before it joined.
+  if (role.name === 'gateway' && !server && existsSync(join(folder, 'node.json'))) {
+    throw new StartError(
+      `The gateway in ${folder} belongs to a cluster, so PostgreSQL has its records. Set GATEWAY_DATABASE_URL.`,
+    )
+  }
   const data = server ? await readSite(role, folder, server) : await readData(role, folder)
   const deviceId = data.get('device-id')?.toString('utf8').trim() ?? null
   const files = new Map([...data].map(([name, content]) => [`data/${name}`, content]))
@@ -60,5 +70,8 @@ export function describeBackup(path: string, manifest: Manifest, isEncrypted: bo
 export function describeContent({ role, device_id, made_at, files, program }: Manifest): string {
   const bytes = files.reduce((sum, file) => sum + file.bytes, 0)
   const name = device_id === null ? role : `${role} ${device_id}`
-  return `${name}, ${made_at}, ${files.length} files, ${Math.ceil(bytes / 1024)} KiB, version ${program}`
+  // The file may be forged.
+  return plainLine(
+    `${name}, ${made_at}, ${files.length} files, ${Math.ceil(bytes / 1024)} KiB, version ${program}`,
+  )
 }

@@ -5,6 +5,7 @@ import { StartError } from '../../base/app-error.ts'
 import { type Config, parseConfig } from '../../config.ts'
 import { apiKeyPath, firstAuthtokenPath } from '../api-key-file.ts'
 import type { CommandContext } from '../command-context.ts'
+import { gatewaySurroundings } from '../surroundings.ts'
 
 const FILES = {
   'api-key': { path: apiKeyPath, name: 'API key' },
@@ -18,13 +19,14 @@ interface ShownFile {
 }
 
 /** `device-agent gateway show`: prints a file of the data directory, also in a container without a shell. */
-export function showCommand({ environment, stdout }: CommandContext): Command {
+export function showCommand({ environment, root, stdout }: CommandContext): Command {
   return new Command('show')
     .description('print the API key, the first authtoken or the CA certificate of this gateway')
     .addArgument(new Argument('<what>', 'what to print').choices(Object.keys(FILES)))
     .action((what: keyof typeof FILES) => {
       const { path, name } = FILES[what]
-      const file = path(parseConfig(environment).gateway)
+      const installed = gatewaySurroundings(environment, undefined, root)
+      const file = path(parseConfig(installed.environment).gateway)
       stdout.write(`${read(file, name).trimEnd()}\n`)
     })
 }

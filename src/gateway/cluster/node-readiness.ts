@@ -5,7 +5,7 @@ import type { DatabaseError } from './postgres/database-error.ts'
 /** Larger differences between clocks make certificates and tokens invalid. */
 const MAX_CLOCK_OFF_MS = 300_000
 
-/** `own`: another gateway and PostgreSQL agree on the time. `unknown`: either clock may be wrong. */
+/** `own`: most clocks agree with PostgreSQL's and not with this one. `unknown`: either may be wrong. */
 export type ClockFault = 'own' | 'unknown'
 
 /** Compares the clock of this gateway with PostgreSQL's, as the other gateways have compared theirs. */
@@ -16,7 +16,12 @@ export function clockFaultOf(
   const isRight = (offMs: number | undefined) =>
     offMs !== undefined && Math.abs(offMs) <= MAX_CLOCK_OFF_MS
   if (ownOffMs === undefined || isRight(ownOffMs)) return undefined
-  return othersOffMs.some(isRight) ? 'own' : 'unknown'
+  const isLikeOwn = (offMs: number | undefined) =>
+    offMs !== undefined && Math.abs(offMs - ownOffMs) <= MAX_CLOCK_OFF_MS
+  const withPostgres = othersOffMs.filter(isRight).length
+  const withOwn = 1 + othersOffMs.filter(isLikeOwn).length
+  // PostgreSQL counts as one more. It may share a machine, and the wrong clock, with a gateway.
+  return withPostgres > 0 && withPostgres + 1 > withOwn ? 'own' : 'unknown'
 }
 
 export interface OwnCondition {

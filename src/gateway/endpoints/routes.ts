@@ -262,7 +262,8 @@ export class ClusterRoutes implements Routes {
   matchInternal(url: URL, ownerId: string | null, network?: string): Route | undefined {
     const own = this.#registry.matchInternal(url, ownerId, network)
     if (own && own.type !== 'disconnected' && own.ownerId === ownerId) return this.#lead(own)
-    if (!own && !this.#areHomesKnown) {
+    // The account's own endpoint may be on another node, and comes before a shared one.
+    if (own?.ownerId !== ownerId && !this.#areHomesKnown) {
       const address = internalAddressOf(url)
       return address && unknownName(address.protocol, address.host)
     }

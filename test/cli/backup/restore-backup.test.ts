@@ -8,12 +8,15 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { openAgentDatabase } from '../../../src/api/agent-database.ts'
 import { systemClock } from '../../../src/base/clock.ts'
-import type { Backup, Manifest } from '../../../src/cli/backup/backup-file.ts'
+import { type Backup, type Manifest, writeBackup } from '../../../src/cli/backup/backup-file.ts'
+import { describeContent, makeBackup } from '../../../src/cli/backup/make-backup.ts'
 import { restoreBackup } from '../../../src/cli/backup/restore-backup.ts'
 import { ROLES, readData } from '../../../src/cli/backup/roles.ts'
+import { createProgram } from '../../../src/cli/program.ts'
 import { lockFolder } from '../../../src/store/data-folder.ts'
 import { openMemory } from '../../../src/store/sqlite.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
@@ -202,3 +205,40 @@ describe('readData', () => {
     expect(existsSync(join(folder, 'agent.db'))).toBe(true)
   })
 })
+
+describe('a backup of a gateway', () => {
+  it('is refused without PostgreSQL where its records are there', async () => {
+    const folder = temporaryFolder()
+    writeFileSync(join(folder, 'node.json'), '{}')
+    const path = join(temporaryFolder(), 'backup')
+    const made = makeBackup({ role: ROLES.gateway, folder, path, passphrase: undefined })
+    await expect(made).rejects.toThrow('belongs to a cluster')
+    expect(existsSync(path)).toBe(false)
+  })
+
+  it('is described without control characters, which a forged one may have', () => {
+    const { manifest } = backupOf(new Map())
+    const forged = { ...manifest, device_id: '\u001b]0;x\u0007', program: '1\u001b[2K' }
+    expect(describeContent(forged)).not.toMatch(/\p{Cc}/u)
+  })
+
+  it('is checked whatever the settings of this machine are', async () => {
+    const path = join(temporaryFolder(), 'backup')
+    const {
+      format: _format,
+      version: _version,
+      files: _files,
+      ...origin
+    } = backupOf(new Map()).manifest
+    await writeBackup(path, origin, await agentFiles(), undefined)
+    const [stdout, stderr] = [new PassThrough(), new PassThrough()]
+    const { signal: stop } = new AbortController()
+    const environment = { AGENT_NOPE: '1' }
+    const program = createProgram({ environment, stdout, stderr, stop })
+    await program.parseAsync(['node', 'device-agent', 'restore', path, '--dry-run'])
+    expect(String(stdout.read())).toContain('is sound')
+  })
+})
+
+const agentFiles = async () =>
+  new Map([...(await agentData())].map(([name, content]) => [`data/${name}`, content]))

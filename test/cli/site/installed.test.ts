@@ -80,3 +80,13 @@ describe.skipIf(!hasPostgres)('a command on the machine of an installed gateway 
     expect(await run(root, ['gateway', 'drain', '--undo'])).toContain('accepts connections again')
   })
 })
+
+it('shows the keys of the installed gateway', async () => {
+  const root = temporaryFolder()
+  const data = join(root, 'var/lib/device-gateway/gateway')
+  for (const folder of [join(root, 'etc/device-gateway'), data])
+    mkdirSync(folder, { recursive: true })
+  writeFileSync(join(root, 'etc/device-gateway/gateway.env'), 'GATEWAY_HOLD_SECONDS=5\n')
+  writeFileSync(join(data, 'ca.pem'), 'the certificate\n')
+  expect(await run(root, ['gateway', 'show', 'ca'])).toBe('the certificate\n')
+})

@@ -69,8 +69,11 @@ describe('whether visitors should come to a gateway of several', () => {
     [300_000, [], undefined],
     [-300_001, [], 'unknown'],
     [300_001, [-300_000], 'own'],
+    [300_001, [0, 300_001, 0], 'own'],
     // PostgreSQL has the wrong clock.
     [-3_600_000, [-3_600_000, undefined], 'unknown'],
+    // PostgreSQL shares the wrong clock with a gateway.
+    [-3_600_000, [0, -3_600_000], 'unknown'],
     [undefined, [0], undefined],
   ])('finds who has the wrong clock: %s ms here, %s at the others', (own, others, fault) => {
     expect(clockFaultOf(own, others)).toBe(fault)

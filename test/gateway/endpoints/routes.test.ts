@@ -72,6 +72,17 @@ describe('the routes of a node', () => {
     expect(asked).toEqual([])
   })
 
+  it('lead no account to a shared endpoint of another one while names are unknown', () => {
+    const { registry, routes, known } = site()
+    const shared = endpoint('cam.internal', { ownerId: 'bot_2' })
+    registry.add(shared, { isShared: true })
+    const url = new URL('https://cam.internal')
+    expect(routes.matchInternal(url, 'bot_1')).toBe(shared)
+    known.now = false
+    expect(routes.matchInternal(url, 'bot_1')?.type).toBe('disconnected')
+    expect(routes.matchInternal(url, 'bot_2')).toBe(shared)
+  })
+
   it('lead elsewhere for names that are not here, also from the plain listener', () => {
     const { routes } = site(home('a.test'))
     expect(routes.match('a.test', 'https')).toMatchObject({ nodeId: 'nd_b' })

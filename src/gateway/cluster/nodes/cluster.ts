@@ -130,9 +130,9 @@ export class Cluster {
 
   /** Uses what another node knows until this node reads it from PostgreSQL. */
   learn(nodes: readonly NodeRow[], claims: readonly ClaimRow[]): void {
-    const { clock, onNodes, onClaims } = this.#options
+    const { onNodes, onClaims } = this.#options
     if (this.number !== undefined) return
-    this.nodes.observe(nodes, clock.monotonic())
+    this.nodes.learn(nodes)
     this.table.clear()
     this.table.apply(claims)
     onNodes?.(nodes)

@@ -30,6 +30,13 @@ export class NodeTable {
     }
   }
 
+  /** Takes rows that another node has read. They show no silence, because their beats stand still meanwhile. */
+  learn(rows: readonly NodeRow[]): void {
+    this.#lookedAt = undefined
+    this.#nodes.clear()
+    for (const row of rows) this.#nodes.set(row.id, { row, silentMs: 0 })
+  }
+
   find(id: string): NodeRow | undefined {
     return this.#nodes.get(id)?.row
   }

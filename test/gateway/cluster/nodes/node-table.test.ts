@@ -39,6 +39,15 @@ describe('NodeTable', () => {
     expect(table.silent(2_000)).toEqual([row(7)])
   })
 
+  it('counts no silence of nodes that it learns from another node', () => {
+    const table = new NodeTable()
+    for (let now = 0; now <= 60_000; now += 1_000) table.learn([row(7)])
+    table.observe([row(7)], 60_000)
+    expect(table.silent(1)).toEqual([])
+    table.observe([row(7)], 61_000)
+    expect(table.silentMsOf('one')).toBe(1_000)
+  })
+
   it('gives up nobody who is not there', () => {
     const table = new NodeTable()
     for (const standing of ['lost', 'left'] as const) {
