@@ -178,7 +178,7 @@ describe('the verdict', () => {
     ],
     [
       'A second device has the identity of this device: 10.0.0.3.',
-      'A second device has the identity of this device: 10.0.0.3. Run device-agent identity reset on the copy.',
+      'A second device has the identity of this device: 10.0.0.3. Run device-agent identity reset --yes on the copy.',
       { duplicate: { ip: '10.0.0.3', seenAt: NOW } },
     ],
     [

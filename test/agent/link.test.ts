@@ -820,7 +820,7 @@ describe('Link as a duplicate', () => {
     expect(captured.lines.filter(({ level }) => level === 'warn')).toMatchObject([
       {
         ip: '10.0.0.3',
-        msg: 'another device has the same identity, run device-agent identity reset on the copy',
+        msg: 'another device has the same identity, run device-agent identity reset --yes on the copy',
       },
     ])
     await clock.advance(TIMINGS.duplicateShownMs - 1)
