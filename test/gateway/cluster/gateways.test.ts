@@ -400,7 +400,8 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
   async function startWithShortLeases() {
     const address = await postgres.database()
     const proxy = await ChaosProxy.start(address)
-    cluster = GatewayCluster.open(address, 6_000)
+    // A stall of a twelfth makes a node unsure, and busy machines stall for half a second.
+    cluster = GatewayCluster.open(address, 12_000)
     const apiListen = { host: '127.0.0.1', port: 0 }
     one = await cluster.start({ apiListen })
     two = await cluster.start({ authtoken: one.authtoken, apiListen, through: proxy.address })
