@@ -70,7 +70,8 @@ const MEANINGS: readonly ErrorMapping[] = [
     reason: 'duplicate',
     permanent: true,
     answer: 'service-refused',
-    remedy: 'Two devices have the same identity. Run device-agent identity reset --yes on the copy.',
+    remedy:
+      'Two devices have the same identity. Run device-agent identity reset --yes on the copy.',
   },
   {
     codes: [9025, 9026],
