@@ -405,7 +405,8 @@ export class ClusterNode implements Membership {
     this.#listener?.keep((id) => this.#isListed(id))
     // A node that was given up may have lost only PostgreSQL, and still serve.
     const followed = nodes.filter(({ standing }) => standing !== 'left')
-    this.links.follow(followed.map(({ id, facts: { peer } }) => ({ id, address: peer })))
+    const known = followed.map(({ id, facts: { peer } }) => ({ id, address: peer }))
+    this.links.follow([...this.#learned.peers, ...known])
     this.#learned.keep(nodes)
     this.#tellClock()
     this.drain.onNodes()

@@ -9,7 +9,7 @@ import type { Cluster } from './nodes/cluster.ts'
 import { ClaimRowSchema } from './nodes/cluster-feed.ts'
 import { type NodeRow, NodeRowSchema } from './nodes/node-facts.ts'
 import type { PeerRpc } from './peer-rpc.ts'
-import type { PeerLinks } from './peers/peer-links.ts'
+import type { PeerLinks, PeerNode } from './peers/peer-links.ts'
 
 const QUESTION = 'names'
 /** File with the addresses of the other nodes, in the data directory. */
@@ -21,7 +21,8 @@ const FIRST_MS = 5_000
 const POLL_MS = 100
 
 const PeersSchema = z.array(z.object({ id: z.string(), host: z.string(), port: z.int() }))
-const AskedSchema = z.strictObject({ from: z.int().min(0) })
+/** `number`: of the names that the asker has, or of its first page. */
+const AskedSchema = z.strictObject({ from: z.int().min(0), number: z.int().nullable() })
 const PageSchema = z.object({
   /** Last change that the node has read from PostgreSQL; null before its first poll. */
   number: z.int().nullable(),
@@ -29,11 +30,15 @@ const PageSchema = z.object({
   claims: z.array(z.unknown()),
   isLast: z.boolean(),
 })
+type Page = z.infer<typeof PageSchema>
+const NOTHING: Page = { number: null, nodes: [], claims: [], isLast: true }
 
-interface Known {
+/** The first page of a node. */
+interface Answer {
+  readonly nodeId: string
   readonly number: number
   readonly nodes: readonly NodeRow[]
-  readonly claims: readonly ClaimRow[]
+  readonly page: Page
 }
 
 export interface LearnedNamesOptions {
@@ -54,15 +59,27 @@ export class LearnedNames {
   readonly #options: LearnedNamesOptions
   /** Content of the file. */
   #kept: string | undefined
+  /** Number of the learned names. */
+  #number: number | null = null
+  /** Nodes in the file, at the start. */
+  #peers: readonly PeerNode[] = []
+  /** Names of one moment, for an asker that needs more than one page. */
+  #snapshot: { readonly number: number; readonly rows: readonly ClaimRow[] } | undefined
 
   constructor(options: LearnedNamesOptions) {
     this.#options = options
-    options.questions.on(QUESTION, (of) => this.#answer(AskedSchema.parse(of).from))
+    options.questions.on(QUESTION, (of) => this.#answer(AskedSchema.parse(of)))
   }
 
-  /** Saves the addresses of the other nodes when they have changed. */
+  /** Nodes to link to beside the known ones, until PostgreSQL has told which nodes there are. */
+  get peers(): readonly PeerNode[] {
+    return this.#options.cluster.number === undefined ? this.#peers : []
+  }
+
+  /** Saves the addresses of the other nodes when they have changed. Only PostgreSQL knows them for sure. */
   keep(nodes: readonly NodeRow[]): void {
-    const { folder, log } = this.#options
+    const { folder, cluster, log } = this.#options
+    if (cluster.number === undefined) return
     const peers = nodes.map(({ id, facts: { peer } }) => ({ id, host: peer.host, port: peer.port }))
     const content = `${JSON.stringify(peers)}\n`
     if (content === this.#kept) return
@@ -78,7 +95,8 @@ export class LearnedNames {
   async learnFirst(signal: AbortSignal): Promise<void> {
     const { links, clock, log } = this.#options
     const peers = this.#readPeers()
-    links.follow(peers.map(({ id, host, port }) => ({ id, address: { host, port } })))
+    this.#peers = peers.map(({ id, host, port }) => ({ id, address: { host, port } }))
+    links.follow(this.#peers)
     const until = clock.monotonic() + FIRST_MS
     while (peers.length > 0 && clock.monotonic() < until && !signal.aborted) {
       if (await this.learn()) return
@@ -89,17 +107,21 @@ export class LearnedNames {
 
   /** Takes the names of the node that knows the latest change. Returns false if no node has answered. */
   async learn(): Promise<boolean> {
-    const { cluster, links } = this.#options
+    const { cluster, links, log } = this.#options
     const ids = Array.from(links.all()).flatMap(({ nodeId, session }) => (session ? [nodeId] : []))
-    const answers = await Promise.all(ids.map((id) => this.#ask(id).catch(() => undefined)))
-    let latest: Known | undefined
-    for (const known of answers) if (known && known.number >= (latest?.number ?? 0)) latest = known
-    if (latest) {
-      if (!cluster.table.areKnown())
-        this.#options.log.info({ names: latest.claims.length }, 'names learned from another node')
-      cluster.learn(latest.nodes, latest.claims)
-    }
-    return latest !== undefined
+    const all = await Promise.all(ids.map((id) => this.#ask(id).catch(() => undefined)))
+    const answers = all.flatMap((answer) => answer ?? [])
+    const [latest] = answers
+      .filter(({ nodeId }) => isListed(nodeId, answers))
+      .sort((one, other) => other.number - one.number)
+    if (!latest || latest.number === this.#number) return latest !== undefined
+    const claims = await this.#claimsOf(latest).catch(() => undefined)
+    if (!claims) return cluster.table.areKnown()
+    if (!cluster.table.areKnown())
+      log.info({ names: claims.length }, 'names learned from another node')
+    this.#number = latest.number
+    cluster.learn(latest.nodes, claims)
+    return true
   }
 
   #readPeers(): z.infer<typeof PeersSchema> {
@@ -112,27 +134,50 @@ export class LearnedNames {
     }
   }
 
-  #answer(from: number): z.infer<typeof PageSchema> {
-    const { number = null, nodes, table } = this.#options.cluster
-    const rows = number === null ? [] : table.rows()
+  #answer({ from, number }: z.infer<typeof AskedSchema>): Page {
+    const { number: current = null, nodes, table } = this.#options.cluster
+    if (current === null) return NOTHING
+    if (from === 0) {
+      if (number === current) return { number, nodes: nodes.all(), claims: [], isLast: true }
+      this.#snapshot = { number: current, rows: table.rows() }
+    }
+    const { rows, number: ofRows } = this.#snapshot ?? { rows: [], number: null }
+    // Another asker has begun meanwhile.
+    if (from > 0 && number !== ofRows) return NOTHING
     const claims = rows.slice(from, from + PAGE)
-    return { number, nodes: nodes.all(), claims, isLast: from + PAGE >= rows.length }
+    const isLast = from + PAGE >= rows.length
+    if (isLast) this.#snapshot = undefined
+    return { number: ofRows, nodes: from === 0 ? nodes.all() : [], claims, isLast }
   }
 
-  /** Undefined if the node knows nothing, or its names have changed between two pages. */
-  async #ask(nodeId: string): Promise<Known | undefined> {
+  /** Undefined if the node knows nothing. */
+  async #ask(nodeId: string): Promise<Answer | undefined> {
     const { questions } = this.#options
-    const claims: ClaimRow[] = []
-    let first: number | undefined
-    for (let from = 0; ; from += PAGE) {
-      const page = PageSchema.parse(await questions.ask(nodeId, QUESTION, { from }))
-      const { number } = page
-      if (number === null || number !== (first ?? number)) return undefined
-      first = number
-      claims.push(...understood(ClaimRowSchema, page.claims))
-      if (page.isLast) return { number, nodes: understood(NodeRowSchema, page.nodes), claims }
-    }
+    const asked = { from: 0, number: this.#number }
+    const page = PageSchema.parse(await questions.ask(nodeId, QUESTION, asked))
+    const { number } = page
+    if (number === null) return undefined
+    return { nodeId, number, nodes: understood(NodeRowSchema, page.nodes), page }
   }
+
+  /** Undefined if the node has answered another asker in between. */
+  async #claimsOf({ nodeId, number, page: first }: Answer): Promise<ClaimRow[] | undefined> {
+    const { questions } = this.#options
+    const claims = understood(ClaimRowSchema, first.claims)
+    for (let page = first, from = PAGE; !page.isLast; from += PAGE) {
+      page = PageSchema.parse(await questions.ask(nodeId, QUESTION, { from, number }))
+      if (page.number !== number) return undefined
+      claims.push(...understood(ClaimRowSchema, page.claims))
+    }
+    return claims
+  }
+}
+
+/** A node that another node does not list may have been removed. */
+function isListed(nodeId: string, answers: readonly Answer[]): boolean {
+  return answers.every(
+    (other) => other.nodeId === nodeId || other.nodes.some(({ id }) => id === nodeId),
+  )
 }
 
 /** A newer node may have rows that this version does not know. */

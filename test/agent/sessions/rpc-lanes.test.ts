@@ -33,11 +33,20 @@ function setUp(options: Partial<RpcLanesOptions<string>> & { roundTripMs?: numbe
     Array.from({ length: count }, (_, n) =>
       lanes.run((lane) => answer(lane, `${n}`), 'opening').catch((error: Error) => error.message),
     )
+  const begun: string[] = []
+  /** Opens a name, which takes 100 ms. */
+  const open = (name: string) => {
+    const work = () => {
+      begun.push(name)
+      return clock.sleep(100)
+    }
+    return lanes.run(work, 'opening', { name })
+  }
   /** In small steps: a call begins when the one before it is answered. */
   const pass = async (ms: number) => {
     for (let passed = 0; passed < ms; passed += 50) await clock.advance(50)
   }
-  return { clock, lanes, stalls, done, bind, pass, opened: () => opened }
+  return { clock, lanes, stalls, done, bind, pass, open, begun, opened: () => opened }
 }
 
 describe('RpcLanes', () => {
@@ -133,15 +142,7 @@ describe('RpcLanes', () => {
   })
 
   it('begins with the names that visitors wait for, the longest wait first', async () => {
-    const { clock, lanes, pass } = setUp({ openLane: undefined })
-    const begun: string[] = []
-    const open = (name: string) => {
-      const work = () => {
-        begun.push(name)
-        return clock.sleep(100)
-      }
-      return lanes.run(work, 'opening', { name })
-    }
+    const { lanes, pass, open, begun } = setUp({ openLane: undefined })
     for (const name of ['a', 'b', 'c', 'd', 'e']) void open(name)
     lanes.prefer(['late', 'e'])
     lanes.prefer(['d', 'e'])
@@ -157,15 +158,7 @@ describe('RpcLanes', () => {
   })
 
   it('keeps no more than 4,096 names that it has no call for', async () => {
-    const { clock, lanes, pass } = setUp({ openLane: undefined })
-    const begun: string[] = []
-    const open = (name: string) => {
-      const work = () => {
-        begun.push(name)
-        return clock.sleep(100)
-      }
-      return lanes.run(work, 'opening', { name })
-    }
+    const { lanes, pass, open, begun } = setUp({ openLane: undefined })
     lanes.prefer(Array.from({ length: 4_200 }, (_, n) => `name ${n}`))
     for (const name of ['a', 'b', 'name 4199', 'c', 'name 4095']) void open(name)
     await pass(1_000)

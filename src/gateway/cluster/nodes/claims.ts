@@ -22,6 +22,8 @@ const GIVE_MS = 1_000
 const OVER: ReadonlySet<LeaseState> = new Set(['replaced', 'forgotten', 'left'])
 /** Names of this node stay its own: the lease is held, or PostgreSQL is away. */
 const RENEWABLE: ReadonlySet<LeaseState> = new Set(['held', 'overdue'])
+/** Renewals that the database has not answered, for each name: its device would have to come back as often. */
+const MAX_WRITTEN = 8
 /** Epochs count from 1. */
 const NO_EPOCH = 0
 
@@ -60,8 +62,10 @@ interface Held {
   readonly claim: Claim
   /** Epoch of the claim. In another epoch, the claim is invalid. */
   epoch: number
-  /** Set after a renewal: the earlier claim, which the database still has. */
-  written?: Claim | undefined
+  /** Set after a renewal: earlier claims, one of which the database still has. */
+  written?: readonly Claim[] | undefined
+  /** The claim was sent to the database, which may have it without an answer. */
+  isTried?: boolean
 }
 
 /**
@@ -139,7 +143,9 @@ export class Claims {
     const key = keyText(claim.key)
     const held = this.#held.get(key)
     if (held?.epoch !== lease.epoch || !RENEWABLE.has(lease.state)) return false
-    this.#held.set(key, { claim, epoch: held.epoch, written: held.written ?? held.claim })
+    const before = held.written === undefined || held.isTried ? [held.claim] : []
+    const written = [...(held.written ?? []), ...before].slice(-MAX_WRITTEN)
+    this.#held.set(key, { claim, epoch: held.epoch, written })
     onRenewed()
     return true
   }
@@ -152,7 +158,7 @@ export class Claims {
     if (held?.claim !== claim) return
     this.#held.delete(key)
     const { writer } = this.#options
-    const claims = held.written ? [held.written, claim] : [claim]
+    const claims = [...(held.written ?? []), claim]
     await Promise.all(claims.map((each) => writer.release(each, movesTo)))
   }
 
@@ -194,7 +200,7 @@ export class Claims {
     const key = keyText(wanted.key)
     const held = this.#held.get(key)
     const { claim, written } = held ?? {}
-    if (![claim, written].some((own) => own?.facts.endpointId === heldBy)) {
+    if (![claim, ...(written ?? [])].some((own) => own?.facts.endpointId === heldBy)) {
       // The database is being told of the renewal.
       if (written) return 'unknown'
       // It was given up as failed, and came to the database later than that.
@@ -255,12 +261,13 @@ export class Claims {
 
   async #reclaimOne(key: string, held: Held): Promise<void> {
     const { writer } = this.#options
+    held.isTried = true
     const outcome = await writer.claim(held.claim)
     const now = this.#held.get(key)
     if (now !== held) {
       // Released, renewed or claimed here meanwhile.
       if (!('epoch' in outcome)) return
-      if (now?.written) now.written = held.claim
+      if (now?.written) now.written = [held.claim]
       if (!now && held.written) writer.release(held.claim).catch(() => {})
       return
     }

@@ -180,3 +180,19 @@ it('gives a renewed name up by the endpoint that the database knows', async () =
   expect(given).toEqual(['b'])
   expect(written).toEqual(['claim a', 'release a', 'release b'])
 })
+
+it('releases every renewal that the database may have without an answer', async () => {
+  const { claims, database, written } = renewing()
+  const all = ['a', 'b', 'c', 'd'].map((endpointId) => claimOf('a.example', { endpointId }))
+  const [first, ...renewed] = all as [ReturnType<typeof claimOf>, ...typeof all]
+  await claims.claim(first)
+  for (const claim of renewed) {
+    claims.renew(claim)
+    // Only the first renewal is sent, and may be written although its answer is lost.
+    database.isAway = true
+    if (claim === renewed[0]) await claims.reclaim().catch(() => {})
+  }
+  database.isAway = false
+  await claims.release(renewed.at(-1) as typeof first)
+  expect(written).toEqual(['claim a', 'release a', 'release b', 'release d'])
+})
