@@ -181,7 +181,9 @@ function tunnelCauses(tunnels: readonly Tunnel[]): Cause[] {
     const { reason, state, upstream } = tunnel.status
     if (reason === undefined) continue
     const key = [reason, state, isUpstreamTrouble(tunnel) && upstream].join(' ')
-    groups.set(key, [...(groups.get(key) ?? []), tunnel])
+    const alike = groups.get(key)
+    if (alike) alike.push(tunnel)
+    else groups.set(key, [tunnel])
   }
   const bySize = [...groups.values()].sort((a, b) => b.length - a.length)
   return bySize.flatMap(([first, ...rest]) => {

@@ -142,8 +142,6 @@ export class LearnedNames {
       this.#snapshot = { number: current, rows: table.rows() }
     }
     const { rows, number: ofRows } = this.#snapshot ?? { rows: [], number: null }
-    // Another asker has begun meanwhile.
-    if (from > 0 && number !== ofRows) return NOTHING
     const claims = rows.slice(from, from + PAGE)
     const isLast = from + PAGE >= rows.length
     if (isLast) this.#snapshot = undefined

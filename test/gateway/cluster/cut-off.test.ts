@@ -34,6 +34,14 @@ describe.skipIf(!hasPostgres)('a gateway that is started while PostgreSQL is awa
     const told = () =>
       one.logText().split('cannot be asked for the nodes of the cluster').length - 1
     await eventually(() => expect([link()?.name === 'up', told()]).toEqual([false, 1]))
+    // Nor when it has learned from the other one which nodes there are.
+    await eventually(() => expect(nodeOf(again)?.cluster.table.areKnown()).toBe(true))
+    const failures = new Set<unknown>()
+    await eventually(() => {
+      const state = link()
+      if (state?.name === 'down') failures.add(state)
+      expect(failures.size).toBeGreaterThan(2)
+    })
     await postgres.start()
     await eventually(() => {
       expect(nodeOf(again)?.cluster.lease.state).toBe('held')

@@ -181,6 +181,21 @@ it('gives a renewed name up by the endpoint that the database knows', async () =
   expect(written).toEqual(['claim a', 'release a', 'release b'])
 })
 
+it('remembers no more than eight renewals, whatever a device does', async () => {
+  const { claims, database, written } = renewing()
+  const all = Array.from({ length: 30 }, (_, n) => claimOf('a.example', { endpointId: `e${n}` }))
+  const [first, ...renewed] = all as [ReturnType<typeof claimOf>, ...typeof all]
+  await claims.claim(first)
+  database.isAway = true
+  for (const claim of renewed) {
+    claims.renew(claim)
+    await claims.reclaim().catch(() => {})
+  }
+  database.isAway = false
+  await claims.release(renewed.at(-1) as typeof first)
+  expect(written.slice(1)).toEqual(all.slice(-9).map(({ facts }) => `release ${facts.endpointId}`))
+})
+
 it('releases every renewal that the database may have without an answer', async () => {
   const { claims, database, written } = renewing()
   const all = ['a', 'b', 'c', 'd'].map((endpointId) => claimOf('a.example', { endpointId }))
