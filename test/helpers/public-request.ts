@@ -46,7 +46,7 @@ export function publicRequest(options: PublicRequest): Promise<PublicResponse> {
         path,
         method,
         agent: false,
-        headers: { ...headers, host: isTls ? `${host}:${port}` : host },
+        headers: { ...headers, host: isTls && port !== '' ? `${host}:${port}` : host },
         ...(isTls ? { servername: host, ca } : {}),
       },
       (response) => {
