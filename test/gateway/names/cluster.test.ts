@@ -91,13 +91,14 @@ describe.skipIf(!hasPostgres)('the names of accounts at two gateways', () => {
     return outcomes
   }
 
-  const agent = async (at: RunningGateway, token: string, metadata = '') => {
-    const raw = await RawAgent.connect(at)
-    await expect
-      .poll(async () => (await raw.auth(token, { Metadata: metadata })).Error ?? '')
-      .toBe('')
-    return raw
-  }
+  /** A gateway closes the connection of a refused device, so each attempt has one of its own. */
+  const agent = (at: RunningGateway, token: string, metadata = '') =>
+    eventually(async () => {
+      const raw = await RawAgent.connect(at)
+      const { Error: refusal } = await raw.auth(token, { Metadata: metadata })
+      expect(refusal ?? '').toBe('')
+      return raw
+    })
 
   const PAIRS = [
     ['http', 'https'],
