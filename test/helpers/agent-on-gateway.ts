@@ -55,7 +55,7 @@ export async function agentOnGateway({
   const proxy = await ChaosProxy.start(addresses.agent)
   const folder = temporaryFolder()
   const tokenPath = join(folder, 'authtoken')
-  writeFileSync(tokenPath, authtoken.reveal())
+  writeFileSync(tokenPath, authtoken.reveal(), { mode: 0o600 })
   writeFileSync(join(folder, 'default-policy.json'), '{}')
   const captured = captureLog()
   const create = (dataFolder: string, special: Partial<AgentOptions> = {}) =>

@@ -1,0 +1,104 @@
+import { createServer } from 'node:http'
+import {
+  afterRequest,
+  answerAfter,
+  listen,
+  serve,
+  serveTlsOnly,
+} from '../../chaos/faulty-services.ts'
+import {
+  type Fault,
+  type FaultyDevice,
+  faultTable,
+  freedPort,
+  serveHello,
+} from '../../helpers/fault-table.ts'
+
+const to = (start: () => Promise<number>, upstream?: object): Pick<Fault, 'tunnel'> => ({
+  tunnel: async () => ({
+    forwardsTo: `localhost:${await start()}`,
+    ...(upstream && { upstream }),
+  }),
+})
+
+const elsewhere = async (device: FaultyDevice) => device.tunnel(`localhost:${await serveHello()}`)
+
+const portOf = ({ agent }: FaultyDevice) =>
+  Number(agent.find('a').spec.forwardsTo.split(':').at(-1))
+
+faultTable('a fault of the service', {
+  'nothing listens': {
+    ...to(freedPort),
+    headline: /localhost:\d+ refuses connections\.$/,
+    check: /^upstream /,
+    detail: /^connection refused, nothing is listening$/,
+    remedy: /^Start the service, or forward to the port that it uses\.$/,
+    statusRemedy: /^Start the service/,
+    mend: (device) => serveHello(portOf(device)),
+  },
+  'the tunnel leads to another port': {
+    ...to(freedPort),
+    headline: /localhost:\d+ refuses connections\.$/,
+    check: /^upstream /,
+    detail: /^connection refused/,
+    remedy: /forward to the port that it uses/,
+    statusRemedy: /./,
+    mend: elsewhere,
+  },
+  'the service speaks TLS': {
+    ...to(serveTlsOnly),
+    headline: /localhost:\d+ sends no valid HTTP\.$/,
+    check: /^upstream /,
+    detail: /^the service speaks TLS, and the tunnel forwards plain HTTP$/,
+    remedy: /^Forward to https:\/\/localhost:\d+\.$/,
+    statusRemedy: /./,
+  },
+  'the service needs five seconds': {
+    ...to(() => answerAfter(5_000)),
+    headline: /^The tunnel works\.$/,
+    check: /^upstream /,
+    detail: /^answers 200 after \d+ ms$/,
+  },
+  'the service hangs': {
+    ...to(() => serve(() => {}), { timeout: 1 }),
+    headline: /localhost:\d+ does not answer in time\.$/,
+    check: /^upstream /,
+    detail: /^accepts the connection, but does not answer within 1 s$/,
+    remedy: /Restart the service if it hangs.*raise upstream\.timeout of the tunnel \(1 s\)/,
+    statusRemedy: /./,
+    mend: elsewhere,
+  },
+  'the service is no web service': {
+    ...to(afterRequest('SSH-2.0-OpenSSH\r\n')),
+    headline: /localhost:\d+ sends no valid HTTP\.$/,
+    check: /^upstream /,
+    detail: /^the upstream does not answer with HTTP$/,
+    remedy: /^Forward to the port of the web service/,
+    statusRemedy: /./,
+    mend: elsewhere,
+  },
+  'the service closes each connection': {
+    ...to(() => serve((socket) => void socket.once('data', () => socket.end()))),
+    headline: /localhost:\d+ sends no valid HTTP\.$/,
+    check: /^upstream /,
+    detail: /^closes the connection without an answer$/,
+    remedy: /^Check the log of the service/,
+    statusRemedy: /./,
+    mend: elsewhere,
+  },
+  'the service wants a login': {
+    ...to(() => listen(createServer((_, response) => response.writeHead(401).end()))),
+    headline: /^The tunnel works\.$/,
+    check: /^upstream /,
+    detail: /^answers 401 after \d+ ms$/,
+  },
+  'the health check gets an error': {
+    ...to(() => listen(createServer((_, response) => response.writeHead(503).end())), {
+      health: '/alive',
+    }),
+    headline: /localhost:\d+ fails its health check \(\/alive\)\.$/,
+    check: /^upstream /,
+    detail: /^answers 503 after \d+ ms$/,
+    mend: elsewhere,
+  },
+})
