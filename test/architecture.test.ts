@@ -30,7 +30,7 @@ const FLOORS: Floors = {
     ['api', 'gateway'],
     ['agent'],
     ['settings'],
-    ['policy', 'muxado', 'http', 'store'],
+    ['join', 'policy', 'muxado', 'http', 'store'],
     ['base'],
   ],
   gateway: [
