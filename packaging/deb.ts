@@ -15,7 +15,7 @@ const DEBIAN = join(import.meta.dirname, 'debian')
 export const DROP_IN = '00-update.conf'
 const UNITS = ['device-agent.service', 'device-gateway.service', 'device-gateway.socket']
 
-const MAINTAINER = 'device-agent maintainers <maintainers@device-agent.example>'
+export const MAINTAINER = 'device-agent maintainers <maintainers@device-agent.example>'
 
 /** Starts the version that is in place; as the agent with the flags that its unit has for Node. */
 export function launcherText(agentUnit: string): string {
@@ -50,8 +50,32 @@ export function makeDeb(options: DebOptions): string {
   const root = join(work, `deb-${target.debian}`)
   fillRoot(root, options)
   const config = ['etc/device-agent/agent.env', 'etc/device-gateway/gateway.env']
-  const modes = Object.fromEntries(config.map((path) => [path, 0o600]))
-  const conffiles = [...config, 'etc/device-agent/default-policy.json']
+  return packDeb({
+    root,
+    path: join(output, `${manifest.name}_${manifest.version}_${target.debian}.deb`),
+    control: controlText(options),
+    conffiles: [...config, 'etc/device-agent/default-policy.json'],
+    modes: Object.fromEntries(config.map((path) => [path, 0o600])),
+    scripts: ['postinst', 'prerm', 'postrm'],
+    date,
+  })
+}
+
+export interface DebTree {
+  /** Folder with the files of the package. */
+  readonly root: string
+  readonly path: string
+  /** The control file without the size. */
+  readonly control: string
+  readonly conffiles?: readonly string[]
+  readonly modes?: Readonly<Record<string, number>>
+  readonly scripts?: readonly string[]
+  readonly date: number
+}
+
+/** Packs a tree with the same bytes each time; returns the path. */
+export function packDeb(tree: DebTree): string {
+  const { root, path, control, conffiles = [], scripts = [], date } = tree
   const sums = filesIn(root)
     .filter((file) => !conffiles.includes(file))
     .map(
@@ -60,20 +84,20 @@ export function makeDeb(options: DebOptions): string {
           .update(readFileSync(join(root, file)))
           .digest('hex')}  ${file}`,
     )
+  const size = Math.ceil(sizeOf(root) / 1_024)
   put(join(root, 'DEBIAN/md5sums'), `${sums.join('\n')}\n`)
+  if (conffiles.length > 0) {
+    const listed = conffiles.map((file) => `/${file}\n`).sort()
+    put(join(root, 'DEBIAN/conffiles'), listed.join(''))
+  }
   put(
-    join(root, 'DEBIAN/conffiles'),
-    conffiles
-      .map((path) => `/${path}\n`)
-      .sort()
-      .join(''),
+    join(root, 'DEBIAN/control'),
+    control.replace('Section:', `Installed-Size: ${size}\nSection:`),
   )
-  put(join(root, 'DEBIAN/control'), controlText(options, Math.ceil(sizeOf(root) / 1_024)))
-  for (const script of ['postinst', 'prerm', 'postrm']) {
+  for (const script of scripts) {
     put(join(root, 'DEBIAN', script), readFileSync(join(DEBIAN, script)), 0o755)
   }
-  settle(root, date, modes)
-  const path = join(output, `${manifest.name}_${manifest.version}_${target.debian}.deb`)
+  settle(root, date, tree.modes)
   run('dpkg-deb', ['--root-owner-group', '-Zxz', '-z6', '--threads-max=1', '--build', root, path], {
     env: { SOURCE_DATE_EPOCH: String(date) },
   })
@@ -81,7 +105,7 @@ export function makeDeb(options: DebOptions): string {
 }
 
 function fillRoot(root: string, options: DebOptions): void {
-  const { program, usage, documents } = options
+  const { program, usage, documents, manifest } = options
   cpSync(program, join(root, LIB), { recursive: true })
   const agentUnit = readFileSync(join(ROOT, 'systemd/device-agent.service'), 'utf8')
   put(join(root, 'usr/bin/device-agent'), launcherText(agentUnit), 0o755)
@@ -99,7 +123,7 @@ function fillRoot(root: string, options: DebOptions): void {
   const docs = join(root, 'usr/share/doc/device-agent')
   for (const [name, text] of Object.entries(documents)) put(join(docs, name), text)
   put(join(docs, 'copyright'), readFileSync(join(DEBIAN, 'copyright')))
-  put(join(docs, 'changelog.gz'), gzipSync(changelogText(options), { level: 9 }))
+  put(join(docs, 'changelog.gz'), gzipSync(changelogText(manifest.name, options), { level: 9 }))
   put(
     join(docs, 'CHANGELOG.md.gz'),
     gzipSync(readFileSync(join(ROOT, 'CHANGELOG.md')), { level: 9 }),
@@ -113,9 +137,12 @@ function fillRoot(root: string, options: DebOptions): void {
 }
 
 /** Debian wants a changelog of its own form; ours is beside it. */
-function changelogText({ manifest, date }: DebOptions): string {
+export function changelogText(
+  name: string,
+  { manifest, date }: Pick<DebOptions, 'manifest' | 'date'>,
+): string {
   const day = new Date(date * 1_000).toUTCString().replace('GMT', '+0000')
-  return `${manifest.name} (${manifest.version}) stable; urgency=medium
+  return `${name} (${manifest.version}) stable; urgency=medium
 
   * See CHANGELOG.md.gz for the changes.
 
@@ -123,13 +150,12 @@ function changelogText({ manifest, date }: DebOptions): string {
 `
 }
 
-function controlText({ manifest, target }: DebOptions, sizeKb: number): string {
+function controlText({ manifest, target }: DebOptions): string {
   const { name, version } = manifest
   return `Package: ${name}
 Version: ${version}
 Architecture: ${target.debian}
 Maintainer: ${MAINTAINER}
-Installed-Size: ${sizeKb}
 Depends: libc6 (>= 2.34), libgcc-s1, libstdc++6 (>= 11)
 Recommends: ca-certificates
 Section: net

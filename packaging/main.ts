@@ -1,8 +1,10 @@
 import type { KeyObject } from 'node:crypto'
-import { mkdirSync, statSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
+import { checkedKeys } from './apt/archive-key.ts'
+import { checkedUrl, publish } from './apt/repository.ts'
 import { componentsOf, noticesText, refuseForeignTerms } from './components.ts'
 import { makeDeb } from './deb.ts'
 import { type MachineImage, makeMachineImage, writeImageArchive } from './image/image.ts'
@@ -22,6 +24,11 @@ const HELP = `npm run package [-- OPTIONS]: build packages for all architectures
   --only KIND       only deb, tar, npm or image; may be repeated
   --sign KEYFILE    Ed25519 key in PEM (openssl genpkey -algorithm ed25519): signs the archives for
                     device-agent update; the built packages accept updates signed with this key
+  --repository FOLDER  adds the Debian packages to an apt repository, with install.sh
+  --archive-key FINGERPRINT  key of gpg that signs the repository; a second one is the next key,
+                    which devices get to know before it signs
+  --url URL         address of the repository for devices
+  --from FOLDER     builds nothing: the Debian packages of this folder go into the repository
 
 The image is an OCI layout for all architectures (skopeo copy --all oci-archive:FILE docker://NAME). With
 --arch it is for one machine, and docker load and podman load can read it.
@@ -80,6 +87,10 @@ const { values } = parseArgs({
     arch: { type: 'string', multiple: true },
     only: { type: 'string', multiple: true },
     sign: { type: 'string' },
+    repository: { type: 'string' },
+    'archive-key': { type: 'string', multiple: true },
+    url: { type: 'string' },
+    from: { type: 'string' },
     help: { type: 'boolean', short: 'h' },
   },
 })
@@ -90,6 +101,40 @@ if (values.help) {
   const kinds = new Set<string>(values.only ?? KINDS)
   const unknown = values.only?.find((it) => !KINDS.some((kind) => kind === it))
   if (unknown) throw new Error(`Unknown kind ${unknown}. Use --only ${KINDS.join(', ')}.`)
+  const repository = readRepository()
+  const made = values.from === undefined ? await build(kinds, output) : debsIn(values.from)
+  for (const path of made) {
+    process.stdout.write(`${(statSync(path).size / 1e6).toFixed(1).padStart(6)} MB  ${path}\n`)
+  }
+  if (repository) {
+    const debs = made.filter((path) => path.endsWith('.deb'))
+    if (debs.length === 0) throw new Error('There is no Debian package. Use --only deb.')
+    const times = { date: sourceDate(), now: Date.now() }
+    await withWorkFolder((work) =>
+      publish({ ...repository, ...times, debs, manifest: readManifest(), work }),
+    )
+    process.stdout.write(`repository: ${repository.folder}\n`)
+  }
+}
+
+/** Checked before the packages are built, which takes minutes. */
+function readRepository() {
+  const { repository, 'archive-key': keys = [], url, from } = values
+  if (repository !== undefined) {
+    return { folder: resolve(repository), keys: checkedKeys(keys), url: checkedUrl(url) }
+  }
+  if (keys.length > 0 || url !== undefined || from !== undefined) {
+    throw new Error('--archive-key, --url and --from need --repository FOLDER.')
+  }
+  return undefined
+}
+
+function debsIn(folder: string): string[] {
+  const names = readdirSync(folder).filter((name) => name.endsWith('.deb'))
+  return names.sort().map((name) => resolve(folder, name))
+}
+
+async function build(kinds: ReadonlySet<string>, output: string): Promise<string[]> {
   const key = values.sign === undefined ? undefined : readSigningKey(values.sign)
   const order = { kinds, output, date: sourceDate(), usage: await usageFiles(), key }
   const targets = TARGETS.filter(({ arch }) => values.arch?.includes(arch) ?? true)
@@ -112,7 +157,5 @@ if (values.help) {
   }
   if (kinds.has('npm'))
     made.push(await withWorkFolder((work) => makeNpmPackage({ ...order, work })))
-  for (const path of made) {
-    process.stdout.write(`${(statSync(path).size / 1e6).toFixed(1).padStart(6)} MB  ${path}\n`)
-  }
+  return made
 }
