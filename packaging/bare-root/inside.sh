@@ -32,6 +32,7 @@ if [ -n "$left" ]; then printf 'purged, but there is still:\n%s\n' "$left" >&2; 
 echo 'purged: nothing is left'
 
 mkdir /opt/any && tar -xzf /package.tar.gz -C /opt/any
-ln -s /opt/any/*/bin/device-agent /usr/local/bin/tried
-/opt/any/*/lib/bin/node /try.mjs tried /tmp/data
+cd /opt/any/*/
+ln -s "$PWD/bin/device-agent" /usr/local/bin/tried
+lib/bin/node /try.mjs tried /tmp/data
 echo 'the archive runs from another folder, through a link'
