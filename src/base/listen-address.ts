@@ -201,7 +201,7 @@ function keyOf({ host, port }: ListenAddress): string {
 }
 
 /** Returns the listening addresses of this machine by socket inode. */
-function listeningAddresses(): Map<string, string> {
+export function listeningAddresses(): Map<string, string> {
   const found = new Map<string, string>()
   for (const table of TABLES) {
     for (const [, host = '', port = '', state, inode = ''] of readTable(table).matchAll(ROW)) {

@@ -8,6 +8,7 @@ import type { CommandContext } from './command-context.ts'
 import { agentReach, localAddress, outsideAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
 import { gatewayStopMs, serve } from './serve.ts'
+import { setupCommand } from './setup/setup-command.ts'
 import { drainCommand } from './site/drain-command.ts'
 import { forgetCommand } from './site/forget-command.ts'
 import { joinTokenCommand } from './site/join-token.ts'
@@ -86,6 +87,7 @@ export function gatewayCommand(context: CommandContext): Command {
         },
       })
     })
+  command.addCommand(setupCommand(context))
   command.addCommand(showCommand(context))
   command.addCommand(joinTokenCommand(context))
   command.addCommand(migrateCommand(context))

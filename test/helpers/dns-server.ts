@@ -1,27 +1,62 @@
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
-import { decode, encode } from 'dns-packet'
+import { type Answer, decode, encode } from 'dns-packet'
 import { onTestFinished } from 'vitest'
 
-/** Answers CNAME questions from a zone, name to target; `*.` stands for one label. */
-export async function startDnsServer(zone: Readonly<Record<string, string>>): Promise<string> {
+/** Records of one name. A string is the target of a CNAME record. */
+type ZoneEntry =
+  | string
+  | { readonly A?: readonly string[]; readonly AAAA?: readonly string[]; readonly NS?: string }
+export type DnsZone = Readonly<Record<string, ZoneEntry>>
+
+export interface DnsServerOptions {
+  /** Where it listens; default: a free port of loopback. */
+  readonly listen?: { readonly host: string; readonly port: number }
+  /** Called with how to close it; default: at the end of the running test. */
+  readonly atEnd?: (close: () => void) => void
+}
+
+/** Longest chain of CNAME records that is followed. */
+const MAX_CHAIN = 4
+
+/**
+ * Answers from a zone, read at each question; `*.` stands for one label. A CNAME record comes with the
+ * records of its target.
+ */
+export async function startDnsServer(
+  zone: DnsZone,
+  { listen = { host: '127.0.0.1', port: 0 }, atEnd = onTestFinished }: DnsServerOptions = {},
+): Promise<string> {
   const socket = createSocket('udp4')
   socket.on('message', (message, { port, address }) => {
     const { id, questions = [] } = decode(message)
     const name = questions[0]?.name.toLowerCase() ?? ''
-    const target = zone[name] ?? zone[name.replace(/^[^.]+/, '*')]
     const answer = encode({
       type: 'response',
       id: id ?? 0,
       // 3 is NXDOMAIN.
-      flags: target === undefined ? 3 : 0,
+      flags: find(zone, name) === undefined ? 3 : 0,
       questions,
-      answers: target === undefined ? [] : [{ type: 'CNAME', name, data: target, ttl: 60 }],
+      answers: answersFor(zone, name, questions[0]?.type ?? ''),
     })
     socket.send(answer, port, address)
   })
-  socket.bind(0, '127.0.0.1')
+  socket.bind(listen.port, listen.host)
   await once(socket, 'listening')
-  onTestFinished(() => void socket.close())
-  return `127.0.0.1:${socket.address().port}`
+  atEnd(() => void socket.close())
+  return `${listen.host}:${socket.address().port}`
+}
+
+const find = (zone: DnsZone, name: string) => zone[name] ?? zone[name.replace(/^[^.]+/, '*')]
+
+function answersFor(zone: DnsZone, name: string, type: string, depth = 0): Answer[] {
+  const entry = find(zone, name)
+  if (entry === undefined || depth > MAX_CHAIN) return []
+  if (typeof entry === 'string') {
+    const alias: Answer = { type: 'CNAME', name, data: entry, ttl: 60 }
+    return type === 'CNAME' ? [alias] : [alias, ...answersFor(zone, entry, type, depth + 1)]
+  }
+  if (type === 'NS') return entry.NS ? [{ type: 'NS', name, data: entry.NS, ttl: 60 }] : []
+  if (type !== 'A' && type !== 'AAAA') return []
+  return (entry[type] ?? []).map((data): Answer => ({ type, name, data, ttl: 60 }))
 }

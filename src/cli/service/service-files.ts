@@ -118,11 +118,11 @@ export const settingsPathOf = (name: ServiceName) => ENV_FILES[name]
 
 const unitPath = (name: ServiceName) => `/etc/systemd/system/${name}.service`
 
-/** Listens where the gateway's settings say, if there are any yet. */
-function socketUnit({ root, name }: ServiceLayout): string {
+/** Listens where the gateway's settings say, with those that are about to be written. */
+function socketUnit({ root, name, settings: added = {} }: ServiceLayout): string {
   const unit = readFileSync(join(packageRoot(), 'systemd/device-gateway.socket'), 'utf8')
   const given = parseDotenv(readIfAllowed(join(root, ENV_FILES[name])) ?? '')
-  const settings = parseSettings(given)
+  const settings = parseSettings({ ...given, ...added })
   const lines = LISTEN_SETTINGS.map((setting) => settings[setting])
     .filter(({ port }) => port !== 0)
     .map(formatListenAddress)

@@ -16,6 +16,7 @@ import {
   type FileChange,
   planInstall,
   planUninstall,
+  type ServiceLayout,
   settingsPathOf,
 } from './service-files.ts'
 import { describeServiceStatus, readServiceStatus, STATUS_PROPERTIES } from './service-status.ts'
@@ -85,25 +86,60 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
   const settingsPath = join(options.root, settingsPathOf(name))
   const isInPlace = options.envFile !== undefined && isSameFile(options.envFile, settingsPath)
   const layout = {
-    root: options.root,
-    name,
-    node: process.execPath,
-    main: join(realpathSync(packageRoot()), 'dist/main.js'),
-    authtoken,
+    ...{ root: options.root, name, authtoken },
     // Its own settings stay as the owner has written them, but for the authtoken.
     settings: isInPlace ? {} : handed?.settings,
   }
-  refuseHomeFolders([layout.node, layout.main])
-  const changes = planInstall(layout)
-  // Before anything is written: a machine without systemd is left as it was.
-  if (isLive(options) && !options.dryRun) systemctl(['show', '--property=Version'])
-  if (!options.dryRun) applyChanges(options.root, changes)
-  report(stdout, changes, options.dryRun)
-  const { envFile } = options
+  const { root, envFile, dryRun } = options
+  const changes = installFiles(stdout, layout, dryRun)
   const isTarget = changes.some(
-    ({ path }) => envFile !== undefined && isSameFile(envFile, join(options.root, path)),
+    ({ path }) => envFile !== undefined && isSameFile(envFile, join(root, path)),
   )
-  if (envFile !== undefined && !isTarget) removeHandover(stdout, envFile, options.dryRun)
+  if (envFile !== undefined && !isTarget) removeHandover(stdout, envFile, dryRun)
+  startInstalled(stdout, layout, changes, dryRun)
+}
+
+type Installation = Omit<ServiceLayout, 'node' | 'main'>
+
+/** Changes that an install of this program makes. Throws a StartError if the service could not start it. */
+export function planFiles(installation: Installation): FileChange[] {
+  const node = process.execPath
+  const main = join(realpathSync(packageRoot()), 'dist/main.js')
+  refuseHomeFolders([node, main])
+  return planInstall({ ...installation, node, main })
+}
+
+/** Writes the files of a service, and reports each. Throws a StartError without systemd. */
+export function installFiles(
+  stdout: NodeJS.WritableStream,
+  installation: Installation,
+  dryRun = false,
+): FileChange[] {
+  const changes = planFiles(installation)
+  // Before anything is written: a machine without systemd is left as it was.
+  if (isLive(installation) && !dryRun) systemctl(['show', '--property=Version'])
+  writeFiles(stdout, installation, changes, dryRun)
+  return changes
+}
+
+/** Carries out changes, and reports each. */
+export function writeFiles(
+  stdout: NodeJS.WritableStream,
+  { root }: Pick<Installation, 'root'>,
+  changes: readonly FileChange[],
+  dryRun = false,
+): void {
+  if (!dryRun) applyChanges(root, changes)
+  report(stdout, changes, dryRun)
+}
+
+/** Enables and starts a service. Restarts it if its files have changed. */
+export function startInstalled(
+  stdout: NodeJS.WritableStream,
+  { root, name }: Pick<Installation, 'root' | 'name'>,
+  changes: readonly FileChange[],
+  dryRun = false,
+): void {
   const units = unitsOf(name)
   const socket = changes.find(({ path }) => path.endsWith('.socket'))
   const start =
@@ -114,10 +150,20 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
           ['start', ...units],
         ]
       : [[changes.some(({ kind }) => kind !== 'keep') ? 'restart' : 'start', name]]
-  const commands = isLive(options)
+  const commands = isLive({ root })
     ? [['daemon-reload'], ['enable', ...units], ...start]
-    : [['--root', options.root, 'enable', ...units]]
-  runSystemctl(stdout, commands, options.dryRun)
+    : [['--root', root, 'enable', ...units]]
+  runSystemctl(stdout, commands, dryRun)
+}
+
+/** Whether systemd runs on this machine. */
+export function hasSystemd(): boolean {
+  try {
+    systemctl(['show', '--property=Version'])
+    return true
+  } catch {
+    return false
+  }
 }
 
 /** Everything in the handover file is installed now, so the token in it must not stay. */
@@ -160,7 +206,7 @@ const nameOf = ({ gateway }: Target): ServiceName => (gateway ? 'device-gateway'
 /** Units for systemctl to enable, sockets first. With a socket unit, the suffix is needed. */
 const unitsOf = (name: ServiceName) =>
   name === 'device-gateway' ? [`${name}.socket`, `${name}.service`] : [name]
-const isLive = ({ root }: Target) => root === '/'
+const isLive = ({ root }: Pick<Target, 'root'>) => root === '/'
 
 function absoluteFolder(path: string): string {
   if (path.startsWith('/')) return path

@@ -99,6 +99,9 @@ describe('service install', () => {
     applyChanges(root, planInstall(gateway))
     expect(listens()).toEqual(['127.0.0.1:4443', '[::]:80', '127.0.0.1:8443'])
     expect(planInstall(gateway).map(({ kind }) => kind)).toEqual(['keep', 'keep', 'keep'])
+    const settings = { GATEWAY_HTTPS_LISTEN: '0.0.0.0:443' }
+    applyChanges(root, planInstall({ ...gateway, settings }))
+    expect(listens()).toEqual(['127.0.0.1:4443', '[::]:80', '0.0.0.0:443'])
     applyChanges(root, planUninstall(gateway))
     expect(existsSync(path)).toBe(false)
     expect(existsSync(join(root, '/etc/systemd/system/device-gateway.service'))).toBe(false)

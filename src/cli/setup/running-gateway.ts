@@ -1,0 +1,175 @@
+import { readFileSync } from 'node:fs'
+import { connect } from 'node:tls'
+import * as z from 'zod'
+import { StartError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
+import { abortedAfter } from '../../base/deadline.ts'
+import { exchange, request } from '../../base/net/node-http.ts'
+import { Secret } from '../../base/secret.ts'
+import type { Config } from '../../config.ts'
+import { apiKeyPath } from '../api-key-file.ts'
+import { agentReach, localAddress } from '../local-address.ts'
+import { ManagementClient } from '../provision/management-client.ts'
+
+/** The API allows 120 requests a minute. */
+const POLL_MS = 1_000
+const ANSWER_MS = 3_000
+const MAX_BYTES = 65_536
+
+const Node = z.object({
+  id: z.string(),
+  is_self: z.boolean(),
+  agent_addresses: z.array(z.string()),
+})
+const Job = z.object({ error_code: z.string().nullable(), msg: z.string() })
+const Domain = z.object({
+  id: z.string(),
+  domain: z.string(),
+  acme_challenge_cname_target: z.string(),
+  certificate_management_policy: z.object({ authority: z.string() }),
+  certificate_management_status: z.object({
+    renews_at: z.string().nullable(),
+    provisioning_job: Job.nullable(),
+  }),
+})
+const Checked = z.object({ ok: z.boolean() })
+
+export type GatewayDomain = z.infer<typeof Domain>
+
+/** Why the gateway does not serve yet, for people. */
+export type NotReady = { readonly reason: string }
+
+export interface RunningGatewayOptions {
+  readonly config: Config['gateway']
+  readonly clock: Clock
+  readonly stop: AbortSignal
+}
+
+/** The gateway of this machine, through its management API. */
+export class RunningGateway {
+  readonly #options: RunningGatewayOptions
+
+  constructor(options: RunningGatewayOptions) {
+    this.#options = options
+  }
+
+  /** Waits until the gateway serves with these settings. Returns the reason if it does not in time. */
+  async ready(withinMs: number): Promise<NotReady | undefined> {
+    const { clock, stop } = this.#options
+    const until = clock.monotonic() + withinMs
+    for (;;) {
+      const notReady = await this.#notReady()
+      if (!notReady || clock.monotonic() >= until) return notReady
+      await clock.sleep(POLL_MS, stop).catch(stopped)
+    }
+  }
+
+  async #notReady(): Promise<NotReady | undefined> {
+    const { config } = this.#options
+    const address = localAddress(config.apiListen)
+    try {
+      const sent = request(`http://${address}/readyz`, { timeout: ANSWER_MS })
+      sent.on('timeout', () => sent.destroy(new Error('no answer')))
+      const { response, text } = await exchange(sent, undefined, MAX_BYTES)
+      if (response.statusCode !== 200) return { reason: `it answers ${text}` }
+      const nodes = await this.#client().list('nodes', Node)
+      const running = nodes.find((node) => node.is_self)?.agent_addresses ?? []
+      const [wanted = ''] = agentReach(config.agentListen, config.publicNames).addresses
+      if (running.includes(wanted)) return undefined
+      return { reason: `it still has its earlier settings (${running.join(', ')})` }
+    } catch (error) {
+      const { code, message } = error as NodeJS.ErrnoException
+      return { reason: `no answer at ${address} (${code ?? message})` }
+    }
+  }
+
+  #client(): ManagementClient {
+    const { config, clock, stop } = this.#options
+    const baseUrl = new URL(`http://${localAddress(config.apiListen)}`)
+    const apiKey = new Secret(readFileSync(apiKeyPath(config), 'utf8').trim())
+    return new ManagementClient({ baseUrl, apiKey, clock, stop })
+  }
+
+  /** The domain, reserved if it was not. */
+  async domain(name: string): Promise<{ readonly domain: GatewayDomain; readonly isNew: boolean }> {
+    const client = this.#client()
+    const known = (await client.list('reserved_domains', Domain)).find((it) => it.domain === name)
+    if (known) return { domain: known, isNew: false }
+    const domain = await client.create('reserved_domains', { domain: name }, Domain)
+    return { domain, isNew: true }
+  }
+
+  /** Lets the ACME authority issue the certificates of a domain. */
+  usePublicAuthority({ id }: GatewayDomain): Promise<GatewayDomain> {
+    const policy = { certificate_management_policy: { authority: 'letsencrypt' } }
+    return this.#client().update(`reserved_domains/${id}`, policy, Domain)
+  }
+
+  /** Waits until an order has succeeded or failed. Failed orders are tried again first. */
+  async certificate(name: string, withinMs: number): Promise<GatewayDomain> {
+    const { clock, stop } = this.#options
+    const until = clock.monotonic() + withinMs
+    let hasRetried = false
+    for (;;) {
+      const { domain } = await this.domain(name)
+      const job = domain.certificate_management_status.provisioning_job
+      if (job === null || clock.monotonic() >= until) return domain
+      if (job.error_code !== null && hasRetried) return domain
+      if (job.error_code !== null) {
+        await this.#client().act(`reserved_domains/${domain.id}/check`, Checked)
+        hasRetried = true
+      }
+      await clock.sleep(POLL_MS, stop).catch(stopped)
+    }
+  }
+
+  /** Whether this gateway answers at an address that is not of this machine, such as that of a router. */
+  async answersAt(address: string, name: string): Promise<boolean> {
+    const { config, stop } = this.#options
+    const ca = readFileSync(`${config.dataDir}/ca.pem`)
+    const { port } = config.agentListen
+    const work = (signal: AbortSignal) =>
+      new Promise<boolean>((resolve) => {
+        const socket = connect({ host: address, port, servername: name, ca })
+        const end = (isOurs: boolean) => {
+          socket.destroy()
+          resolve(isOurs)
+        }
+        signal.addEventListener('abort', () => end(false), { once: true })
+        socket.once('secureConnect', () => end(socket.authorized)).once('error', () => end(false))
+      })
+    return abortedAfter(ANSWER_MS, stop, work)
+  }
+
+  /** Issuer and end of the certificate that visitors of a name get; undefined without an answer. */
+  async visitorCertificate(
+    name: string,
+  ): Promise<{ readonly issuer: string; readonly endsAt: string } | undefined> {
+    const { config, stop } = this.#options
+    const [host = '', port] = splitAddress(localAddress(config.httpsListen))
+    const work = (signal: AbortSignal) =>
+      new Promise<{ issuer: string; endsAt: string } | undefined>((resolve) => {
+        const socket = connect({ host, port, servername: name, rejectUnauthorized: false })
+        signal.addEventListener('abort', () => socket.destroy(), { once: true })
+        socket.once('close', () => resolve(undefined)).once('error', () => {})
+        socket.once('secureConnect', () => {
+          const { issuer, valid_to } = socket.getPeerCertificate()
+          resolve({
+            issuer: String(issuer?.CN ?? issuer?.O ?? 'unknown'),
+            endsAt: new Date(valid_to).toISOString().slice(0, 10),
+          })
+          socket.destroy()
+        })
+      })
+    return abortedAfter(ANSWER_MS, stop, work)
+  }
+}
+
+function splitAddress(text: string): [string, number] {
+  const at = text.lastIndexOf(':')
+  return [text.slice(0, at).replace(/^\[|\]$/g, ''), Number(text.slice(at + 1))]
+}
+
+function stopped(): never {
+  throw new StartError('Stopped before the end. Run this command again to continue.')
+}
