@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { envTemplate } from '../src/cli/service/env-template.ts'
 import { filesIn, put, settle, sizeOf } from './file-tree.ts'
+import { copyPages } from './program-folder.ts'
 import { type Manifest, ROOT, run } from './project.ts'
 import type { Target } from './target.ts'
 import { unitFlags } from './unit-flags.ts'
@@ -122,6 +123,7 @@ function fillRoot(root: string, options: DebOptions): void {
   }
   const docs = join(root, 'usr/share/doc/device-agent')
   for (const [name, text] of Object.entries(documents)) put(join(docs, name), text)
+  copyPages(docs)
   put(join(docs, 'copyright'), readFileSync(join(DEBIAN, 'copyright')))
   put(join(docs, 'changelog.gz'), gzipSync(changelogText(manifest.name, options), { level: 9 }))
   put(

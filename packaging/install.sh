@@ -29,7 +29,7 @@ main() {
 	if [ -n "$is_dry" ]; then
 		say "this would add the repository $url to $sources, with the keys in $keys"
 		say "this would install device-agent${version:+ $version} ($arch) and device-agent-archive-keyring with apt-get"
-		[ -z "$has_join" ] || say 'this would read the join string and run device-agent join'
+		[ -z "$has_join" ] || say 'this would run device-agent join'
 		say 'nothing was changed (--dry-run)'
 		return
 	fi
@@ -44,11 +44,11 @@ main() {
 	add_repository
 	install_packages
 	say "installed: device-agent $(device-agent --version)"
-	if [ -n "$has_join" ]; then
+	if [ -n "$join" ]; then
 		# By stdin: command lines are visible to every user of the machine.
 		printf '%s\n' "$join" | $sudo device-agent join -
-	else
-		say 'next: sudo device-agent join (it asks for the join string of your gateway)'
+	elif [ -n "$has_join" ]; then
+		$sudo device-agent join </dev/tty
 	fi
 }
 
@@ -100,14 +100,11 @@ check_system() {
 
 is_at_least() { [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
 
-# From stdin; from the terminal if stdin is a terminal, or was this script itself.
+# Reads stdin, unless it is a terminal or was this script. Without text there, device-agent asks on the terminal.
 read_join() {
-	[ -t 0 ] || IFS= read -r join || true
-	if [ -z "$join" ] && (: </dev/tty) 2>/dev/null; then
-		printf 'Join string of the gateway: ' >/dev/tty
-		IFS= read -r join </dev/tty || true
-	fi
-	[ -n "$join" ] || stop "there is no join string on stdin. Use: printf %s \"\$JOIN\" | sh install.sh --join"
+	[ -t 0 ] || join=$(cat)
+	[ -n "$join" ] || (: </dev/tty) 2>/dev/null ||
+		stop "there is no join string on stdin. Use: printf %s \"\$JOIN\" | sh install.sh --join"
 }
 
 # A repository that is not signed with the key of this script leaves no trace.

@@ -40,6 +40,13 @@ export function fillCommon(folder: string): BundledPackages {
   return bundled
 }
 
+/** Copies the pages for users, with the links among them: they describe this version. */
+export function copyPages(folder: string): void {
+  for (const name of ['README.md', 'SECURITY.md', 'docs']) {
+    cpSync(join(ROOT, name), join(folder, name), { recursive: true })
+  }
+}
+
 /** A folder that runs wherever it is put: bundle, native libraries and Node. `work` holds what was unpacked. */
 export function makeProgramFolder(path: string, work: string, target: Target): ProgramFolder {
   const bundled = fillCommon(path)

@@ -1,6 +1,7 @@
 import { copyFileSync, cpSync, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { put, settle } from './file-tree.ts'
+import { copyPages } from './program-folder.ts'
 import { ROOT, run } from './project.ts'
 
 /** Started from any folder, also through a link: the program lies beside it. */
@@ -34,6 +35,7 @@ export function makeTarball({
   put(join(folder, 'bin/device-agent'), LAUNCHER, 0o755)
   copyFileSync(join(ROOT, 'LICENSE'), join(folder, 'LICENSE'))
   for (const [file, text] of Object.entries(documents)) put(join(folder, file), text)
+  copyPages(folder)
   settle(folder, date)
   const path = join(output, `${name}.tar.gz`)
   run('sh', [

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Usage: run.sh amd64|arm64 PACKAGE.deb ARCHIVE.tar.gz
+# Usage: run.sh amd64|arm64 PACKAGE.deb ARCHIVE.tar.gz REPOSITORIES
 # A bare Debian 12 (debootstrap, minbase), in a network that has only loopback: no compiler, no names,
-# no /etc/hosts. What runs there is inside.sh. Needs root; arm64 also qemu-user-static and binfmt_misc.
+# no /etc/hosts. inside-apt.sh and inside.sh run there. Needs root; arm64 also qemu-user-static and binfmt_misc.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
-arch=$1 deb=$2 archive=$3
+arch=$1 deb=$2 archive=$3 repositories=$4
 [ "$(id -u)" = 0 ] || { echo "bare-root: only root may make a root" >&2; exit 77; }
 for tool in debootstrap unshare chroot ip; do
   command -v "$tool" >/dev/null || { echo "bare-root: $tool is missing" >&2; exit 77; }
@@ -41,7 +41,8 @@ fi
 rm -f "$root.log"
 cp "$deb" "$root/package.deb"
 cp "$archive" "$root/package.tar.gz"
-cp "$here/inside.sh" "$here/try.mjs" "$root/"
+cp -r "$repositories" "$root/repositories"
+cp "$here/inside-apt.sh" "$here/inside.sh" "$here/try.mjs" "$root/"
 
 # Its mounts and processes end with it.
 unshare --net --mount --pid --fork --kill-child sh -euc '
@@ -50,5 +51,5 @@ unshare --net --mount --pid --fork --kill-child sh -euc '
   mount -t tmpfs tmpfs "$1/tmp"
   mount --rbind /dev "$1/dev"
   exec chroot "$1" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    HOME=/root DEBIAN_FRONTEND=noninteractive sh /inside.sh
+    HOME=/root DEBIAN_FRONTEND=noninteractive sh -euc "sh /inside-apt.sh; exec sh /inside.sh"
 ' sh "$root"

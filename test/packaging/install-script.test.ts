@@ -180,7 +180,13 @@ describe('the install script', () => {
 })
 
 describe.runIf(hasShellcheck)('the shell scripts of packages', () => {
-  const scripts = ['install.sh', 'test.sh', 'bare-root/run.sh', 'bare-root/inside.sh']
+  const scripts = [
+    'install.sh',
+    'test.sh',
+    'bare-root/run.sh',
+    'bare-root/inside.sh',
+    'bare-root/inside-apt.sh',
+  ]
   const debian = ['postinst', 'postrm', 'prerm', 'settle-update'].map((name) => `debian/${name}`)
 
   it.each([...scripts, ...debian])('%s has no faults that shellcheck knows', (name) => {
