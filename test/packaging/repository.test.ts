@@ -264,6 +264,21 @@ describe.runIf(hasTools)('the apt repository', { timeout: 120_000 }, () => {
     expect(await device.versions()).toEqual([])
   })
 
+  it('does not lead a device back to lists that were published before', async () => {
+    const folder = published()
+    const { url } = await served(folder)
+    const [device, newcomer] = [deviceOf(folder, url), deviceOf(folder, url)]
+    const older = temporaryFolder()
+    cpSync(folder, older, { recursive: true })
+    published({ folder, version: '1.1.0', now: NOON + 1_000 })
+    await device.update()
+    cpSync(join(older, 'dists'), join(folder, 'dists'), { recursive: true })
+    expect(await device.update()).toMatchObject({ code: 0 })
+    expect(await device.versions()).toEqual(['1.1.0', '1.0.0'])
+    await newcomer.update()
+    expect(await newcomer.versions()).toEqual(['1.0.0'])
+  })
+
   it('has a package that was changed refused by apt', async () => {
     const folder = published()
     const { url } = await served(folder)
