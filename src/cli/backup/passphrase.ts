@@ -1,14 +1,14 @@
 import { readFileSync } from 'node:fs'
 import process from 'node:process'
-import { createInterface } from 'node:readline'
-import { Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { StartError } from '../../base/app-error.ts'
 import { Secret } from '../../base/secret.ts'
 import type { CommandContext } from '../command-context.ts'
+import { askHidden, canAsk } from '../local/prompt.ts'
 import { refusalOf } from './backup-file.ts'
 
 const MIN_CHARACTERS = 12
+const NOTHING = 'No passphrase was entered.'
 
 /** Reads a passphrase from a file; `-`: standard input. Throws a StartError. */
 export async function readPassphrase(path: string): Promise<Secret> {
@@ -35,37 +35,13 @@ export async function askPassphrase(
   context: Pick<CommandContext, 'stderr' | 'stop'>,
   { isNew }: { readonly isNew: boolean },
 ): Promise<Secret | undefined> {
-  if (!process.stdin.isTTY) return undefined
-  const first = await askHidden(context, 'Passphrase: ')
+  if (!canAsk()) return undefined
+  const first = await askHidden(context, 'Passphrase: ', NOTHING)
   if (isNew) {
     requireStrong(new Secret(first))
-    if ((await askHidden(context, 'Passphrase again: ')) !== first) {
+    if ((await askHidden(context, 'Passphrase again: ', NOTHING)) !== first) {
       throw new StartError('The passphrases differ.')
     }
   }
   return new Secret(first)
-}
-
-function askHidden(
-  { stderr, stop }: Pick<CommandContext, 'stderr' | 'stop'>,
-  question: string,
-): Promise<string> {
-  const silent = new Writable({ write: (_chunk, _encoding, done) => done() })
-  const lines = createInterface({ input: process.stdin, output: silent, terminal: true })
-  // Only now: the terminal echoes what is typed before this.
-  stderr.write(question)
-  return new Promise((resolve, reject) => {
-    const end = () => lines.close()
-    stop.addEventListener('abort', end, { once: true })
-    lines.once('line', (line) => {
-      resolve(line)
-      lines.close()
-    })
-    lines.once('SIGINT', end)
-    lines.once('close', () => {
-      stop.removeEventListener('abort', end)
-      stderr.write('\n')
-      reject(new StartError('No passphrase was entered.'))
-    })
-  })
 }
