@@ -14,17 +14,18 @@ export type Config = ReturnType<typeof parseConfig>
 /** Builds the configuration from an environment. Throws a StartError with all problems. */
 export function parseConfig(environment: Environment) {
   const settings = parseSettings(environment)
-  // systemd passes absolute paths, several joined by a colon; the first is ours.
-  const stateDir = environment.STATE_DIRECTORY?.split(':')[0]
-  const dataDir = resolve(settings.AGENT_DATA_DIR ?? stateDir ?? 'data')
+  const dataDir = agentDataDir(environment)
   const apiTokenFile = credential(environment, 'api-token')
-  const mountedToken = credential(environment, 'svc-authtoken')
+  // A join that was interrupted has written this token together with the address of its gateway.
+  const { SVC_AUTHTOKEN_JOINED: joined } = settings
+  const mountedToken = joined ? undefined : credential(environment, 'svc-authtoken')
   return {
     agent: agentSettings(settings, {
       dataDir,
       runtimeDir: environment.RUNTIME_DIRECTORY?.split(':')[0],
       defaultPolicyPath: settings.AGENT_DEFAULT_POLICY ?? defaultPolicyPath(environment),
-      authtokenFile: mountedToken ?? settings.SVC_AUTHTOKEN_FILE,
+      authtoken: joined ?? settings.SVC_AUTHTOKEN,
+      authtokenFile: joined ? undefined : (mountedToken ?? settings.SVC_AUTHTOKEN_FILE),
       isTokenMounted: mountedToken !== undefined,
       apiToken: apiTokenFile ? readApiToken(apiTokenFile) : settings.AGENT_API_TOKEN,
     }),
@@ -33,6 +34,12 @@ export function parseConfig(environment: Environment) {
     apiKey: settings.SVC_API_KEY,
     logLevel: settings.LOG_LEVEL,
   }
+}
+
+/** Data directory of the agent, also while other settings are wrong. */
+export function agentDataDir({ AGENT_DATA_DIR: given, STATE_DIRECTORY }: Environment): string {
+  // systemd passes absolute paths, several joined by a colon; the first is ours.
+  return resolve(given || STATE_DIRECTORY?.split(':')[0] || 'data')
 }
 
 /** Path of a systemd credential; looked at first, because no other user can read it. */

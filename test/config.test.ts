@@ -135,6 +135,7 @@ describe('parseConfig', () => {
   it('knows the settings that a child process or a crash dump must not contain', () => {
     expect(SECRET_SETTINGS).toEqual([
       'SVC_AUTHTOKEN',
+      'SVC_AUTHTOKEN_JOINED',
       'SVC_API_KEY',
       'AGENT_API_TOKEN',
       'GATEWAY_DATABASE_URL',

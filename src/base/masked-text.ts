@@ -78,6 +78,8 @@ const CREDENTIALS = /^(?:basic|bearer|digest|negotiate|ntlm|hawk|token|apikey)\s
 /** Texts that are secret because of their form. */
 const FORMS: readonly (readonly [pattern: RegExp, replacement: string])[] = [
   [/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)/g, MASK],
+  // Join strings, also without their addresses.
+  [/dajoin\d{1,9}_[\w-]+(?:@[\w.:,[\]-]*)?/g, MASK],
   // Keeps `Basic information`. Credentials contain a digit, a symbol, or a capital after a small letter.
   [
     /\b([Bb]earer|[Bb]asic|[Dd]igest|NTLM|Negotiate)\s+(?=[^\s"\\]*(?:[\d+/=._-]|[a-z][A-Z]))[\w.~+/-]{4,}=*/g,

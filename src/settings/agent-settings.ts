@@ -23,6 +23,12 @@ export const SERVICE = {
   SVC_AUTHTOKEN_FILE: setting('authtokenFile', path).describe(
     'file with the authtoken; changes are applied at once',
   ),
+  SVC_AUTHTOKEN_JOINED: setting('joinedAuthtoken', secret).describe(
+    'authtoken of an interrupted `join`, used before all others; `join` writes and removes it',
+  ),
+  SVC_JOIN_FILE: setting('joinFile', path).describe(
+    'file with a join string, for containers; used once, while neither an authtoken is set nor the data directory has one',
+  ),
   SVC_SERVER_ADDR: setting('serverAddrs', servers, '').describe(
     'host:port of the gateway, or several, comma-separated, for a standby session; unset: the hosted service',
   ),
@@ -151,6 +157,7 @@ export interface AgentPlaces {
   /** Undefined unless a service manager has made the directory. */
   readonly runtimeDir: string | undefined
   readonly defaultPolicyPath: string
+  readonly authtoken: Secret | undefined
   readonly authtokenFile: string | undefined
   /** The service manager or container engine has put that file there, and decides on its mode. */
   readonly isTokenMounted: boolean

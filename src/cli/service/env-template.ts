@@ -4,7 +4,8 @@ import { settingRows } from '../usage/settings-table.ts'
 export type ServiceName = 'device-agent' | 'device-gateway'
 
 /** Secrets belong into files of their own, and systemd says where the data is. */
-const LEFT_OUT = /^(?:SVC_AUTHTOKEN|SVC_API_KEY|AGENT_API_TOKEN|\w+_DATA_DIR)$/
+const LEFT_OUT =
+  /^(?:SVC_AUTHTOKEN|SVC_AUTHTOKEN_JOINED|SVC_JOIN_FILE|SVC_API_KEY|AGENT_API_TOKEN|\w+_DATA_DIR)$/
 const NAMES: Record<ServiceName, RegExp> = {
   'device-agent': /^(?:SVC_|AGENT_|LOG_)/,
   'device-gateway': /^(?:GATEWAY_|LOG_)/,

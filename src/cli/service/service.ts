@@ -245,7 +245,8 @@ const WITHOUT_SYSTEMD =
   'systemd is not running on this machine. Start device-agent run with another supervisor, ' +
   'and check it with device-agent status. To build an image, use --root.'
 
-function systemctl(command: readonly string[]): string {
+/** Runs systemctl. Throws a StartError with its reason, or without systemd. */
+export function systemctl(command: readonly string[]): string {
   try {
     return execFileSync('systemctl', command, {
       encoding: 'utf8',
