@@ -9,6 +9,7 @@ import { openPrivateStdout } from './cli/private-stdout.ts'
 import { createProgram, exitCodeOf, reasonOf } from './cli/program.ts'
 import { Predecessor } from './cli/reload/predecessor.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
+import { withJoined } from './cli/surroundings.ts'
 import { SECRET_SETTINGS } from './settings/settings.ts'
 
 const SERVICES = new Set(['run', 'up', 'gateway'])
@@ -33,7 +34,7 @@ function readSettingsFile(): Record<string, string> {
 function readEnvironment(): Record<string, string | undefined> {
   const environment = { ...readSettingsFile(), ...process.env }
   for (const name of SECRET_SETTINGS) delete process.env[name]
-  return environment
+  return withJoined(environment)
 }
 
 const predecessor = Predecessor.meet(process)

@@ -63,7 +63,7 @@ const FLOORS: Floors = {
     ['api-token-store.ts', 'iso-time.ts', 'token-form.ts'],
   ],
   cli: [
-    ['backup', 'setup', 'token'],
+    ['backup', 'join', 'setup', 'token'],
     ['bundle', 'fleet', 'service', 'site', 'update'],
     ['doctor', 'process-log.ts', 'provision'],
     ['local', 'surroundings.ts', 'usage'],

@@ -8,6 +8,7 @@ import { fleetCommand } from './fleet.ts'
 import { gatewayCommand } from './gateway.ts'
 import { healthCommand } from './health.ts'
 import { identityCommand } from './identity.ts'
+import { joinCommand, leaveCommand } from './join/join-commands.ts'
 import { logsCommand } from './local/logs.ts'
 import { pageCommand } from './local/page.ts'
 import { statusCommand } from './local/status.ts'
@@ -72,7 +73,18 @@ const COMMANDS = [
       supportBundleCommand,
     ],
   ],
-  ['Run and install:', [upCommand, runCommand, gatewayCommand, serviceCommand, updateCommand]],
+  [
+    'Run and install:',
+    [
+      joinCommand,
+      leaveCommand,
+      upCommand,
+      runCommand,
+      gatewayCommand,
+      serviceCommand,
+      updateCommand,
+    ],
+  ],
   ['Manage many devices:', [provisionCommand, fleetCommand, policyCommand]],
   ['Help:', [helpCommand, versionCommand, completionCommand, manCommand]],
 ] as const

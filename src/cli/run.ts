@@ -2,8 +2,8 @@ import { isatty } from 'node:tty'
 import { Command } from 'commander'
 import { systemClock } from '../base/clock.ts'
 import { packageRoot } from '../base/file.ts'
-import { LogTail } from '../base/logger.ts'
-import { parseConfig } from '../config.ts'
+import { type Logger, LogTail } from '../base/logger.ts'
+import { type Config, parseConfig } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
@@ -25,10 +25,12 @@ export function runCommand(context: CommandContext): Command {
       '\nThe gateway holds requests while the agent restarts. SIGHUP is ignored. In a terminal, SIGHUP stops\nthe agent.',
     )
     .action(async ({ json = false }: { json?: boolean }) => {
-      const { environment, stdout, stop, onReload = () => {} } = context
-      const config = parseConfig(environment)
+      const { stdout, stop, onReload = () => {} } = context
+      const given = parseConfig(context.environment)
       const logTail = new LogTail()
-      const log = openProcessLog(context, config.logLevel, { tail: logTail })
+      const log = openProcessLog(context, given.logLevel, { tail: logTail })
+      const environment = await joinedEnvironment(context, given.agent, log)
+      const config = parseConfig(environment)
       // Loaded late: --help and a mistaken setting must not wait for the SDK.
       const { startSupervisedDaemon } = await import('./supervised-daemon.ts')
       const trial = new OwnTrial({
@@ -61,6 +63,17 @@ export function runCommand(context: CommandContext): Command {
         },
       })
     })
+}
+
+/** The settings of this process, after a join if SVC_JOIN_FILE asks for one. */
+async function joinedEnvironment(
+  { environment, stop }: CommandContext,
+  config: Config['agent'],
+  log: Logger,
+): Promise<CommandContext['environment']> {
+  if (config.joinFile === undefined) return environment
+  const { joinFromFile } = await import('./join/join-file.ts')
+  return joinFromFile({ config, environment, log, stop })
 }
 
 /** There, a SIGHUP says that the terminal was closed. */

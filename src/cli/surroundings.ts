@@ -2,6 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parse as parseDotenv } from 'dotenv'
 import { StartError } from '../base/app-error.ts'
+import { agentDataDir } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 
 /** Files of the installed services. */
@@ -52,6 +53,23 @@ export function gatewaySurroundings(
   const data = join(root, INSTALLED_GATEWAY.data)
   const installed = { STATE_DIRECTORY: data, ...readInstalled(settings) }
   return { environment: { ...environment, ...installed }, source: settings }
+}
+
+/** Name of the settings file that SVC_JOIN_FILE leaves in the data directory. */
+export const JOINED_ENV = 'joined.env'
+
+/** The environment with the settings of a join in the data directory. Settings that are given win. */
+export function withJoined(
+  environment: CommandContext['environment'],
+): CommandContext['environment'] {
+  if (!environment.SVC_JOIN_FILE) return environment
+  try {
+    const path = join(agentDataDir(environment), JOINED_ENV)
+    return existsSync(path) ? { ...parseDotenv(readFileSync(path)), ...environment } : environment
+  } catch {
+    // `run` reports it: without these settings, it joins.
+    return environment
+  }
 }
 
 function readInstalled(path: string): Record<string, string> {

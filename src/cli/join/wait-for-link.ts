@@ -1,0 +1,72 @@
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import * as z from 'zod'
+import { INSTALLED_SOCKET } from '../../api/local-socket.ts'
+import { StartError } from '../../base/app-error.ts'
+import { systemClock } from '../../base/clock.ts'
+import type { CommandContext } from '../command-context.ts'
+import { LocalAgent } from '../local/local-agent.ts'
+import { plainLine } from '../local/terminal-text.ts'
+
+const POLL_MS = 200
+/** The link is there before the name of the agent is online. */
+const NAME_WITHIN_MS = 10_000
+
+/** The parts of the status that this command uses. An agent of another version has more. */
+const Status = z.object({
+  advice: z.array(z.object({ problem: z.string(), remedy: z.string() })),
+  link: z.object({ state: z.string() }),
+  own_endpoint: z.object({ state: z.string() }).nullable(),
+})
+type Status = z.infer<typeof Status>
+
+export interface SeenLink {
+  readonly isUp: boolean
+  /** The most important problem with its fix. */
+  readonly problem: string | undefined
+}
+
+/** Waits until the agent of the service has a link and its own name is online. Reports problems meanwhile. */
+export async function waitForLink(context: CommandContext, withinMs: number): Promise<SeenLink> {
+  const { stderr, stop } = context
+  const startedAt = systemClock.monotonic()
+  let upAt: number | undefined
+  let told = ''
+  for (;;) {
+    const seen = await look(context)
+    const now = systemClock.monotonic()
+    const isUp = seen instanceof StartError ? false : seen.link.state === 'up'
+    if (isUp) upAt ??= now
+    const problem = problemOf(seen)
+    const isDone = isUp && (problem === undefined || now - (upAt ?? now) > NAME_WITHIN_MS)
+    if (isDone || now - startedAt > withinMs || stop.aborted) {
+      return { isUp, problem: isUp ? problem : (problem ?? 'the agent is connecting') }
+    }
+    if (problem !== undefined && problem !== told && !isUp && !(seen instanceof StartError)) {
+      stderr.write(`${problem}\n`)
+      told = problem
+    }
+    await systemClock.sleep(POLL_MS, stop).catch(() => {})
+  }
+}
+
+async function look(context: CommandContext): Promise<Status | StartError> {
+  const path = join(context.root ?? '/', INSTALLED_SOCKET)
+  if (!existsSync(path)) return new StartError('The agent has not opened its socket yet.')
+  try {
+    return await new LocalAgent(path, context).ask({ path: '/status' }, Status)
+  } catch (error) {
+    if (error instanceof StartError) return error
+    throw error
+  }
+}
+
+/** Undefined while there is nothing to tell. */
+function problemOf(seen: Status | StartError): string | undefined {
+  if (seen instanceof StartError) return seen.message
+  const { link, own_endpoint: own, advice } = seen
+  if (link.state === 'up' && (!own || own.state === 'online')) return undefined
+  const [first] = advice
+  if (first) return plainLine(`${first.problem}. ${first.remedy}`)
+  return link.state === 'up' ? 'The name of the agent is not online yet.' : undefined
+}

@@ -1,0 +1,171 @@
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { parse } from 'dotenv'
+import { describe, expect, it } from 'vitest'
+import { Secret } from '../../../src/base/secret.ts'
+import {
+  belongingOf,
+  type FileWrite,
+  folderPlace,
+  installedPlace,
+  isSameGateway,
+  type JoinPlace,
+  planJoin,
+  planLeave,
+  writeInto,
+} from '../../../src/cli/join/join-place.ts'
+import { JoinRecord } from '../../../src/cli/join/join-record.ts'
+import { parseConfig } from '../../../src/config.ts'
+import type { Joined } from '../../../src/join/join-client.ts'
+import { makeJoinString, pinOf } from '../../../src/join/join-string.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+import { createAuthority } from '../../helpers/tls-fixture.ts'
+
+const { caPem: OLD_CA } = await createAuthority()
+const { caPem: NEW_CA } = await createAuthority()
+
+function joinedAt(name: string, caPem: string): Joined {
+  return {
+    name: 'cam-7',
+    authtoken: new Secret(`token-of-${name}`),
+    domain: `*.cam-7.${name}.test`,
+    agentDomain: `agent.cam-7.${name}.test`,
+    agentUrl: `https://agent.cam-7.${name}.test`,
+    tags: [],
+    serverAddrs: [`${name}.test:4443`, '[2001:db8::1]:4443'],
+    caPem,
+    clockAheadMs: 0,
+  }
+}
+
+const OLD = joinedAt('old', OLD_CA)
+const NEW = joinedAt('new', NEW_CA)
+
+function apply(place: JoinPlace, writes: readonly FileWrite[]): void {
+  for (const write of writes) writeInto(place, write)
+}
+
+/** How the agent would connect with the files as they are, as systemd and `.env` hand them over. */
+function agentIn(place: JoinPlace) {
+  const settings = existsSync(place.envPath) ? parse(readFileSync(place.envPath)) : {}
+  const credentials = place.tokenPath && { CREDENTIALS_DIRECTORY: join(place.tokenPath, '..') }
+  const { agent } = parseConfig({ ...settings, ...credentials })
+  const { authtoken, authtokenFile, caCertPath, domain, serverAddrs } = agent
+  const caPath = caCertPath && (place.tokenPath ? join(place.root, caCertPath) : caCertPath)
+  const ca = caPath && existsSync(caPath) ? readFileSync(caPath, 'utf8') : ''
+  return {
+    server: serverAddrs[0],
+    domain,
+    token: authtokenFile ? readFileSync(authtokenFile, 'utf8').trim() : authtoken?.reveal(),
+    trusts: [OLD_CA, NEW_CA].filter((pem) => ca.includes(pem.trim())),
+  }
+}
+
+const agentOf = ({ serverAddrs: [server], agentDomain: domain, authtoken }: Joined) => ({
+  server,
+  domain,
+  token: authtoken.reveal(),
+})
+
+const PLACES: readonly (readonly [string, () => JoinPlace])[] = [
+  ['the service', () => installedPlace(temporaryFolder())],
+  [
+    'a folder',
+    () => {
+      const folder = temporaryFolder()
+      return folderPlace(join(folder, '.env'), join(folder, 'data'))
+    },
+  ],
+]
+
+describe.each(PLACES)('the files of a join for %s', (_name, makePlace) => {
+  it('move a device at one write, wherever a power cut comes', () => {
+    const place = makePlace()
+    apply(place, planJoin(place, OLD, { isSame: false }))
+    const writes = planJoin(place, NEW, { isSame: false })
+    const states = writes.map((write) => {
+      const seen = agentIn(place)
+      writeInto(place, write)
+      return seen
+    })
+    states.push(agentIn(place))
+    const moved = states.findIndex(({ server }) => server === 'new.test:4443')
+    expect(moved).toBeGreaterThan(0)
+    for (const [at, { trusts, ...agent }] of states.entries()) {
+      expect(agent).toEqual(agentOf(at < moved ? OLD : NEW))
+      expect(trusts).toContain(at < moved ? OLD_CA : NEW_CA)
+    }
+    expect(states.at(-1)?.trusts).toEqual([NEW_CA])
+    expect(readFileSync(place.envPath, 'utf8')).not.toContain('SVC_AUTHTOKEN_JOINED')
+  })
+
+  it('send no authtoken elsewhere while a first join is written', () => {
+    const place = makePlace()
+    for (const write of planJoin(place, NEW, { isSame: false })) {
+      const { token, server } = agentIn(place)
+      expect(token === undefined || server === 'new.test:4443').toBe(true)
+      writeInto(place, write)
+    }
+    expect(agentIn(place)).toEqual({ ...agentOf(NEW), trusts: [NEW_CA] })
+  })
+
+  it('have the modes of secrets, and keep the settings of the owner', () => {
+    const place = makePlace()
+    mkdirSync(join(place.envPath, '..'), { recursive: true })
+    writeFileSync(place.envPath, '# mine\nAGENT_MAX_TUNNELS=7\nSVC_AUTHTOKEN_FILE=/old/token\n')
+    apply(place, planJoin(place, NEW, { isSame: false }))
+    const text = readFileSync(place.envPath, 'utf8')
+    expect(text).toMatch(/^# mine\nAGENT_MAX_TUNNELS=7\n/)
+    expect(text).not.toContain('/old/token')
+    const modes = [place.envPath, place.caPath, ...(place.tokenPath ? [place.tokenPath] : [])].map(
+      (path) => (statSync(path).mode & 0o777).toString(8),
+    )
+    expect(modes).toEqual(place.tokenPath ? ['600', '644', '600'] : ['600', '644'])
+  })
+
+  it('are removed by a leave, which finds nothing the second time', () => {
+    const place = makePlace()
+    apply(place, planJoin(place, NEW, { isSame: false }))
+    const string = makeJoinString({
+      pin: pinOf(NEW_CA),
+      addresses: [{ host: 'new.test', port: 4443 }],
+    })
+    const record = new JoinRecord(place)
+    record.claimFor(string)
+    record.finish(string, NEW)
+    const belonging = belongingOf(place)
+    expect(belonging && isSameGateway(belonging, string)).toBe(true)
+    for (const { path, text, mode } of planLeave(place)) {
+      if (text === undefined) rmSync(path)
+      else writeInto(place, { path, text, mode })
+      const { server, token, trusts } = agentIn(place)
+      // Never an authtoken for another service, nor a server whose CA is missing.
+      expect(server === undefined ? token : trusts[0]).toBe(server && NEW_CA)
+    }
+    expect(planLeave(place)).toEqual([])
+    expect(belongingOf(place)).toBeUndefined()
+    expect(agentIn(place)).toMatchObject({ server: undefined, token: undefined, trusts: [] })
+  })
+
+  it('keep one claim until the device has joined, and never the secret of the invitation', () => {
+    const place = makePlace()
+    const addresses = [{ host: 'new.test', port: 4443 }]
+    const string = makeJoinString({ pin: pinOf(NEW_CA), addresses })
+    const claim = new JoinRecord(place).claimFor(string).reveal()
+    expect(readFileSync(place.recordPath, 'utf8')).toContain(claim)
+    expect(statSync(place.recordPath).mode & 0o777).toBe(0o600)
+    expect(new JoinRecord(place).claimFor(string).reveal()).toBe(claim)
+    const other = makeJoinString({ pin: pinOf(NEW_CA), addresses })
+    expect(new JoinRecord(place).claimFor(other).reveal()).not.toBe(claim)
+    const again = new JoinRecord(place)
+    again.claimFor(string)
+    again.finish(string, NEW)
+    const kept = readFileSync(place.recordPath, 'utf8')
+    expect(kept).not.toContain(string.secret.reveal())
+    expect(kept).not.toContain('claim')
+    expect(new JoinRecord(place).hasUsed(string)).toBe(true)
+    expect(new JoinRecord(place).hasUsed(other)).toBe(false)
+    writeFileSync(place.recordPath, '{"version":1')
+    expect(new JoinRecord(place).joined).toBeUndefined()
+  })
+})
