@@ -189,7 +189,6 @@ describe('parseConfig', () => {
     ['GATEWAY_TLS_CERT', 'c.pem', 'GATEWAY_TLS_CERT and GATEWAY_TLS_KEY must be set together'],
     ['GATEWAY_ACME_DIRECTORY', 'acme', 'GATEWAY_ACME_DIRECTORY must be an https URL'],
     ['GATEWAY_ACME_DIRECTORY', 'http://a.test/d', 'GATEWAY_ACME_DIRECTORY must be an https URL'],
-    ['GATEWAY_ACME_DIRECTORY', 'https://a.test/d', 'GATEWAY_ACME_DIRECTORY requires GATEWAY_DNS_L'],
     [
       'GATEWAY_DATABASE_URL',
       'mysql://a@b/c',
@@ -307,7 +306,8 @@ describe('parseConfig', () => {
     expect(() => parseConfig({ ...found, GATEWAY_PEER_ADDRESS: 'one.lan:0' })).toThrow(
       'GATEWAY_PEER_ADDRESS has port 0',
     )
-    const acme = { GATEWAY_ACME_DIRECTORY: 'https://a.test/d', GATEWAY_DNS_LISTEN: '0.0.0.0:53' }
+    // Without GATEWAY_DNS_LISTEN, certificates are ordered on demand.
+    const acme = { GATEWAY_ACME_DIRECTORY: 'https://a.test/d' }
     const { gateway } = parseConfig({ ...found, ...acme })
     expect(gateway.acme).toEqual({ directoryUrl: 'https://a.test/d', email: undefined })
   })

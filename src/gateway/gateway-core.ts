@@ -4,7 +4,7 @@ import type { Closer } from '../base/closer.ts'
 import { type HandedOver, Handover } from '../base/handover.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
-import { isAnyHost } from '../base/net/public-names.ts'
+import { isAnyHost, machineAddresses } from '../base/net/public-names.ts'
 import { TrustedProxies } from '../base/net/trusted-proxies.ts'
 import type { AddressTable } from '../policy/exchange/address-tables.ts'
 import { LimiterTables } from '../policy/limit/limiter-tables.ts'
@@ -23,8 +23,12 @@ import {
   SessionTable,
 } from './agents/session-table.ts'
 import { openAcme } from './certificates/acme/acme-authority.ts'
+import type { ChallengeAnswers } from './certificates/acme/challenge-answers.ts'
+import { OrderGates } from './certificates/acme/order-gate.ts'
+import { OwnAddresses } from './certificates/acme/own-addresses.ts'
 import { CertificateKeeper } from './certificates/certificate-keeper.ts'
 import { CertificateWatch } from './certificates/certificate-watch.ts'
+import type { OnDemand } from './certificates/domain-certificates.ts'
 import { Devices } from './devices/devices.ts'
 import { AddrRegistrar, watchAddrs } from './endpoints/addr-registrar.ts'
 import { CloudEndpoints } from './endpoints/cloud-endpoints.ts'
@@ -44,6 +48,7 @@ import type { Membership, OpenRecords } from './ports/membership.ts'
 import type { OtherGateways } from './ports/other-gateways.ts'
 import { findDomainProblem, isBelow } from './records/domain-name.ts'
 import type { GatewayDatabase } from './records/gateway-database.ts'
+import type { ChallengeMethod } from './records/reserved-domain-store.ts'
 import { IdSource, IssuedIds } from './records/resource-id.ts'
 import { BufferAccount } from './streams/buffer-account.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
@@ -111,8 +116,8 @@ export async function openGatewayCore(
   await tellOfHealing(stores, options)
   const naming = openNaming(options, records)
   const fleet = openFleet(options, naming, closer)
-  const { dns, acme, ...secured } = await openCertificates(options, records, naming, closer)
-  const registrars = openRegistrars(options, naming, acme !== undefined)
+  const { dns, ...secured } = await openCertificates(options, records, naming, closer)
+  const registrars = openRegistrars(options, naming)
   const core = { ...naming, ...fleet, ...secured, ...registrars }
   followRecords(core)
   const keptNames = openKeptNames(options, core, closer)
@@ -195,12 +200,16 @@ async function openCertificates(
   closer: Closer,
 ) {
   const { agentListen, clock, log } = options
-  const { authority, dns, dnsAddress } = await openAcme(options, orders, closer)
+  const acme = await openAcme(options, orders, closer)
   const { domains, member } = naming
   const agentHost = agentListen.host
+  const onDemand = acme.authority && openOnDemand(options, naming)
   const certificates = closer.own(
     'certificates',
-    await CertificateKeeper.open({ ...options, agentHost, acme: authority, domains }),
+    await CertificateKeeper.open({
+      ...options,
+      ...{ agentHost, acme: acme.authority, onDemand, domains },
+    }),
     (it) => it.stop(),
   )
   const watch = new CertificateWatch({
@@ -212,22 +221,62 @@ async function openCertificates(
   })
   closer.own('certificate watch', watch, (it) => it.stop()).start()
   member.duties.share('certificates', watch)
-  return { certificates, acme: authority, dns, dnsAddress }
+  const { challenges, dns, dnsAddress } = acme
+  return { certificates, challenges, dns, dnsAddress }
 }
 
-function openRegistrars(options: GatewayCoreOptions, naming: Naming, hasAcme: boolean) {
+/** Opens the checks before orders of certificates for single names. */
+function openOnDemand(options: GatewayCoreOptions, naming: Naming): OnDemand {
+  const { dnsServers: servers, clock } = options
+  const { member, authority, certificateOrders: orders, others } = naming
+  const hosts = () => ownHosts(options, others)
+  const addresses = new OwnAddresses({ hosts, servers, clock })
+  return {
+    gates: new OrderGates({ orders, addresses, clock }),
+    holderOf: (host) => {
+      const found = member.routes.match(host, 'https')
+      // TLS endpoints have certificates of their own, and a disconnected device may not come back.
+      const isOnline = found?.protocol === 'https' && found.type !== 'disconnected'
+      return isOnline && found.host === host ? found : undefined
+    },
+    reservationOf: (host) => authority.owners.reservationOf(host),
+  }
+}
+
+/** Names and addresses by which visitors reach this gateway, or another gateway of the cluster. */
+function ownHosts(options: GatewayCoreOptions, others: OtherGateways): string[] {
+  const { publicNames, cnameBase, httpListen, httpsListen } = options
+  const listens = [httpListen.host, httpsListen.host]
+  const machine = listens.some(isAnyHost) ? machineAddresses() : []
+  const agents = others.all().flatMap(({ agentAddresses }) => agentAddresses)
+  const given = [...publicNames.map(({ host }) => host), ...agents.map(hostOf), cnameBase]
+  const isUseful = (host: string) => !isAnyHost(host) && !host.endsWith('.localhost')
+  return [...given, ...listens, ...machine].filter(isUseful)
+}
+
+/** Host of `host:port`. */
+const hostOf = (address: string) => address.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
+
+function openRegistrars(options: GatewayCoreOptions, naming: Naming) {
   const { registry, authority, ids, names, domains } = naming
   const { clock } = options
   const { owners } = authority
   const elsewhere = () => names.elsewhere()
+  const challenges = challengesOf(options)
   const tcpAddresses = tcpAddressesOf(options, registry, naming)
   const placed = { ...naming, elsewhere, ids, clock }
   return {
-    registrar: new DomainRegistrar({ ...placed, store: domains, owners, hasAcme }),
+    registrar: new DomainRegistrar({ ...placed, store: domains, owners, challenges }),
     issuer: new CredentialIssuer({ ...naming, ids, clock }),
     addrRegistrar: new AddrRegistrar({ ...placed, tcpAddresses }),
     tcpAddresses,
   }
+}
+
+/** Ways to certificates of the authority, the default first. */
+function challengesOf({ acme, dnsListen }: GatewayCoreOptions): ChallengeMethod[] {
+  if (!acme) return []
+  return dnsListen ? ['dns-01', 'on-demand'] : ['on-demand']
 }
 
 /** Reacts to changes of records: forgets names that are no longer allowed. */
@@ -275,7 +324,10 @@ function openKeptNames(
 /** Opens the ingress for visitors and the data about their addresses. */
 async function openFront(
   options: GatewayCoreOptions,
-  core: Naming & Pick<GatewayCore, 'certificates' | 'tcpAddresses'>,
+  core: Naming &
+    Pick<GatewayCore, 'certificates' | 'tcpAddresses'> & {
+      readonly challenges: ChallengeAnswers | undefined
+    },
   closer: Closer,
 ) {
   const { dataDir, tcpListen, httpListen: http, httpsListen: https, clock, log } = options
@@ -296,6 +348,7 @@ async function openFront(
     http,
     https,
     tls,
+    challenges: core.challenges,
     tcp: tcpListen && tcpAddresses && { listenHost: tcpListen.host, addresses: tcpAddresses },
     limits: options.timeouts,
     buffers,

@@ -96,7 +96,7 @@ export const OUTBOUND = {
     'DNS servers for checking reserved domains; default: system resolvers',
   ),
   GATEWAY_DNS_LISTEN: setting('dnsListen', listen).describe(
-    'host:port, UDP and TCP, of the DNS server for ACME challenges',
+    'host:port, UDP and TCP, of the DNS server for ACME challenges; unset: no certificates for wildcards, only on demand for single names',
   ),
 }
 
@@ -283,12 +283,9 @@ function proxiesOf(named: Named) {
   )
 }
 
-/** An authority that cannot ask the gateway would never issue anything. */
 function acmeOf(named: Named) {
   const { directoryUrl, email } = valuesOf(ACME, named)
-  if (directoryUrl === undefined) return undefined
-  if (named.GATEWAY_DNS_LISTEN) return { directoryUrl, email }
-  throw new StartError('GATEWAY_ACME_DIRECTORY requires GATEWAY_DNS_LISTEN for ACME challenges.')
+  return directoryUrl === undefined ? undefined : { directoryUrl, email }
 }
 
 function tlsOf(named: Named) {

@@ -117,6 +117,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
             domain: `*.d${number}.test`,
             region: 'us',
             dnsLabel: `label${number}`,
+            challenge: 'dns-01',
             authority: 'gateway',
             privateKeyType: 'ecdsa',
             isGranted: true,

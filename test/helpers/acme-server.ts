@@ -5,16 +5,25 @@ import { Resolver } from 'node:dns/promises'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { text } from 'node:stream/consumers'
+import { connect } from 'node:tls'
 import * as x509 from '@peculiar/x509'
 import { calculateJwkThumbprint, flattenedVerify, type JWK } from 'jose'
 import { onTestFinished } from 'vitest'
+import { publicRequest } from './public-request.ts'
 
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const
 const DAY_MS = 86_400_000
 const LIFE_MS = 90 * DAY_MS
 
+/** OID of the extension with the digest of the key authorization (RFC 8737 section 6.1). */
+const ACME_IDENTIFIER = '1.3.6.1.5.5.7.1.31'
+const CHALLENGE_TYPES = ['dns-01', 'http-01', 'tls-alpn-01'] as const
+type ChallengeType = (typeof CHALLENGE_TYPES)[number]
+
 interface Order {
   readonly identifiers: readonly { type: string; value: string }[]
+  /** The type of challenge that the client chose. */
+  type?: ChallengeType
   status: string
   token: string
   thumbprint: string
@@ -44,11 +53,16 @@ export interface AcmeServerOptions {
   readonly records: string
   /** Who answers for what those lead to. */
   readonly challenges: () => string
+  /** Ports at which it reaches the names, instead of 80 and 443. */
+  readonly ports?: () => { readonly http: number; readonly https: number }
   /** Its clock, milliseconds since the epoch. */
   readonly now: () => number
 }
 
-/** An ACME authority (RFC 8555) on loopback: one identifier per order, dns-01, a CA of its own. */
+/**
+ * Our own ACME authority (RFC 8555) on loopback: one identifier per order, and a CA of its own. It validates
+ * dns-01, http-01 and tls-alpn-01 over the network, as public authorities do.
+ */
 export class AcmeServer {
   /** When set, new orders are refused with it. */
   refusal: string | undefined
@@ -57,6 +71,10 @@ export class AcmeServer {
   /** Awaited before a challenge is looked at, and when it has been. */
   onChallenge: (order: number) => void | Promise<void> = () => {}
   onChecked: (order: number) => void | Promise<void> = () => {}
+  /** Types of challenges that it offers. */
+  offers: readonly ChallengeType[] = CHALLENGE_TYPES
+  /** Changes the certificate before it is given out, or the view of an authorization. */
+  forge: { names?: readonly string[]; identifier?: string; token?: string } = {}
   readonly orders: Order[] = []
   readonly contacts: (readonly string[])[] = []
   readonly #options: AcmeServerOptions
@@ -119,12 +137,14 @@ export class AcmeServer {
     this.#nonces.add(nonce)
     response.setHeader('replay-nonce', nonce)
     try {
-      const [, resource = '', index = ''] = (request.url ?? '').split('/')
+      const [, resource = '', index = '', type] = (request.url ?? '').split('/')
       if (request.method !== 'POST') {
         response.end(resource === 'directory' ? JSON.stringify(this.#directory()) : undefined)
         return
       }
       const signed = await this.#verify(await text(request), resource)
+      const order = this.orders[Number(index)]
+      if (order && resource === 'challenge' && signed.payload) order.type ??= type as ChallengeType
       await this.#answer(response, resource, Number(index), signed)
     } catch (error) {
       const {
@@ -190,7 +210,9 @@ export class AcmeServer {
       await this.onChecked(index)
     }
     if (resource === 'finalize') await this.#issue(order, signed.payload.csr)
-    const view = resource === 'challenge' ? this.#viewChallenge(index) : this.#viewOrder(index)
+    const type = order.type ?? 'dns-01'
+    const view =
+      resource === 'challenge' ? this.#viewChallenge(index, type) : this.#viewOrder(index)
     response.end(JSON.stringify(resource === 'authorization' ? this.#viewAuthz(index) : view))
   }
 
@@ -215,19 +237,40 @@ export class AcmeServer {
 
   #viewAuthz(id: number): object {
     const order = this.orders[id] as Order
-    const value = nameOf(order).replace(/^\*\./, '')
+    const value = this.forge.identifier ?? nameOf(order).replace(/^\*\./, '')
     const status = order.status === 'ready' || order.status === 'valid' ? 'valid' : order.status
-    return { status, identifier: { type: 'dns', value }, challenges: [this.#viewChallenge(id)] }
+    // A wildcard can only be validated by DNS (RFC 8555 section 8.3, RFC 8737 section 3).
+    const types = nameOf(order).startsWith('*.') ? (['dns-01'] as const) : this.offers
+    const challenges = types.map((type) => this.#viewChallenge(id, type))
+    return { status, identifier: { type: 'dns', value }, challenges }
   }
 
-  #viewChallenge(id: number): object {
-    const { status, token, error } = this.orders[id] as Order
-    const url = `${this.#url}/challenge/${id}`
-    return { type: 'dns-01', url, token, status: status === 'ready' ? 'valid' : status, error }
+  #viewChallenge(id: number, type: ChallengeType): object {
+    const { status, error, ...order } = this.orders[id] as Order
+    const url = `${this.#url}/challenge/${id}/${type}`
+    const token = this.forge.token ?? order.token
+    return { type, url, token, status: status === 'ready' ? 'valid' : status, error }
+  }
+
+  async #validate(order: Order): Promise<void> {
+    if (order.type === 'dns-01') return this.#validateDns(order)
+    const name = nameOf(order)
+    const { http = 80, https = 443 } = this.#options.ports?.() ?? {}
+    try {
+      const [host = ''] = await resolver(this.#options.records).resolve4(name)
+      const value = `${order.token}.${order.thumbprint}`
+      if (order.type === 'http-01') await validateHttp({ host, port: http, name, value, order })
+      else await validateTlsAlpn({ host, port: https, name, value })
+      order.status = 'ready'
+    } catch (error) {
+      order.status = 'invalid'
+      const detail = `${order.type} of ${name} failed: ${(error as Error).message}`
+      order.error = { type: 'urn:ietf:params:acme:error:unauthorized', detail, status: 403 }
+    }
   }
 
   /** Section 8.4: the TXT record behind the CNAME record, asked for over real DNS. */
-  async #validate(order: Order): Promise<void> {
+  async #validateDns(order: Order): Promise<void> {
     const expected = createHash('sha256').update(`${order.token}.${order.thumbprint}`)
     const name = `_acme-challenge.${nameOf(order).replace(/^\*\./, '')}`
     try {
@@ -261,10 +304,54 @@ export class AcmeServer {
       signingKey: this.#caKeys.privateKey,
       publicKey: request.publicKey,
       signingAlgorithm: ALGORITHM,
-      extensions: [new x509.SubjectAlternativeNameExtension(names)],
+      extensions: [
+        new x509.SubjectAlternativeNameExtension(
+          this.forge.names?.map((value) => ({ type: 'dns' as const, value })) ?? names,
+        ),
+      ],
     })
     order.certificate = `${leaf.toString('pem')}\n${this.caPem}\n`
     order.status = 'valid'
+  }
+}
+
+interface Reached {
+  readonly host: string
+  readonly port: number
+  readonly name: string
+  /** Key authorization. */
+  readonly value: string
+}
+
+/** RFC 8555 section 8.3. */
+async function validateHttp({ host, port, name, value, order }: Reached & { order: Order }) {
+  const path = `/.well-known/acme-challenge/${order.token}`
+  const ingress = `http://${host}:${port}`
+  const { status, text: body } = await publicRequest({ ingress, address: host, host: name, path })
+  if (status !== 200 || body.trim() !== value) throw new Error(`got ${status} ${body}`)
+}
+
+/** RFC 8737 section 3: a self-signed certificate for this name alone, with the digest. */
+async function validateTlsAlpn({ host, port, name, value }: Reached): Promise<void> {
+  const socket = connect({
+    ...{ host, port, servername: name, ALPNProtocols: ['acme-tls/1'] },
+    rejectUnauthorized: false,
+  })
+  try {
+    await once(socket, 'secureConnect')
+    if (socket.alpnProtocol !== 'acme-tls/1') throw new Error('the server chose no acme-tls/1')
+    const certificate = new x509.X509Certificate(socket.getPeerCertificate().raw)
+    const names = certificate.getExtension(x509.SubjectAlternativeNameExtension)?.names.items ?? []
+    if (names.map((each) => each.value).join() !== name) throw new Error('it has other names')
+    const extension = certificate.getExtension(ACME_IDENTIFIER)
+    const digest = createHash('sha256').update(value).digest()
+    // The value is an OCTET STRING of 32 bytes (tag 4).
+    const expected = Buffer.concat([Buffer.from([4, 32]), digest])
+    if (!extension?.critical || !Buffer.from(extension.value).equals(expected)) {
+      throw new Error('the digest is wrong')
+    }
+  } finally {
+    socket.destroy()
   }
 }
 

@@ -58,6 +58,10 @@ export const serverNames = (...names: [type: number, name: string][]) =>
     ),
   )
 
+/** The extension of application protocols (RFC 7301). */
+export const applications = (protocols: readonly string[]) =>
+  extension(16, vector(2, ...protocols.map((name) => vector(1, Buffer.from(name)))))
+
 /** A message that a server can read and do nothing with; without extensions it has none at all. */
 export function helloMessage(...extensions: Buffer[]): Buffer {
   const body = [

@@ -1,9 +1,10 @@
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
+import { isIPv4 } from 'node:net'
 import { type Answer, decode, encode } from 'dns-packet'
 import { onTestFinished } from 'vitest'
 
-/** Records of one name. A string is the target of a CNAME record. */
+/** Records of one name. A string is the target of a CNAME record, or an IPv4 address. */
 type ZoneEntry =
   | string
   | { readonly A?: readonly string[]; readonly AAAA?: readonly string[]; readonly NS?: string }
@@ -52,6 +53,9 @@ const find = (zone: DnsZone, name: string) => zone[name] ?? zone[name.replace(/^
 function answersFor(zone: DnsZone, name: string, type: string, depth = 0): Answer[] {
   const entry = find(zone, name)
   if (entry === undefined || depth > MAX_CHAIN) return []
+  if (typeof entry === 'string' && isIPv4(entry)) {
+    return type === 'A' ? [{ type, name, data: entry, ttl: 60 }] : []
+  }
   if (typeof entry === 'string') {
     const alias: Answer = { type: 'CNAME', name, data: entry, ttl: 60 }
     return type === 'CNAME' ? [alias] : [alias, ...answersFor(zone, entry, type, depth + 1)]

@@ -71,7 +71,7 @@ export function openGatewayStores(
     registry,
     ids,
     clock,
-    hasAcme,
+    challenges: hasAcme ? ['dns-01', 'on-demand'] : [],
   })
   watchDomains(stores.domains, ({ domain }) => changedDomains.push(domain))
   const addrRegistrar = new AddrRegistrar({

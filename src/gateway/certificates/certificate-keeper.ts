@@ -8,7 +8,7 @@ import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
 import { CertificateAuthority } from './certificate-authority.ts'
 import { CERTIFICATES, type KeptCertificate, type ServedCertificate } from './certificate-file.ts'
-import { CERTIFICATE_CHECK_MS, DomainCertificates } from './domain-certificates.ts'
+import { CERTIFICATE_CHECK_MS, DomainCertificates, type OnDemand } from './domain-certificates.ts'
 import { OwnCertificate } from './own-certificate.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
@@ -25,6 +25,7 @@ export interface CertificateKeeperOptions {
   /** Certificate for the whole HTTPS ingress, instead of certificates of the gateway's CA. */
   readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
   readonly acme: AcmeAuthority | undefined
+  readonly onDemand?: OnDemand | undefined
   readonly domains: ReservedDomainStore
   readonly clock: Clock
   readonly log: Logger

@@ -3,10 +3,17 @@ import { join } from 'node:path'
 import type { Clock } from '../../base/clock.ts'
 import { makeFolder } from '../../base/file.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
+import { wildcardsAbove } from '../records/domain-name.ts'
+import {
+  isOnDemand,
+  type ReservedDomain,
+  type ReservedDomainStore,
+} from '../records/reserved-domain-store.ts'
 import { isResourceId } from '../records/resource-id.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
+import type { OrderGate, OrderGates } from './acme/order-gate.ts'
 import type { CertificateSource, ServedCertificate } from './certificate-file.ts'
+import { type HolderOf, NameCertificates } from './name-certificates.ts'
 import {
   type CertificateJob,
   type CertificateStatus,
@@ -23,6 +30,8 @@ interface DomainCertificateDeps {
   /** The gateway's own CA. */
   readonly authority: CertificateSource
   readonly acme: AcmeAuthority | undefined
+  /** Admits orders for a domain whose certificate is ordered on demand. */
+  readonly gate: OrderGate | undefined
   /** Certificate under the earlier certificate policy, served until there is a new certificate. */
   readonly earlier?: ServedCertificate | undefined
   readonly clock: Clock
@@ -49,21 +58,29 @@ class DomainCertificate {
       ? [domain.domain, domain.domain.slice(2)]
       : [domain.domain]
     const isManaged = domain.authority !== 'gateway'
+    // Below such a wildcard, each name has a certificate of its own.
+    const isOfNames = isOnDemand(domain) && domain.domain.startsWith('*.')
     // The key type applies to the requested certificate, not to the temporary certificate of the gateway's
     // CA.
     const keyType = isManaged ? 'ecdsa' : domain.privateKeyType
     this.domain = domain
     this.#deps = { ...deps, log }
     this.#own = new ServerCertificate({ path, names: () => names, keyType, authority, clock, log })
-    if (!isManaged || !acme) return
+    if (!isManaged || !acme || isOfNames) return
     this.#managed = acme.certificateFor({
-      ...{ domain, clock, log },
+      ...{ domain, gate: deps.gate, clock, log },
       path: join(folder, `${domain.id}.${acme.name}.pem`),
     })
   }
 
   get served(): ServedCertificate | undefined {
     return this.#managed?.served ?? this.#own.served ?? this.#deps.earlier
+  }
+
+  /** Certificate of the ACME authority, while it is valid. */
+  get ofAuthority(): ServedCertificate | undefined {
+    const { served, status } = this.#managed ?? {}
+    return (status?.endsAt ?? 0) > this.#deps.clock.now() ? served : undefined
   }
 
   get status(): CertificateStatus {
@@ -86,7 +103,7 @@ class DomainCertificate {
       const isNew = await this.#own.refresh()
       if (isNew) log.info('certificate of the gateway CA ready')
       this.#job = undefined
-      if (domain.authority === 'gateway' || this.#managed) return
+      if (domain.authority === 'gateway' || this.#deps.acme) return
       const error = 'No ACME authority is configured. Set GATEWAY_ACME_DIRECTORY.'
       this.#job = { startedAt, error, retriesAt: undefined }
     } catch (error) {
@@ -128,6 +145,13 @@ class DomainCertificate {
 /** Maximum number of certificates for deeper names, because devices choose these names. */
 const MAX_DEEPER = 1_000
 
+/** Needs of certificates on demand. */
+export interface OnDemand {
+  readonly gates: OrderGates
+  readonly holderOf: HolderOf
+  readonly reservationOf: (host: string) => ReservedDomain | undefined
+}
+
 export interface DomainCertificatesDeps {
   /** Directory of the files of reserved domains; created if missing. */
   readonly folder: string
@@ -135,6 +159,8 @@ export interface DomainCertificatesDeps {
   readonly authority: CertificateSource
   /** Unset: the gateway's CA issues all certificates. */
   readonly acme: AcmeAuthority | undefined
+  /** Unset: no certificates on demand. */
+  readonly onDemand?: OnDemand | undefined
   readonly domains: ReservedDomainStore
   readonly clock: Clock
   readonly log: Logger
@@ -146,10 +172,15 @@ export class DomainCertificates {
   readonly #entries = new Map<string, DomainCertificate>()
   /** Certificates for names that are too deep for the star of a reserved wildcard. Kept in memory. */
   readonly #deeper = new Map<string, ServerCertificate>()
+  readonly #names: NameCertificates | undefined
   #queue = Promise.resolve()
 
   constructor(deps: DomainCertificatesDeps) {
+    const { acme, onDemand } = deps
     this.#deps = deps
+    if (!acme || !onDemand) return
+    const isCovered = (host: string) => this.#wildcardCertificate(host) !== undefined
+    this.#names = new NameCertificates({ ...deps, ...onDemand, acme, isCovered })
   }
 
   /** Issues missing certificates and renews due certificates. Failures are shown in `statusOf`. */
@@ -163,6 +194,7 @@ export class DomainCertificates {
         if (domain) await this.#entryOf(domain).refresh()
       }
       for (const certificate of this.#deeper.values()) await certificate.refresh()
+      this.#names?.sweep()
     })
   }
 
@@ -171,24 +203,32 @@ export class DomainCertificates {
    * rejects.
    */
   follow(domain: ReservedDomain): Promise<void> {
-    if (!this.#deps.domains.get(domain.id)) return this.#forget(domain)
+    if (!this.#deps.domains.get(domain.id)) {
+      this.#names?.sweep()
+      return this.#forget(domain)
+    }
     const entry = this.#entryOf(domain)
+    this.#names?.sweep()
     return this.#enqueue(() => entry.refresh())
   }
 
   /** Retries a failed order of a domain now, for example after its DNS records were corrected. */
-  retry({ domain }: ReservedDomain): void {
-    this.#entries.get(domain)?.retry()
+  retry(domain: ReservedDomain): void {
+    this.#entries.get(domain.domain)?.retry()
+    this.#names?.retry(domain)
   }
 
   stop(): void {
     for (const entry of this.#entries.values()) entry.stop()
+    this.#names?.stop()
   }
 
   /** Makes sure that a name which is about to come online has a certificate. */
   async cover(host: string): Promise<void> {
     // Its domain may have been reserved a moment ago.
     await this.#queue
+    // An order takes longer than an agent waits: until then another certificate is served.
+    this.#names?.cover(host)
     if (this.served(host.replace(/^\*\./, 'any.'))) return
     const parent = `*${host.slice(host.indexOf('.'))}`
     const { authority, clock, log } = this.#deps
@@ -205,21 +245,49 @@ export class DomainCertificates {
   /** The certificate for a lower-case server name. */
   served(serverName: string): ServedCertificate | undefined {
     const parent = `*${serverName.slice(serverName.indexOf('.'))}`
+    const exact = this.#entries.get(serverName)
     return (
-      this.#entries.get(serverName)?.served ??
+      exact?.ofAuthority ??
+      (this.#names && this.#ofNames(serverName)) ??
+      this.#wildcardCertificate(serverName) ??
+      exact?.served ??
       this.#entries.get(parent)?.served ??
       this.#entries.get(`*.${serverName}`)?.served ??
       this.#deeper.get(parent)?.served
     )
   }
 
-  statusOf({ domain }: ReservedDomain): CertificateStatus {
-    return this.#entries.get(domain)?.status ?? { renewsAt: undefined, job: undefined }
+  /** Certificate of an authority for the wildcard directly above a name. */
+  #wildcardCertificate(name: string): ServedCertificate | undefined {
+    return this.#entries.get(`*${name.slice(name.indexOf('.'))}`)?.ofAuthority
+  }
+
+  /** Certificate on demand of a name below a reserved wildcard. */
+  #ofNames(name: string): ServedCertificate | undefined {
+    for (const wildcard of wildcardsAbove(name)) {
+      const { domain } = this.#entries.get(wildcard) ?? {}
+      if (domain) return isOnDemand(domain) ? this.#names?.served(name) : undefined
+    }
+    return undefined
+  }
+
+  statusOf(domain: ReservedDomain): CertificateStatus {
+    const entry = this.#entries.get(domain.domain)
+    if (!entry) return { renewsAt: undefined, job: undefined }
+    const { status } = entry
+    const isOwnAlone = status.job !== undefined || !isOnDemand(domain)
+    if (isOwnAlone || !this.#names) return status
+    if (domain.domain.startsWith('*.')) return this.#names.statusOf(domain)
+    // Covered by a wildcard, the name needs no certificate.
+    const parent = this.#entries.get(`*${domain.domain.slice(domain.domain.indexOf('.'))}`)
+    return status.renewsAt === undefined && parent?.ofAuthority ? parent.status : status
   }
 
   /** Number of domains with a failed issue. Reads no records, because the number is public. */
   get failed(): number {
-    return [...this.#entries.values()].filter((it) => it.status.job?.error !== undefined).length
+    return [...this.#entries.values()].filter(
+      ({ domain }) => this.statusOf(domain).job?.error !== undefined,
+    ).length
   }
 
   /** Removes keys of released domains and incomplete files, which a power failure may leave. */
@@ -248,10 +316,20 @@ export class DomainCertificates {
     const known = this.#entries.get(domain.domain)
     if (known && hasSamePolicy(known.domain, domain)) return known
     known?.stop()
-    const entry = new DomainCertificate({ ...this.#deps, domain, earlier: known?.served })
+    const gate = this.#gateFor(domain)
+    const entry = new DomainCertificate({ ...this.#deps, domain, gate, earlier: known?.served })
     this.#entries.set(domain.domain, entry)
     entry.start()
     return entry
+  }
+
+  #gateFor({ id, domain, ...policy }: ReservedDomain): OrderGate | undefined {
+    const { onDemand, domains } = this.#deps
+    if (!isOnDemand(policy)) return undefined
+    return onDemand?.gates.gateFor({
+      name: domain,
+      account: () => (this.#wildcardCertificate(domain) ? undefined : domains.get(id)),
+    })
   }
 
   /** Runs tasks one at a time, because issuing uses the CPU and writes of the same files must not race. */
@@ -263,5 +341,9 @@ export class DomainCertificates {
 }
 
 function hasSamePolicy(a: ReservedDomain, b: ReservedDomain): boolean {
-  return a.authority === b.authority && a.privateKeyType === b.privateKeyType
+  return (
+    a.authority === b.authority &&
+    a.privateKeyType === b.privateKeyType &&
+    a.challenge === b.challenge
+  )
 }

@@ -85,7 +85,9 @@ export class CertificateRecords {
   async forget(domainId: string): Promise<void> {
     await this.#reading
     for (const records of [this.#records, this.#refused]) {
-      for (const key of records.keys()) if (key.startsWith(`${domainId} `)) records.delete(key)
+      for (const key of records.keys()) {
+        if (key.startsWith(`${domainId} `) || key.startsWith(`${domainId}:`)) records.delete(key)
+      }
     }
   }
 

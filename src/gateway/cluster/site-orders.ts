@@ -179,7 +179,11 @@ export class SiteOrders implements OrderBook {
   }
 
   async forget(domainId: string): Promise<void> {
-    await this.#connection.query('DELETE FROM certificates WHERE domain = $1', [domainId])
+    // `:` separates the id of a reserved wildcard from a name below it.
+    await this.#connection.query(
+      "DELETE FROM certificates WHERE domain = $1 OR starts_with(domain, $1 || ':')",
+      [domainId],
+    )
     await this.#records.forget(domainId)
   }
 

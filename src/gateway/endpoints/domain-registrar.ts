@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
+import { isThisMachine } from '../../base/net/public-names.ts'
 import type { Database } from '../../store/database.ts'
 import type { NameOwners, ReservationProblem } from '../access/name-rules.ts'
 import type { AccountQuotas } from '../records/account-quotas.ts'
@@ -9,6 +10,7 @@ import type { OwnedAddress } from '../records/endpoint-protocol.ts'
 import type { PrivateKeyType } from '../records/private-key.ts'
 import type {
   CertificateAuthorityName,
+  ChallengeMethod,
   ReservedDomain,
   ReservedDomainStore,
 } from '../records/reserved-domain-store.ts'
@@ -61,8 +63,8 @@ export interface DomainRegistrarDeps {
   readonly elsewhere?: () => Iterable<OwnedAddress>
   readonly ids: IdSource
   readonly clock: Clock
-  /** Whether an ACME authority is configured. */
-  readonly hasAcme: boolean
+  /** Ways to certificates of an ACME authority; empty without an authority. */
+  readonly challenges: readonly ChallengeMethod[]
 }
 
 /** Settings of a domain that can be chosen at first and changed later. */
@@ -71,6 +73,7 @@ export interface DomainSettings {
   readonly metadata?: string | undefined
   readonly authority?: CertificateAuthorityName | undefined
   readonly privateKeyType?: PrivateKeyType | undefined
+  readonly challenge?: ChallengeMethod | undefined
   /** Owning bot user; null: the gateway's owner. */
   readonly ownerId?: string | null | undefined
 }
@@ -99,8 +102,9 @@ export class DomainRegistrar {
   ): Promise<ReservedDomain> {
     const { store, ids, clock } = this.#deps
     const { region = '', description = '', metadata = '' } = request
-    const { authority = 'gateway', privateKeyType = 'ecdsa', ownerId = null } = request
     const domain = request.domain.toLowerCase()
+    const { authority = this.#authorityFor(domain), challenge = this.#bestChallenge } = request
+    const { privateKeyType = 'ecdsa', ownerId = null } = request
     const reserved: ReservedDomain = {
       id: ids.next('rd'),
       domain,
@@ -112,6 +116,7 @@ export class DomainRegistrar {
       createdAt: clock.now(),
       authority,
       privateKeyType,
+      challenge,
       isGranted: isGranting,
     }
     return this.#change(reserved.id, () => {
@@ -125,7 +130,7 @@ export class DomainRegistrar {
       }
       checkTexts({ description, metadata }, TEXT_CODES)
       this.#deps.botUsers.checkOwner(ownerId)
-      this.#checkAuthority(authority)
+      this.#checkAuthority(authority, challenge)
       this.#deps.quotas.check(ownerId, 'domains')
       store.insert(reserved)
       // Covers names that belonged to a wider domain until now. Their endpoints must stop first.
@@ -146,16 +151,19 @@ export class DomainRegistrar {
       const { description = domain.description, metadata = domain.metadata } = change
       const { authority = domain.authority, privateKeyType = domain.privateKeyType } = change
       const { ownerId = domain.ownerId } = change
+      const { challenge = this.#challengeFor(domain, authority) } = change
       checkTexts({ description, metadata }, TEXT_CODES)
-      if (authority !== domain.authority) this.#checkAuthority(authority)
+      if (authority !== domain.authority || challenge !== domain.challenge) {
+        this.#checkAuthority(authority, challenge)
+      }
       if (ownerId !== domain.ownerId) {
         this.#deps.botUsers.checkOwner(ownerId)
         this.#deps.quotas.check(ownerId, 'domains')
         this.#checkUnused(domain, (ofWhom) => ofWhom === ownerId)
       }
       const isGranted = domain.isGranted || (isGranting && change.ownerId !== undefined)
-      const settings = { description, metadata, authority, privateKeyType, ownerId, isGranted }
-      const updated = { ...domain, ...settings }
+      const policy = { authority, privateKeyType, challenge }
+      const updated = { ...domain, description, metadata, ...policy, ownerId, isGranted }
       if (ownerId !== domain.ownerId) this.#checkOverlap(updated)
       store.replace(updated)
       return updated
@@ -196,11 +204,31 @@ export class DomainRegistrar {
     throw new ServiceError(code, `The domain ${reserved.domain} ${reason}`)
   }
 
-  #checkAuthority(authority: CertificateAuthorityName): void {
-    if (authority === 'gateway' || this.#deps.hasAcme) return
+  /** Without a DNS server for challenges, an ACME authority is there for certificates on demand. */
+  #authorityFor(domain: string): CertificateAuthorityName {
+    const isOnDemand = this.#bestChallenge === 'on-demand'
+    return isOnDemand && !isThisMachine(domain) ? 'letsencrypt' : 'gateway'
+  }
+
+  get #bestChallenge(): ChallengeMethod {
+    return this.#deps.challenges[0] ?? 'dns-01'
+  }
+
+  /** A domain that changes to the authority without a choice gets a way that the gateway has. */
+  #challengeFor(domain: ReservedDomain, authority: CertificateAuthorityName): ChallengeMethod {
+    const { challenges } = this.#deps
+    const isNew = authority !== 'gateway' && domain.authority === 'gateway'
+    return isNew && !challenges.includes(domain.challenge) ? this.#bestChallenge : domain.challenge
+  }
+
+  #checkAuthority(authority: CertificateAuthorityName, challenge: ChallengeMethod): void {
+    const { challenges } = this.#deps
+    if (authority === 'gateway' || challenges.includes(challenge)) return
     throw new ServiceError(
       215,
-      `No ACME authority is configured. Set GATEWAY_ACME_DIRECTORY to use ${authority}.`,
+      challenges.length === 0
+        ? `No ACME authority is configured. Set GATEWAY_ACME_DIRECTORY to use ${authority}.`
+        : `The challenge ${challenge} requires GATEWAY_DNS_LISTEN. Set it, or use the challenge on-demand.`,
     )
   }
 }
@@ -215,7 +243,8 @@ export function watchDomains(
     const isSame =
       before?.ownerId === after?.ownerId &&
       before?.authority === after?.authority &&
-      before?.privateKeyType === after?.privateKeyType
+      before?.privateKeyType === after?.privateKeyType &&
+      before?.challenge === after?.challenge
     if (domain && !isSame) listener(domain)
   })
 }

@@ -25,6 +25,7 @@ import { AskSeal } from './common/ask-seal.ts'
 import { type ClientSocket, WriteCoalescer } from './common/client-socket.ts'
 import {
   INGRESS_LIMITS,
+  type IngressChallenges,
   type IngressContext,
   type IngressLimits,
 } from './common/ingress-context.ts'
@@ -63,6 +64,8 @@ export interface IngressOptions {
   readonly http: ListenAddress
   readonly https: ListenAddress
   readonly tls: IngressTls
+  /** Answers to challenges of an ACME authority, if there are any. */
+  readonly challenges?: IngressChallenges | undefined
   /** Host and addresses for TCP endpoints; undefined: no TCP endpoints. */
   readonly tcp?: { readonly listenHost: string; readonly addresses: TcpAddresses } | undefined
   /** With which the depth of asks is sealed; all gateways of a site have the same. */
@@ -114,6 +117,7 @@ export class Ingress {
       proxies: options.proxies,
       http2Streams: { open: 0 },
       pieceShares: new PieceShares(clock),
+      challenges: options.challenges,
       now: clock.monotonic(),
     }
     this.#entrance = new PeerIngress({

@@ -7,6 +7,7 @@ import type { Migration } from '../../store/migrations.ts'
 import { AccountQuotas, QUOTA_MIGRATIONS } from './account-quotas.ts'
 import { API_KEY_MIGRATIONS, ApiKeyStore } from './api-key-store.ts'
 import { BOT_USER_MIGRATIONS, BotUserStore } from './bot-user-store.ts'
+import { CERTIFICATE_ORDER_MIGRATIONS, CertificateOrderStore } from './certificate-order-store.ts'
 import { CLOUD_ENDPOINT_MIGRATIONS, CloudEndpointStore } from './cloud-endpoint-store.ts'
 import { CONSOLE_SESSION_MIGRATIONS, ConsoleSessionStore } from './console-session-store.ts'
 import { CREDENTIAL_MIGRATIONS, CredentialStore } from './credential-store.ts'
@@ -41,6 +42,7 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
   ...WEBHOOK_MIGRATIONS,
   ...CONSOLE_SESSION_MIGRATIONS,
   ...QUOTA_MIGRATIONS,
+  ...CERTIFICATE_ORDER_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 
@@ -63,6 +65,8 @@ export interface GatewayDatabase {
   /** Events for webhooks. */
   readonly events: EventStore
   readonly webhookStore: WebhookStore
+  /** Orders of certificates on demand. */
+  readonly certificateOrders: CertificateOrderStore
   /** Sessions of several gateways; a gateway without others keeps them in memory. */
   readonly consoleSessionStore: ConsoleSessionStore
 }
@@ -116,6 +120,7 @@ export function gatewayStores(
     deviceStore: new DeviceStore(database),
     events,
     webhookStore,
+    certificateOrders: new CertificateOrderStore(database),
     consoleSessionStore: new ConsoleSessionStore(database),
   }
 }

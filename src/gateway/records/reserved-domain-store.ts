@@ -34,11 +34,22 @@ export const RESERVED_DOMAIN_MIGRATIONS: readonly Migration[] = [
     sql: `ALTER TABLE reserved_domains
       ADD COLUMN granted INTEGER NOT NULL DEFAULT 0 CHECK (granted IN (0, 1))`,
   },
+  {
+    id: 'reserved-domains-5',
+    sql: `ALTER TABLE reserved_domains ADD COLUMN challenge TEXT NOT NULL DEFAULT 'dns-01'`,
+  },
 ]
 
 /** Issuer of a domain's certificate: the gateway's own CA, or the ACME authority. */
 export const CERTIFICATE_AUTHORITIES = ['gateway', 'letsencrypt'] as const
 export type CertificateAuthorityName = (typeof CERTIFICATE_AUTHORITIES)[number]
+
+/**
+ * How an ACME authority checks a domain. `dns-01`: by DNS, also for a wildcard. `on-demand`: by connections to
+ * the gateway, separately for each name that is reserved or online.
+ */
+export const CHALLENGE_METHODS = ['dns-01', 'on-demand'] as const
+export type ChallengeMethod = (typeof CHALLENGE_METHODS)[number]
 
 /** A name, or a wildcard with all names below it, that endpoints may be bound on (spec 2.4). */
 export interface ReservedDomain {
@@ -55,8 +66,17 @@ export interface ReservedDomain {
   readonly createdAt: number
   readonly authority: CertificateAuthorityName
   readonly privateKeyType: PrivateKeyType
+  readonly challenge: ChallengeMethod
   /** The gateway's owner has made it, or given it to its owner: it may overlap with others. */
   readonly isGranted: boolean
+}
+
+/** Whether certificates are ordered for single names, by challenges on the public ports. */
+export function isOnDemand({
+  authority,
+  challenge,
+}: Pick<ReservedDomain, 'authority' | 'challenge'>) {
+  return authority !== 'gateway' && challenge === 'on-demand'
 }
 
 export class ReservedDomainStore extends ResourceTable<ReservedDomain> {
@@ -79,6 +99,7 @@ export class ReservedDomainStore extends ResourceTable<ReservedDomain> {
         createdAt: 'plain',
         authority: 'plain',
         privateKeyType: 'plain',
+        challenge: 'plain',
         isGranted: 'flag',
       },
     })

@@ -21,8 +21,11 @@ import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { PausableClock } from '../../helpers/pausable-clock.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import {
+  bind,
+  connectSdk,
   GATEWAY_DEFAULTS,
   type RunningGateway,
+  type RunningOptions,
   startGateway,
 } from '../../helpers/running-gateway.ts'
 import { lastingAddress } from '../../helpers/some-ports.ts'
@@ -78,16 +81,41 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
     return { acme, asked, options, reserve }
   }
 
+  /** The same with certificates on demand: the authority connects to the ports that `ports` names. */
+  async function openOnDemand() {
+    const records: Record<string, string> = {}
+    const ports = { http: 0, https: 0 }
+    const asked = { dns: '', aheadMs: 0 }
+    const dnsServer = await startDnsServer(records)
+    const acme = await AcmeServer.start({
+      records: dnsServer,
+      challenges: () => asked.dns,
+      ports: () => ports,
+      now: Date.now,
+    })
+    const options = {
+      dnsServers: [dnsServer],
+      acme: { directoryUrl: acme.directoryUrl, email: undefined },
+    }
+    const reserve = () => Promise.reject(new Error('reserve a domain of the test'))
+    return { acme, asked, options, reserve, records, ports }
+  }
+
+  type SiteAuthority = Pick<Awaited<ReturnType<typeof openAuthority>>, 'acme' | 'asked'> & {
+    readonly options: RunningOptions
+    readonly reserve: (at: RunningGateway) => Promise<ReservedDomain>
+  }
+
   interface SiteOptions {
     readonly leaseMs?: number
     readonly count?: number
-    readonly authority?: Awaited<ReturnType<typeof openAuthority>>
+    readonly authority?: SiteAuthority
     readonly address?: DatabaseAddress
   }
 
   async function openSite({ leaseMs = 60_000, count = 2, ...given }: SiteOptions = {}) {
     const address = given.address ?? (await postgres.database())
-    const authority = given.authority ?? (await openAuthority())
+    const authority: SiteAuthority = given.authority ?? (await openAuthority())
     const { acme, asked, options } = authority
     const cluster = GatewayCluster.open(address, leaseMs)
     const nodes: Node[] = []
@@ -167,6 +195,57 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
     await add()
     expect(await agreed()).toBe(leaf)
     expect([acme.orders.length, acme.accounts]).toEqual([1, 1])
+  })
+
+  it('on demand are ordered once, answered for by the other gateway, and served by all', async () => {
+    const authority = await openOnDemand()
+    const { acme, records, ports } = authority
+    const { nodes, sides, query } = await openSite({ authority })
+    const [one, two] = nodes as [Node, Node]
+    acme.onChallenge = async () => {
+      const { http, https } = (await sides()).other.at.addresses
+      Object.assign(ports, { http: http.port, https: https.port })
+      // Each gateway has an address of its own.
+      const name = acme.orders.at(-1)?.identifiers[0]?.value ?? ''
+      records[name] = http.host
+    }
+    const trust = (node: Node, name: string) =>
+      eventually(() => {
+        const served = node.at.gateway.parts.certificates.domains.served(name)
+        const { publicKey } = new X509Certificate(acme.caPem)
+        expect(new X509Certificate(served?.certPem ?? '').verify(publicKey)).toBe(true)
+        return fingerprint(served)
+      })
+    for (const [at, type] of (['tls-alpn-01', 'http-01'] as const).entries()) {
+      acme.offers = [type]
+      records[`shop${at}.test`] = '127.0.0.1'
+      await one.at.gateway.parts.registrar.reserve({ domain: `shop${at}.test` })
+      const leaf = await trust(one, `shop${at}.test`)
+      expect(await trust(two, `shop${at}.test`)).toBe(leaf)
+    }
+    // A device at one gateway; its visitors also come to the other.
+    records['cam.site.test'] = '127.0.0.1'
+    await bind(await connectSdk(one.at), 'cam.site.test')
+    const leaf = await trust(one, 'cam.site.test')
+    expect(await trust(two, 'cam.site.test')).toBe(leaf)
+    expect(acme.orders.map(({ identifiers, status }) => [identifiers[0]?.value, status])).toEqual([
+      ['shop0.test', 'valid'],
+      ['shop1.test', 'valid'],
+      ['cam.site.test', 'valid'],
+    ])
+    expect(acme.accounts).toBe(1)
+    // Each order counts once for the budgets of the whole site.
+    for (const { at } of nodes) {
+      const { certificateOrders } = at.gateway.parts
+      expect(certificateOrders.failuresOf('cam.site.test')).toBe(0)
+    }
+    const { registrar, domains } = one.at.gateway.parts
+    const shop = domains.find('shop0.test')
+    if (shop) await registrar.release(shop)
+    await eventually(async () => {
+      const rows = await query('SELECT domain FROM certificates ORDER BY domain')
+      expect(rows).toHaveLength(2)
+    })
   })
 
   it('are ordered by another gateway when the one that did stands still, and by one at a time', async () => {

@@ -11,11 +11,25 @@ import { createPrivateKeyPem, isPrivateKey } from '../../records/private-key.ts'
 import type { ReservedDomain } from '../../records/reserved-domain-store.ts'
 import type { IssuedCertificate } from '../certificate-file.ts'
 import type { ManagedCertificate, ManagedCertificateOptions } from '../server-certificate.ts'
-import type { AcmeAccount, AcmeAccountOptions, AcmeOrder } from './acme-account.ts'
+import type {
+  AcmeAccount,
+  AcmeAccountOptions,
+  AcmeOrder,
+  ChallengeAnswer,
+  ChallengeType,
+} from './acme-account.ts'
 import { AcmeCertificate } from './acme-certificate.ts'
+import { ChallengeAnswers } from './challenge-answers.ts'
 import { answerDns, answerDnsReading } from './dns-answer.ts'
 import { DnsListener } from './dns-listener.ts'
-import { ChallengeZone, type OrderBook, type SiteOrder } from './order-book.ts'
+import {
+  ChallengeZone,
+  httpName,
+  type OrderBook,
+  type SiteOrder,
+  tlsAlpnName,
+} from './order-book.ts'
+import type { Gated, OrderGate } from './order-gate.ts'
 import { SharedCertificate } from './shared-certificate.ts'
 
 interface AcmeOptions {
@@ -32,6 +46,8 @@ interface AcmeOptions {
 
 interface OpenAcme {
   readonly authority: AcmeAuthority | undefined
+  /** Answers of the public listeners, if there is an authority. */
+  readonly challenges: ChallengeAnswers | undefined
   readonly dns: DnsListener | undefined
   readonly dnsAddress: ListenAddress | undefined
 }
@@ -56,8 +72,10 @@ export async function openAcme(
     })
   if (dns) closer.own('dns listener', dns, (it) => it.stop())
   const dnsAddress = await dns?.start()
-  const authority = acme && new AcmeAuthority({ ...acme, folder, zone, cnameBase, book })
-  return { authority, dns, dnsAddress }
+  const hasDns = dnsListen !== undefined
+  const authority = acme && new AcmeAuthority({ ...acme, folder, zone, cnameBase, hasDns, book })
+  const challenges = acme && new ChallengeAnswers({ zone: () => (book ? book.zone(name) : zone) })
+  return { authority, challenges, dns, dnsAddress }
 }
 
 /** File name of the account key. */
@@ -72,6 +90,8 @@ export interface AcmeAuthorityOptions extends Omit<AcmeAccountOptions, 'accountK
   /** Zone with the answers to the authority's challenges. */
   readonly zone: ChallengeZone
   readonly cnameBase: string
+  /** Whether a DNS server of this gateway answers DNS challenges. */
+  readonly hasDns: boolean
   /** Shared orders of several gateways. Unset: this gateway orders alone. */
   readonly book?: OrderBook | undefined
 }
@@ -79,7 +99,16 @@ export interface AcmeAuthorityOptions extends Omit<AcmeAccountOptions, 'accountK
 /** How the answer to a challenge gets to the authority. */
 type Answering = Pick<AcmeOrder, 'publish' | 'withdraw' | 'requireWanted'>
 
-/** An authority that issues certificates over ACME (RFC 8555) with DNS challenges. */
+const DNS_ONLY: readonly ChallengeType[] = ['dns-01']
+
+interface Ordered {
+  readonly domain: ReservedDomain
+  readonly names: readonly string[]
+  readonly gate: OrderGate | undefined
+  readonly isRenewal: boolean
+}
+
+/** An authority that issues certificates over ACME (RFC 8555). */
 export class AcmeAuthority {
   readonly #options: AcmeAuthorityOptions
   readonly #orders = new Semaphore(MAX_ORDERS)
@@ -94,35 +123,48 @@ export class AcmeAuthority {
     return new URL(this.#options.directoryUrl).hostname
   }
 
-  /** Returns the certificate of a domain. Its CNAME record leads challenges to this gateway. */
-  certificateFor(options: ManagedCertificateOptions): ManagedCertificate {
-    const { domain } = options
+  /**
+   * Returns the certificate of a domain. With a gate, the public listeners answer its challenges; else its
+   * CNAME record leads them to this gateway.
+   */
+  certificateFor(options: ManagedCertificateOptions & Gated): ManagedCertificate {
+    const { domain, gate } = options
     const { zone, cnameBase, book } = this.#options
-    const target = challengeTarget(domain, cnameBase)
+    const nameOf = ({ type, token }: ChallengeAnswer) => {
+      if (type === 'dns-01') return challengeTarget(domain, cnameBase)
+      return type === 'http-01' ? httpName(domain.domain, token) : tlsAlpnName(domain.domain)
+    }
     if (book) {
-      const issue = (names: readonly string[], order: SiteOrder) =>
-        this.#order(domain, names, {
-          publish: (value) => order.publish(target, value),
-          // It is removed with the order.
-          withdraw: () => {},
-          requireWanted: () => order.requireOwn(),
-        })
+      const issue = (names: readonly string[], isRenewal: boolean, order: SiteOrder) =>
+        this.#order(
+          { domain, names, gate, isRenewal },
+          {
+            publish: (answer) => order.publish(nameOf(answer), answer.value),
+            // It is removed with the order.
+            withdraw: () => {},
+            requireWanted: () => order.requireOwn(),
+          },
+        )
       return new SharedCertificate({ ...options, authority: this.name, book, issue })
     }
     const answering: Answering = {
-      publish: (value) => zone.publish(target, value),
-      withdraw: (value) => zone.withdraw(target, value),
+      publish: (answer) => zone.publish(nameOf(answer), answer.value),
+      withdraw: (answer) => zone.withdraw(nameOf(answer), answer.value),
     }
-    return new AcmeCertificate({
+    const certificate: AcmeCertificate = new AcmeCertificate({
       ...options,
       names: () => [domain.domain],
       keyType: domain.privateKeyType,
       authority: {
-        issue: (names) => this.#order(domain, names, answering),
+        issue: (names) => {
+          const isRenewal = certificate.served !== undefined
+          return this.#order({ domain, names, gate, isRenewal }, answering)
+        },
         // Chains change, so any certificate with its own key under this authority's name is accepted.
         hasIssued: () => true,
       },
     })
+    return certificate
   }
 
   /** Also removes the certificates of a released domain from the records of other gateways. */
@@ -131,14 +173,19 @@ export class AcmeAuthority {
   }
 
   #order(
-    domain: ReservedDomain,
-    names: readonly string[],
+    { domain, names, gate, isRenewal }: Ordered,
     answering: Answering,
   ): Promise<IssuedCertificate> {
+    if (!gate && !this.#options.hasDns) {
+      throw new Error(
+        'the challenge dns-01 requires GATEWAY_DNS_LISTEN: set it, or choose the challenge on-demand',
+      )
+    }
     return this.#orders.run(async () => {
       const account = await this.#account()
       const keyPem = await createPrivateKeyPem(domain.privateKeyType)
-      return { certPem: await account.order({ names, keyPem, ...answering }), keyPem }
+      const types = (await gate?.begin({ isRenewal })) ?? DNS_ONLY
+      return { certPem: await account.order({ names, keyPem, types, ...answering }), keyPem }
     })
   }
 

@@ -11,6 +11,7 @@ import {
   ServerCertificate,
   type ServerCertificateOptions,
 } from '../server-certificate.ts'
+import type { Gated, OrderGate } from './order-gate.ts'
 
 const MAX_MESSAGE = 1_000
 
@@ -26,6 +27,8 @@ export function issueErrorText(error: unknown): string {
 const RETRY_BASE_MS = 300_000
 const RETRY_FLOOR_MS = 60_000
 const RETRY_CAP_MS = 43_200_000
+/** Delay before the gate is asked for its delay. */
+const AT_ONCE_MS = 1
 /** Interval for checking whether a renewal is due, in milliseconds. */
 const CHECK_MS = 600_000
 /** Manual retries per hour. */
@@ -35,16 +38,20 @@ const HOUR_MS = 3_600_000
 /** Orders, retries and renews one certificate until `stop()`. */
 export class AcmeCertificate implements ManagedCertificate {
   readonly #certificate: ServerCertificate
+  readonly #gate: OrderGate | undefined
   readonly #clock: Clock
   readonly #log: Logger
   readonly #backoff = new Backoff({ baseMs: RETRY_BASE_MS, capMs: RETRY_CAP_MS })
   readonly #early: SlidingLog
   readonly #changed = new AutoResetEvent()
   #isStopped = false
+  /** A person asked for a retry, so the delay after a failure is skipped. */
+  #isEarly = false
   #job: CertificateJob | undefined
 
-  constructor(options: ServerCertificateOptions) {
-    const { authority, clock, log } = options
+  constructor(options: ServerCertificateOptions & Gated) {
+    const { authority, gate, clock, log } = options
+    this.#gate = gate
     this.#certificate = new ServerCertificate({
       ...options,
       authority: {
@@ -78,6 +85,7 @@ export class AcmeCertificate implements ManagedCertificate {
 
   retry(): void {
     if (this.#job?.error === undefined || this.#early.tryCount('') > 0) return
+    this.#isEarly = true
     this.#changed.set()
   }
 
@@ -97,22 +105,40 @@ export class AcmeCertificate implements ManagedCertificate {
   /** Returns the milliseconds until the next step. */
   async #order(): Promise<number> {
     const startedAt = this.#clock.now()
-    this.#job = { startedAt, error: undefined, retriesAt: undefined }
     try {
+      const refusal = await this.#refusal()
+      if (refusal) {
+        const { waitMs, reason } = refusal
+        const retriesAt = this.#clock.now() + waitMs
+        this.#job = reason === undefined ? undefined : { startedAt, error: reason, retriesAt }
+        return waitMs
+      }
+      this.#job = { startedAt, error: undefined, retriesAt: undefined }
       await this.#certificate.refresh()
+      await this.#gate?.conclude()
       this.#job = undefined
       this.#backoff.reset()
       this.#log.info('certificate ready')
       return CHECK_MS
     } catch (error) {
-      const waitMs = Math.max(RETRY_FLOOR_MS, this.#backoff.next())
-      this.#log.warn({ err: error, waitMs }, 'certificate not issued, will retry')
-      this.#job = {
-        startedAt,
-        error: issueErrorText(error),
-        retriesAt: this.#clock.now() + waitMs,
+      const isCounted = (await this.#gate?.conclude(issueErrorText(error))) === true
+      // The gate has the delay after an order that it counted, and says it at the next step.
+      const waitMs = isCounted ? AT_ONCE_MS : Math.max(RETRY_FLOOR_MS, this.#backoff.next())
+      this.#log.warn({ err: error }, 'certificate not issued, will retry')
+      if (!isCounted) {
+        const retriesAt = this.#clock.now() + waitMs
+        this.#job = { startedAt, error: issueErrorText(error), retriesAt }
       }
       return waitMs
     }
+  }
+
+  /** Why no order may be placed now. Without a reason, none is needed. */
+  async #refusal(): Promise<{ waitMs: number; reason?: string } | undefined> {
+    const isEarly = this.#isEarly
+    this.#isEarly = false
+    const isRenewal = this.#certificate.kept !== undefined
+    const verdict = await this.#gate?.check({ isRenewal, isEarly })
+    return verdict === undefined || verdict.kind === 'go' ? undefined : verdict
   }
 }

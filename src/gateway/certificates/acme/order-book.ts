@@ -1,6 +1,13 @@
 import type { PrivateKeyType } from '../../records/private-key.ts'
 
-/** Zone of the challenges, as a name server needs it. */
+/**
+ * Names of answers to challenges on the public ports. The space keeps them apart from the DNS names of the
+ * zone.
+ */
+export const tlsAlpnName = (host: string) => `${host} tls-alpn-01`
+export const httpName = (host: string, token: string) => `${host} http-01 ${token}`
+
+/** Answers to the challenges of all orders that are under way. */
 export interface ZoneView {
   /** Top name of the zone, lower case. */
   readonly name: string
@@ -8,7 +15,7 @@ export interface ZoneView {
   valuesOf(name: string): readonly string[] | undefined
 }
 
-/** Answers to ACME DNS challenges (RFC 8555 section 8.4), for as long as they are needed. */
+/** Answers to ACME challenges (RFC 8555 section 8, RFC 8737), for as long as they are needed. */
 export class ChallengeZone implements ZoneView {
   readonly name: string
   readonly #valuesOf = new Map<string, Set<string>>()

@@ -8,17 +8,22 @@ import {
 } from '../server-certificate.ts'
 import { issueErrorText } from './acme-certificate.ts'
 import type { CertificateId, CertificateRecord, OrderBook, SiteOrder } from './order-book.ts'
+import type { Gated } from './order-gate.ts'
 
 /** Interval for checking whether a renewal is due, in milliseconds. */
 const CHECK_MS = 600_000
 /** Delay before the next attempt to reach the order book, in milliseconds. */
 const AWAY_MS = 5_000
 
-export interface SharedCertificateOptions extends ManagedCertificateOptions {
+export interface SharedCertificateOptions extends ManagedCertificateOptions, Gated {
   /** Name of the authority. */
   readonly authority: string
   readonly book: OrderBook
-  readonly issue: (names: readonly string[], order: SiteOrder) => Promise<IssuedCertificate>
+  readonly issue: (
+    names: readonly string[],
+    isRenewal: boolean,
+    order: SiteOrder,
+  ) => Promise<IssuedCertificate>
 }
 
 /**
@@ -39,6 +44,9 @@ export class SharedCertificate implements ManagedCertificate {
   #isStopped = false
   /** Reason why this gateway may not order at the moment, for people. */
   #problem: string | undefined
+  #problemEndsAt: number | undefined
+  /** No certificate is needed, although none is there. */
+  #isUnwanted = false
   #unfollow = () => {}
 
   constructor(options: SharedCertificateOptions) {
@@ -52,7 +60,8 @@ export class SharedCertificate implements ManagedCertificate {
       authority: {
         issue: async (names) => {
           if (!this.#order) throw new Error('the order is not claimed')
-          const issued = await issue(names, this.#order)
+          const isRenewal = this.#certificate.kept !== undefined
+          const issued = await issue(names, isRenewal, this.#order)
           // Orders take a while. The domain may have been released meanwhile, and its files deleted.
           if (this.#isStopped) throw new Error('the certificate is no longer needed')
           return issued
@@ -70,11 +79,11 @@ export class SharedCertificate implements ManagedCertificate {
     const { renewsAt, endsAt } = this.#certificate
     const { startedAt, error, retriesAt, failingSince } = this.#record
     const isWaiting = this.#certificate.isDue || error !== undefined
-    if (!isWaiting) return { renewsAt, endsAt, job: undefined }
+    if (!isWaiting || this.#isUnwanted) return { renewsAt, endsAt, job: undefined }
     const job = {
       startedAt: startedAt ?? this.#options.clock.now(),
-      error: error ?? this.#problem,
-      retriesAt,
+      error: this.#problem ?? error,
+      retriesAt: this.#problemEndsAt ?? retriesAt,
       failingSince,
     }
     return { renewsAt, endsAt, job }
@@ -88,6 +97,7 @@ export class SharedCertificate implements ManagedCertificate {
 
   retry(): void {
     const { book, log } = this.#options
+    if (this.#problemEndsAt !== undefined) this.#changed.set()
     if (this.#record.error === undefined) return
     book.retry(this.#id).catch((err: unknown) => log.warn({ err }, 'certificate order not retried'))
   }
@@ -119,7 +129,10 @@ export class SharedCertificate implements ManagedCertificate {
       this.#accept()
       this.#certificate.save()
       let waitMs = CHECK_MS
-      if (this.#isWanted()) {
+      const refusal = this.#isWanted() ? await this.#refusal() : undefined
+      if (refusal) {
+        waitMs = refusal.waitMs
+      } else if (this.#isWanted()) {
         try {
           const claimed = await book.claim(this.#id, this.#record.number)
           this.#problem = 'order' in claimed ? undefined : claimed.problem
@@ -134,6 +147,22 @@ export class SharedCertificate implements ManagedCertificate {
     }
   }
 
+  /** What the gate says against an order now. The order book has the delays after failures. */
+  async #refusal(): Promise<{ readonly waitMs: number } | undefined> {
+    const { gate, clock } = this.#options
+    this.#isUnwanted = false
+    this.#problemEndsAt = undefined
+    // A certificate from a file costs no order.
+    if (!gate || !this.#certificate.isDue) return undefined
+    const isRenewal = this.#certificate.kept !== undefined
+    const verdict = await gate.check({ isRenewal, isEarly: true })
+    if (verdict.kind === 'go') return undefined
+    this.#isUnwanted = verdict.kind === 'unwanted'
+    this.#problem = verdict.kind === 'later' ? verdict.reason : undefined
+    this.#problemEndsAt = clock.now() + verdict.waitMs
+    return verdict
+  }
+
   /** Whether no good certificate exists, or the other gateways do not have it. */
   #isWanted(): boolean {
     const { kept, isDue } = this.#certificate
@@ -141,15 +170,17 @@ export class SharedCertificate implements ManagedCertificate {
   }
 
   async #place(order: SiteOrder): Promise<void> {
-    const { log } = this.#options
+    const { gate, log } = this.#options
     this.#order = order
     try {
       await this.#certificate.refresh()
+      await gate?.conclude()
       const { kept } = this.#certificate
       if (!kept) throw new Error('no certificate')
       await order.conclude(this.#isStopped ? {} : { pem: pemOf(kept) })
       log.info('certificate ready')
     } catch (error) {
+      await gate?.conclude(issueErrorText(error))
       if (!this.#isStopped) log.warn({ err: error }, 'certificate not issued')
       await order.conclude(this.#isStopped ? {} : { error: issueErrorText(error) })
     } finally {

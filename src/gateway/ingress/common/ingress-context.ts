@@ -3,11 +3,13 @@ import type { Logger } from '../../../base/logger.ts'
 import type { TrustedProxies } from '../../../base/net/trusted-proxies.ts'
 import type { AddressTables } from '../../../policy/exchange/address-tables.ts'
 import { TIMEOUT_DEFAULTS, type TimeoutSettings } from '../../../settings/gateway-settings.ts'
+import type { ServedCertificate } from '../../certificates/certificate-file.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { OwnRoutes, Routes } from '../../endpoints/routes.ts'
 import type { VisitorLinks } from '../../ports/membership.ts'
 import type { BufferAccount } from '../../streams/buffer-account.ts'
 import type { PieceShares } from '../syntax/piece-shares.ts'
+import type { RequestHead } from '../syntax/request-head.ts'
 import type { AskSeal } from './ask-seal.ts'
 import type { WriteCoalescer } from './client-socket.ts'
 
@@ -59,6 +61,14 @@ export const INGRESS_LIMITS: IngressLimits = {
   floodMs: 100,
 }
 
+/** Answers to challenges of an ACME authority. Undefined: not for this gateway, so visitors go on as usual. */
+export interface IngressChallenges {
+  http(
+    request: Pick<RequestHead, 'method' | 'hostname' | 'target'>,
+  ): string | undefined | Promise<string | undefined>
+  tls(serverName: string): Promise<ServedCertificate | undefined>
+}
+
 /** State that all connections of an ingress share. */
 export interface IngressContext {
   readonly registry: EndpointRegistry
@@ -83,6 +93,7 @@ export interface IngressContext {
   readonly http2Streams: { open: number }
   /** Shares of visitors that send their content in tiny pieces. */
   readonly pieceShares: PieceShares
+  readonly challenges?: IngressChallenges | undefined
   /** Monotonic time of the last sweep: near enough for deadlines, and free. */
   readonly now: number
 }

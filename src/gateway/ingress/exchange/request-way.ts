@@ -22,6 +22,9 @@ import { PolicyRun, unjudgedFields } from './policy-run.ts'
 import { type FailureOwner, ResponseWay, type StreamUser } from './response-way.ts'
 import { acceptWebSocket } from './websocket-conversion.ts'
 
+/** RFC 8555 section 8.3. */
+const ANSWER_FIELDS = ['content-type', 'application/octet-stream']
+
 /** How a request goes to another node. */
 interface PeerRoute {
   /** Policy that judged the request here. */
@@ -43,7 +46,26 @@ export class RequestWay implements NameQuery, FailureOwner {
   }
 
   start(): void {
-    this.#core.search.start(this)
+    const { client, context, request } = this.#core
+    const { listener } = client
+    const isVisitor = listener.scheme === 'http' && !listener.peer && !listener.internal
+    const answer = isVisitor ? context.challenges?.http(request.head) : undefined
+    if (!(answer instanceof Promise)) {
+      this.#begin(answer)
+      return
+    }
+    // It settles within a few seconds, and never rejects.
+    void answer.then((late) =>
+      client.guard(() => {
+        if (this.#core.state.name === 'searching') this.#begin(late)
+      }),
+    )
+  }
+
+  /** `answer`: the answer to a challenge, instead of that of an endpoint. */
+  #begin(answer: string | undefined): void {
+    if (answer === undefined) this.#core.search.start(this)
+    else this.#core.reply({ status: 200, fields: ANSWER_FIELDS, body: answer }, true)
   }
 
   /** Visitors find public endpoints; policies find internal ones. */

@@ -11,6 +11,7 @@ const CLIENT_HELLO = 1
 const VERSION_AND_RANDOM_BYTES = 34
 const SERVER_NAME = 0
 const HOST_NAME = 0
+const PROTOCOLS = 16
 const MAX_NAME_BYTES = 255
 
 export type HelloVerdict =
@@ -19,8 +20,15 @@ export type HelloVerdict =
   | { readonly kind: 'too-large' }
   /** No valid ClientHello. The TLS library that reads the bytes next reports the error to the client. */
   | { readonly kind: 'unreadable' }
+  | ({ readonly kind: 'hello' } & Hello)
+
+/** The parts of a ClientHello that choose the certificate. */
+export interface Hello {
   /** Lower case; undefined if the client names no host. */
-  | { readonly kind: 'hello'; readonly serverName: string | undefined }
+  readonly serverName: string | undefined
+  /** Offered application protocols (RFC 7301). */
+  readonly protocols: readonly string[]
+}
 
 const PARTIAL: HelloVerdict = { kind: 'partial' }
 const TOO_LARGE: HelloVerdict = { kind: 'too-large' }
@@ -67,8 +75,7 @@ export class ClientHelloReader {
     if (end > MAX_HELLO_BYTES) return TOO_LARGE
     if (length < end) return undefined
     try {
-      const serverName = serverNameIn(new Reader(bytes.subarray(MESSAGE_HEADER_BYTES, end)))
-      return { kind: 'hello', serverName: serverName?.toLowerCase() }
+      return { kind: 'hello', ...helloIn(new Reader(bytes.subarray(MESSAGE_HEADER_BYTES, end))) }
     } catch (error) {
       if (error instanceof RangeError) return UNREADABLE
       throw error
@@ -121,21 +128,28 @@ class Reader {
   }
 }
 
-function serverNameIn(hello: Reader): string | undefined {
+function helloIn(hello: Reader): Hello {
   hello.readBytes(VERSION_AND_RANDOM_BYTES)
   // Session id, cipher suites and compression methods.
   hello.vector(1)
   hello.vector(2)
   hello.vector(1)
-  if (hello.isEmpty) return undefined
-  const extensions = new Reader(hello.vector(2))
+  let serverName: string | undefined
+  const protocols: string[] = []
+  const extensions = new Reader(hello.isEmpty ? Buffer.alloc(0) : hello.vector(2))
   while (!extensions.isEmpty) {
     const type = extensions.number(2)
     const extension = extensions.vector(2)
-    if (type === SERVER_NAME) return hostNameIn(new Reader(new Reader(extension).vector(2)))
+    if (type === SERVER_NAME) serverName ??= hostNameIn(listIn(extension))?.toLowerCase()
+    else if (type === PROTOCOLS) {
+      const names = listIn(extension)
+      while (!names.isEmpty) protocols.push(names.vector(1).toString('latin1'))
+    }
   }
-  return undefined
+  return { serverName, protocols }
 }
+
+const listIn = (extension: Buffer) => new Reader(new Reader(extension).vector(2))
 
 /** Returns the first valid host name of the list (RFC 6066 3). */
 function hostNameIn(names: Reader): string | undefined {

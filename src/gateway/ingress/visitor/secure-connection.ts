@@ -51,6 +51,8 @@ function nextSecureConnectionState(
 
 /** In order of preference (RFC 7301). Without ALPN the protocol is HTTP/1.1. */
 const PROTOCOLS = ['h2', 'http/1.1', 'http/1.0']
+/** RFC 8737 section 6.2. */
+const CHALLENGE_PROTOCOL = 'acme-tls/1'
 
 export interface HandedConnection {
   /** Finds the internal endpoint. */
@@ -81,6 +83,8 @@ export class SecureConnection implements IngressConnection {
   #deadline: number
   readonly #openedAt: number
   #serverName: string | undefined
+  /** The client offers only `acme-tls/1`: an authority, which looks for an answer to a challenge. */
+  #isChallenge = false
   #handshake: Handshake | undefined
   #state: SecureConnectionState
   #isStopping = false
@@ -156,8 +160,12 @@ export class SecureConnection implements IngressConnection {
       // The next reader needs all bytes from the start.
       const bytes = hello.takeBytes()
       this.#socket.unshift(bytes)
-      if (verdict.kind === 'hello') this.#serverName = verdict.serverName
-      this.#inTurn(() => this.#route(bytes.length))
+      if (verdict.kind === 'hello') {
+        const { serverName, protocols } = verdict
+        this.#serverName = serverName
+        this.#isChallenge = protocols.length === 1 && protocols[0] === CHALLENGE_PROTOCOL
+      }
+      this.#inTurn(() => this.#begin(bytes.length))
       return
     }
   }
@@ -185,6 +193,39 @@ export class SecureConnection implements IngressConnection {
 
   get #network(): string {
     return networkOf(this.#ip)
+  }
+
+  /** Answers a challenge of an order that is under way. Others are visitors, and devices may know them. */
+  #begin(helloBytes: number): void {
+    const { context, listener, handed } = this.#options
+    const isVisitor = !handed && !listener.peer && !listener.staysHere
+    const name = this.#serverName
+    if (!this.#isChallenge || !isVisitor || !context.challenges || name === undefined) {
+      this.#route(helloBytes)
+      return
+    }
+    // It settles within a few seconds, and never rejects.
+    void context.challenges.tls(name).then((certificate) =>
+      this.#guard(() => {
+        if (this.#state.name !== 'greeting') return
+        if (certificate) this.#answerChallenge(certificate)
+        else this.#route(helloBytes)
+      }),
+    )
+  }
+
+  /** RFC 8737 section 3: the connection ends after the handshake. */
+  #answerChallenge(certificate: ServedCertificate): void {
+    this.#become({ name: 'handshake' })
+    const handshake = new Handshake({
+      socket: this.#socket,
+      certificate,
+      protocols: [CHALLENGE_PROTOCOL],
+      onSettled: (isAgreed) => {
+        if (isAgreed) handshake.secured.end()
+      },
+    })
+    this.#handshake = handshake
   }
 
   #route(helloBytes: number): void {

@@ -9,6 +9,8 @@ import { PRIVATE_KEY_TYPES } from '../../records/private-key.ts'
 import type { ReservedAddr, ReservedAddrStore } from '../../records/reserved-addr-store.ts'
 import {
   CERTIFICATE_AUTHORITIES,
+  CHALLENGE_METHODS,
+  isOnDemand,
   type ReservedDomain,
   type ReservedDomainStore,
 } from '../../records/reserved-domain-store.ts'
@@ -149,6 +151,11 @@ const IN_PROGRESS = 'Managed certificate provisioning in progress.'
 const policyFields = {
   authority: z.enum(CERTIFICATE_AUTHORITIES),
   private_key_type: z.enum(PRIVATE_KEY_TYPES),
+  challenge: z
+    .enum(CHALLENGE_METHODS)
+    .describe(
+      'How the ACME authority checks the domain. dns-01: by DNS, also for a wildcard. on-demand: by connections to the gateway, for each name that is reserved or online.',
+    ),
 }
 const policyChange = {
   certificate_management_policy: z.strictObject(policyFields).partial().optional(),
@@ -194,7 +201,8 @@ const ReservedDomainView = z.strictObject({
   http_endpoint_configuration: z.null(),
   https_endpoint_configuration: z.null(),
   certificate: z.null(),
-  certificate_management_policy: z.strictObject(policyFields),
+  /** `challenge` is omitted for certificates of the gateway's CA. */
+  certificate_management_policy: z.strictObject(policyFields).partial({ challenge: true }),
   certificate_management_status: z.strictObject({
     renews_at: Timestamp.nullable(),
     provisioning_job: z
@@ -281,7 +289,8 @@ export function reservedDomains(deps: ReservedDomainsDeps): Resource<ReservedDom
         answer: { DnsCheck: DnsCheckView },
         run: async (_body, { item }) => {
           const result = await deps.dnsCheck.check(recordsOf(item, deps))
-          if (result.ok) domainCertificates.retry(item)
+          // On demand, an address record is as good as the CNAME record.
+          if (result.ok || isOnDemand(item)) domainCertificates.retry(item)
           return result
         },
       },
@@ -312,6 +321,7 @@ function viewDomain(
     certificate_management_policy: {
       authority: domain.authority,
       private_key_type: domain.privateKeyType,
+      ...(domain.authority !== 'gateway' && { challenge: domain.challenge }),
     },
     certificate_management_status: viewStatus(deps.domainCertificates.statusOf(domain)),
     ...targetsOf(domain, deps),
@@ -337,6 +347,7 @@ function recordsOf(domain: ReservedDomain, deps: Targets): ExpectedRecord[] {
   const challengeName = `_acme-challenge.${domain.domain.replace(/^\*\./, '')}`
   const record = { name: domain.domain, expected: cname_target }
   if (deps.sharedCnameTarget !== undefined && domain.authority === 'gateway') return [record]
+  if (isOnDemand(domain)) return [record]
   return [record, { name: challengeName, expected: acme_challenge_cname_target }]
 }
 
@@ -361,6 +372,7 @@ function settingsOf(change: z.infer<typeof ReservedDomainUpdate>): DomainSetting
     metadata,
     authority: policy?.authority,
     privateKeyType: policy?.private_key_type,
+    challenge: policy?.challenge,
   }
 }
 

@@ -26,6 +26,7 @@ async function orderFrom(host: string, port: number): Promise<string> {
   return account.order({
     names: ['a.test'],
     keyPem: await createPrivateKeyPem(),
+    types: ['dns-01'],
     publish: () => {},
     withdraw: () => {},
   })

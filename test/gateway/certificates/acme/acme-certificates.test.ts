@@ -55,6 +55,7 @@ async function openSite({ hasRecord = true, authorityAheadMs = 0 } = {}) {
         folder,
         zone,
         cnameBase: CNAME_BASE,
+        hasDns: true,
       }),
       domains,
       clock,

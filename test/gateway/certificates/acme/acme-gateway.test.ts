@@ -63,6 +63,7 @@ it('walks from a reserved domain over its DNS records to a certificate of the au
   expect(domain.certificate_management_policy).toEqual({
     authority: 'letsencrypt',
     private_key_type: 'ecdsa',
+    challenge: 'dns-01',
   })
   expect(domain.certificate_management_status.provisioning_job).toMatchObject({
     error_code: null,

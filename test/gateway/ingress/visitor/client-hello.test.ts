@@ -5,6 +5,7 @@ import {
   MAX_HELLO_BYTES,
 } from '../../../../src/gateway/ingress/visitor/client-hello.ts'
 import {
+  applications,
   capturedHello,
   extension,
   handshakeRecord,
@@ -13,7 +14,8 @@ import {
   serverNames,
 } from '../../../helpers/client-hello.ts'
 
-const WANTED: HelloVerdict = { kind: 'hello', serverName: 'cam.site.test' }
+const WANTED: HelloVerdict = { kind: 'hello', serverName: 'cam.site.test', protocols: [] }
+const NOBODY: HelloVerdict = { kind: 'hello', serverName: undefined, protocols: [] }
 let hello: Buffer
 
 beforeAll(async () => {
@@ -42,9 +44,20 @@ describe('the first message of a client', () => {
   })
 
   it('may say nobody', async () => {
-    expect(read(await capturedHello('')).verdict).toEqual({ kind: 'hello', serverName: undefined })
+    expect(read(await capturedHello('')).verdict).toEqual(NOBODY)
     const bare = handshakeRecord(helloMessage())
-    expect(read(bare).verdict).toEqual({ kind: 'hello', serverName: undefined })
+    expect(read(bare).verdict).toEqual(NOBODY)
+  })
+
+  it('names its application protocols, behind the name or before it', () => {
+    const protocols = ['acme-tls/1', 'h2']
+    for (const names of [
+      [applications(protocols), serverNames([0, 'a.test'])],
+      [serverNames([0, 'a.test']), applications(protocols)],
+    ]) {
+      const { verdict } = read(handshakeRecord(helloMessage(...names)))
+      expect(verdict).toEqual({ kind: 'hello', serverName: 'a.test', protocols })
+    }
   })
 
   it('may come in pieces of any size', () => {
@@ -75,9 +88,12 @@ describe('the first message of a client', () => {
   it('names a host, whatever else it names before', () => {
     const names = serverNames([7, 'other'], [0, 'a.test'], [0, 'b.test'])
     const message = helloMessage(padding(9), names)
-    expect(read(handshakeRecord(message)).verdict).toEqual({ kind: 'hello', serverName: 'a.test' })
+    expect(read(handshakeRecord(message)).verdict).toMatchObject({
+      kind: 'hello',
+      serverName: 'a.test',
+    })
     const long = helloMessage(serverNames([0, 'a'.repeat(256)]))
-    expect(read(handshakeRecord(long)).verdict).toEqual({ kind: 'hello', serverName: undefined })
+    expect(read(handshakeRecord(long)).verdict).toEqual(NOBODY)
   })
 })
 

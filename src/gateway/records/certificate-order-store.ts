@@ -1,0 +1,172 @@
+import { randomBytes } from 'node:crypto'
+import { parse } from 'tldts'
+import type { Database, Statement } from '../../store/database.ts'
+import type { Migration } from '../../store/migrations.ts'
+
+const HOUR_MS = 3_600_000
+const DAY_MS = 24 * HOUR_MS
+const WEEK_MS = 7 * DAY_MS
+/** Orders are kept a little longer than the longest window of a budget. */
+const KEPT_MS = WEEK_MS + DAY_MS
+/** Delay after a failed order: doubled with each failure. Authorities often allow five failures an hour. */
+const RETRY_MS = 300_000
+const MAX_RETRY_MS = 43_200_000
+
+export const CERTIFICATE_ORDER_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'certificate-orders-1',
+    sql: `CREATE TABLE certificate_orders (
+      id TEXT PRIMARY KEY,
+      name TEXT NOT NULL,
+      registered_domain TEXT NOT NULL,
+      account TEXT NOT NULL,
+      is_renewal INTEGER NOT NULL CHECK (is_renewal IN (0, 1)),
+      at INTEGER NOT NULL,
+      is_issued INTEGER NOT NULL CHECK (is_issued IN (0, 1)),
+      error TEXT
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX certificate_orders_at ON certificate_orders (at);
+    CREATE INDEX certificate_orders_name ON certificate_orders (name, at)`,
+  },
+]
+
+/**
+ * Most orders in a time. Let's Encrypt allows 300 orders in 3 hours, and 50 certificates a week for a
+ * registered domain. A renewal does not count for the registered domain, there and here.
+ */
+export const ORDER_BUDGETS = {
+  gateway: { max: 20, windowMs: HOUR_MS, text: '20 orders an hour for all accounts' },
+  account: { max: 10, windowMs: HOUR_MS, text: '10 orders an hour for one account' },
+  domain: { max: 30, windowMs: WEEK_MS, text: '30 new certificates a week for one domain' },
+  share: {
+    max: 15,
+    windowMs: WEEK_MS,
+    text: '15 new certificates a week for one account below one domain',
+  },
+} as const
+
+/** An order that is about to be placed. */
+export interface WantedOrder {
+  readonly name: string
+  /** Bot user; null for the gateway's owner. */
+  readonly ownerId: string | null
+  /** The name has a certificate of this authority. */
+  readonly isRenewal: boolean
+}
+
+/** Reason why an order must wait. */
+export interface OrderDelay {
+  readonly waitMs: number
+  readonly reason: string
+}
+
+interface Known {
+  readonly at: number
+  readonly is_issued: 0 | 1
+  readonly error: string | null
+}
+
+const INTERRUPTED = 'The gateway ended before the order was complete.'
+
+/** Orders of single certificates, for budgets and for delays after failures. They outlast restarts. */
+export class CertificateOrderStore {
+  readonly #database: Database
+  readonly #ofName: Statement<[string], Known>
+  readonly #nth: Readonly<Record<keyof typeof ORDER_BUDGETS, Statement<[object], number>>>
+  readonly #add: Statement<[object]>
+  readonly #conclude: Statement<[object]>
+  readonly #sweep: Statement<[number]>
+
+  constructor(database: Database) {
+    this.#database = database
+    this.#ofName = database.prepare(
+      'SELECT at, is_issued, error FROM certificate_orders WHERE name = ? ORDER BY at DESC LIMIT 32',
+    )
+    const nth = (scope: keyof typeof ORDER_BUDGETS, where: string) =>
+      database
+        .prepare<[object], number>(
+          `SELECT at FROM certificate_orders WHERE at > @since ${where}
+           ORDER BY at DESC LIMIT 1 OFFSET ${ORDER_BUDGETS[scope].max - 1}`,
+        )
+        .pluck()
+    const ofDomain = 'AND is_renewal = 0 AND registered_domain = @domain'
+    this.#nth = {
+      gateway: nth('gateway', ''),
+      account: nth('account', 'AND account = @account'),
+      domain: nth('domain', ofDomain),
+      share: nth('share', `${ofDomain} AND account = @account AND account <> ''`),
+    }
+    this.#add = database.prepare(
+      `INSERT INTO certificate_orders
+       VALUES (@id, @name, @domain, @account, @renewal, @now, 0, NULL)`,
+    )
+    this.#conclude = database.prepare(
+      'UPDATE certificate_orders SET is_issued = @issued, error = @error WHERE id = @id',
+    )
+    this.#sweep = database.prepare('DELETE FROM certificate_orders WHERE at < ?')
+  }
+
+  /** Number of failed and interrupted orders of a name since its last certificate. */
+  failuresOf(name: string): number {
+    const known = this.#ofName.all(name)
+    const issued = known.findIndex(({ is_issued }) => is_issued === 1)
+    return issued === -1 ? known.length : issued
+  }
+
+  /** How long a name must wait after its last failure; undefined if it need not wait. */
+  delayAfterFailure(name: string, now: number): OrderDelay | undefined {
+    const failures = this.failuresOf(name)
+    const [last] = this.#ofName.all(name)
+    if (failures === 0 || !last) return undefined
+    const delayMs = Math.min(MAX_RETRY_MS, RETRY_MS * 2 ** Math.min(failures - 1, 30))
+    const waitMs = Math.min(delayMs, last.at + delayMs - now)
+    return waitMs > 0 ? { waitMs, reason: last.error ?? INTERRUPTED } : undefined
+  }
+
+  /** Why a budget does not allow an order now. */
+  overBudget(wanted: WantedOrder, now: number): OrderDelay | undefined {
+    const values = valuesOf(wanted)
+    for (const [scope, { windowMs, text }] of Object.entries(ORDER_BUDGETS)) {
+      if (wanted.isRenewal && (scope === 'domain' || scope === 'share')) continue
+      const statement = this.#nth[scope as keyof typeof ORDER_BUDGETS]
+      const oldest = statement.get({ ...values, since: now - windowMs })
+      if (oldest === undefined) continue
+      const waitMs = Math.min(windowMs, oldest + windowMs - now)
+      return { waitMs, reason: `The limit for certificates is reached: ${text}.` }
+    }
+    return undefined
+  }
+
+  /** Counts an order and returns its id, or returns why it must wait. It is on disk before it is placed. */
+  begin(wanted: WantedOrder, now: number): Promise<string | OrderDelay> {
+    const id = randomBytes(12).toString('hex')
+    return this.#database.change(() => {
+      const delay = this.overBudget(wanted, now)
+      if (delay) return delay
+      this.#sweep.run(now - KEPT_MS)
+      this.#add.run({ ...valuesOf(wanted), id, now })
+      return id
+    })
+  }
+
+  /** Records the result. Without an error the certificate was issued. */
+  async conclude(id: string, error: string | undefined): Promise<void> {
+    const values = { id, issued: error === undefined ? 1 : 0, error: error ?? null }
+    await this.#database.change(() => this.#conclude.run(values))
+  }
+}
+
+function valuesOf({ name, ownerId, isRenewal }: WantedOrder) {
+  return {
+    name,
+    domain: registeredDomain(name),
+    account: ownerId ?? '',
+    renewal: isRenewal ? 1 : 0,
+  }
+}
+
+/** The domain that an authority counts certificates for. Private suffixes, as `github.io`, count too. */
+function registeredDomain(name: string): string {
+  const { domain } = parse(name, { allowPrivateDomains: true, extractHostname: false })
+  return domain ?? name
+}

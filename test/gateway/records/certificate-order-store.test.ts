@@ -1,0 +1,115 @@
+import { describe, expect, it } from 'vitest'
+import {
+  ORDER_BUDGETS,
+  type OrderDelay,
+} from '../../../src/gateway/records/certificate-order-store.ts'
+import { openGatewayStores } from '../../helpers/gateway-stores.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+const HOUR_MS = 3_600_000
+const WEEK_MS = 168 * HOUR_MS
+
+function openOrders(folder = temporaryFolder()) {
+  const { certificateOrders: orders, clock, database } = openGatewayStores(folder)
+  const begin = (name: string, ownerId: string | null = 'bot_a', isRenewal = false) =>
+    orders.begin({ name, ownerId, isRenewal }, clock.now())
+  /** Orders until a refusal, and returns the number of orders and the refusal. */
+  const exhaust = async (nameOf: (n: number) => string, ownerId: string | null) => {
+    for (let n = 0; ; n += 1) {
+      const begun = await begin(nameOf(n), ownerId)
+      if (typeof begun !== 'string') return { count: n, refusal: begun }
+    }
+  }
+  return { orders, clock, database, begin, exhaust, folder }
+}
+
+describe('the orders of certificates on demand', () => {
+  it('have a budget for an account and an hour, whatever the names are', async () => {
+    const { exhaust, clock, begin } = openOrders()
+    const { count, refusal } = await exhaust((n) => `www.shop${n}.test`, 'bot_a')
+    expect(count).toBe(ORDER_BUDGETS.account.max)
+    expect(refusal).toEqual({
+      waitMs: HOUR_MS,
+      reason: expect.stringContaining('10 orders an hour'),
+    })
+    // Another account has its own.
+    expect(await begin('www.other.test', 'bot_b')).toBeTypeOf('string')
+    await clock.advance(HOUR_MS)
+    expect(await begin('www.late.test', 'bot_a')).toBeTypeOf('string')
+  })
+
+  it('have a budget for all accounts and an hour', async () => {
+    const { exhaust } = openOrders()
+    let count = 0
+    let refusal: OrderDelay | undefined
+    for (let account = 0; account < 4; account += 1) {
+      const name = (n: number) => `www.shop${account}-${n}.test`
+      const result = await exhaust(name, `bot_${account}`)
+      count += result.count
+      refusal = result.refusal
+    }
+    expect(count).toBe(ORDER_BUDGETS.gateway.max)
+    expect(refusal?.reason).toContain('for all accounts')
+  })
+
+  it('leave a tenant of 1,000 names below one domain a share of it, and others the rest', async () => {
+    const { begin, clock } = openOrders()
+    let count = 0
+    let refusal: string | OrderDelay = ''
+    for (let n = 0; n < 1_000; n += 1) {
+      refusal = await begin(`n${n}.tunnels.test`)
+      if (typeof refusal === 'string') count += 1
+      if (n % 10 === 9) await clock.advance(HOUR_MS)
+    }
+    expect(count).toBe(ORDER_BUDGETS.share.max)
+    expect(refusal).toMatchObject({
+      reason: expect.stringContaining('one account below one domain'),
+    })
+    let others = 0
+    for (let n = 0; n < 100; n += 1) {
+      if (typeof (await begin(`o${n}.tunnels.test`, `bot_${n}`)) === 'string') others += 1
+      await clock.advance(HOUR_MS / 10)
+    }
+    expect(count + others).toBe(ORDER_BUDGETS.domain.max)
+    await clock.advance(WEEK_MS)
+    expect(await begin('late.tunnels.test')).toBeTypeOf('string')
+  })
+
+  it('count renewals for the hour alone', async () => {
+    const { begin, clock } = openOrders()
+    for (let n = 0; n < 40; n += 1) {
+      expect(await begin(`n${n}.tunnels.test`, null, true)).toBeTypeOf('string')
+      if (n % 10 === 9) await clock.advance(HOUR_MS)
+    }
+    expect(await begin('new.tunnels.test', null)).toBeTypeOf('string')
+  })
+
+  it('wait twice as long after each failure, also after a restart, until one succeeds', async () => {
+    const first = openOrders()
+    const { begin, clock, database, folder } = first
+    const waits: (number | undefined)[] = []
+    for (let n = 0; n < 9; n += 1) {
+      const id = (await begin('shop.test')) as string
+      await first.orders.conclude(id, 'refused')
+      const delay = first.orders.delayAfterFailure('shop.test', clock.now())
+      expect(delay?.reason).toBe('refused')
+      waits.push(delay && delay.waitMs / 60_000)
+      await clock.advance(delay?.waitMs ?? 0)
+      expect(first.orders.delayAfterFailure('shop.test', clock.now())).toBeUndefined()
+    }
+    expect(waits).toEqual([5, 10, 20, 40, 80, 160, 320, 640, 720])
+    await begin('shop.test')
+    await database.close()
+    const { orders, clock: later } = openOrders(folder)
+    expect(orders.failuresOf('shop.test')).toBe(10)
+    const delay = orders.delayAfterFailure('shop.test', later.now())
+    expect(delay?.reason).toContain('ended before the order was complete')
+    const id = (await orders.begin(
+      { name: 'shop.test', ownerId: null, isRenewal: false },
+      later.now() + WEEK_MS,
+    )) as string
+    await orders.conclude(id, undefined)
+    expect(orders.failuresOf('shop.test')).toBe(0)
+    expect(orders.delayAfterFailure('shop.test', later.now())).toBeUndefined()
+  })
+})
