@@ -6,7 +6,9 @@ import { formatDistance } from './format.js'
 const CHECK_MS = 2_000
 
 /** What is said about the certificate, kept up to date while it is being made. */
-export function certificateState({ id, certificate_management_status: status }) {
+export function certificateState(domain) {
+  const { id, certificate_management_status: status } = domain
+  const isOnDemand = domain.certificate_management_policy.challenge === 'on-demand'
   const badgePlace = element('span', {})
   const sentence = element('span', {})
   let shown
@@ -15,8 +17,10 @@ export function certificateState({ id, certificate_management_status: status }) 
 
   function show(now) {
     shown = now
-    fill(badgePlace, certificateBadge(now))
-    fill(sentence, certificateSentence(now))
+    // Below a wildcard, certificates follow when names come online.
+    const isWaiting = isOnDemand && !now.provisioning_job && !now.renews_at
+    fill(badgePlace, isWaiting ? badge('Certificate on demand', 'wait') : certificateBadge(now))
+    fill(sentence, isWaiting ? 'Ordered for each name that comes online' : certificateSentence(now))
   }
 
   function follow(card) {

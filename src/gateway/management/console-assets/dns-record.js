@@ -19,8 +19,9 @@ export function recordsOf(reserved) {
   const record = { name: domain, value: cname_target }
   // Below a public name of the gateway, challenges need a zone that it may not have without ACME.
   const isOwnZone = acme_challenge_cname_target.endsWith(`.acme.${cname_target}`)
-  const isAcme = reserved.certificate_management_policy.authority !== 'gateway'
-  if (isOwnZone && !isAcme) return [record]
+  const { authority, challenge } = reserved.certificate_management_policy
+  if (isOwnZone && authority === 'gateway') return [record]
+  if (challenge === 'on-demand') return [record]
   const name = `_acme-challenge.${domain.replace(/^\*\./, '')}`
   return [record, { name, value: acme_challenge_cname_target }]
 }

@@ -29,6 +29,30 @@ export function domainsView() {
   })
 }
 
+/** Ways to a certificate, by the value of the form. */
+const POLICIES = {
+  gateway: { authority: 'gateway' },
+  'on-demand': { authority: 'letsencrypt', challenge: 'on-demand' },
+  'dns-01': { authority: 'letsencrypt', challenge: 'dns-01' },
+}
+const WAYS = [
+  ['gateway', 'CA of this gateway'],
+  ['on-demand', 'ACME authority, on demand for single names'],
+  ['dns-01', 'ACME authority, by DNS (wildcards)'],
+]
+
+const certificateField = (options) =>
+  selectField({
+    name: 'certificate',
+    label: 'Certificate',
+    hint: 'On demand needs a DNS record to this gateway. By DNS also needs a record for challenges.',
+    options,
+  })
+
+function wayOf({ certificate_management_policy: policy }) {
+  return policy.authority === 'gateway' ? 'gateway' : policy.challenge
+}
+
 async function reserve() {
   const botUsers = await askAll('bot_users', 'bot_users')
   const domain = await openForm({
@@ -46,6 +70,7 @@ async function reserve() {
         hint: 'Authtokens without ACL rules can open the domains of their owner.',
         options: [['', 'This gateway'], ...botUsers.map(({ id, name }) => [id, name])],
       }),
+      certificateField([['', 'Default of this gateway'], ...WAYS]),
       textField({
         name: 'description',
         label: 'Description',
@@ -53,11 +78,12 @@ async function reserve() {
       }),
     ],
     action: 'Reserve',
-    run: ({ domain, owner, description }) =>
+    run: ({ domain, owner, certificate, description }) =>
       ask('POST', 'api/reserved_domains', {
         body: {
           domain: domain.trim(),
           ...(owner && { owner_id: owner }),
+          ...(certificate && { certificate_management_policy: POLICIES[certificate] }),
           ...(description && { description }),
         },
       }),
@@ -103,7 +129,11 @@ function domainCard(domain, owners, reload) {
     {},
     cardHead(name, {
       badge: certificate.badge,
-      actions: [check, actionButton('Delete', name, () => release(domain, reload), true)],
+      actions: [
+        check,
+        actionButton('Edit certificate', `of ${name}`, () => changeCertificate(domain, reload)),
+        actionButton('Delete', name, () => release(domain, reload), true),
+      ],
     }),
     facts(
       ['Description', domain.description],
@@ -124,6 +154,25 @@ function domainCard(domain, owners, reload) {
   )
   certificate.follow(node)
   return node
+}
+
+async function changeCertificate(reserved, reload) {
+  const { id, domain } = reserved
+  const way = wayOf(reserved)
+  // The current way comes first, so it is selected.
+  const options = [...WAYS].sort(([a], [b]) => Number(b === way) - Number(a === way))
+  const changed = await openForm({
+    title: `Certificate of ${domain}`,
+    fields: [certificateField(options)],
+    action: 'Save',
+    run: ({ certificate }) =>
+      ask('PATCH', `api/reserved_domains/${id}`, {
+        body: { certificate_management_policy: POLICIES[certificate] },
+      }),
+  })
+  if (!changed) return
+  say(`The certificate of ${domain} was changed.`)
+  await reload()
 }
 
 async function release({ id, domain }, reload) {
