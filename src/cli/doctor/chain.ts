@@ -1,6 +1,7 @@
 import type { StartError } from '../../base/app-error.ts'
 import type { Config } from '../../config.ts'
 import { agentChecks, type SeenAgent } from './agent-checks.ts'
+import { certificateChecks } from './certificate-checks.ts'
 import { deviceChecks } from './device-checks.ts'
 import type { Finding } from './finding.ts'
 import { serviceChecks } from './service-checks.ts'
@@ -19,4 +20,5 @@ export async function* chainChecks(
   const addresses = serverAddrs.length === 0 && given !== undefined ? [given] : serverAddrs
   yield await serviceChecks({ ...config, serverAddrs: addresses }, stop)
   yield await agentChecks(seen)
+  if ('status' in seen) yield await certificateChecks(seen, config.ingress, stop)
 }
