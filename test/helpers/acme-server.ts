@@ -57,6 +57,8 @@ export interface AcmeServerOptions {
   readonly ports?: () => { readonly http: number; readonly https: number }
   /** Its clock, milliseconds since the epoch. */
   readonly now: () => number
+  /** Called with how to close it; default: at the end of the running test. */
+  readonly atEnd?: (close: () => void) => void
 }
 
 /**
@@ -111,7 +113,8 @@ export class AcmeServer {
     const server = createServer((request, response) => void acme.#serve(request, response))
     server.listen(0, '127.0.0.1')
     await once(server, 'listening')
-    onTestFinished(() => {
+    const { atEnd = onTestFinished } = options
+    atEnd(() => {
       server.closeAllConnections()
       server.close()
     })
