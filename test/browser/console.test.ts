@@ -122,6 +122,10 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await page.clock.runFor(2_000)
     await deviceLine(page, 'press-3').getByText('Online').waitFor()
     await page.locator('.figures').filter({ hasText: 'Requests7Errors2' }).waitFor()
+    await page.getByText('working', { exact: true }).waitFor()
+    traffic.outcomes.state = 'unreachable'
+    await page.clock.runFor(2_000)
+    await page.getByText('service down', { exact: true }).waitFor()
     expect(await policy.isVisible()).toBe(true)
     expect(await page.evaluate('document.activeElement.tagName')).toBe('SUMMARY')
     await button(page, 'Pause').click()

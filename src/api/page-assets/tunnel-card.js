@@ -1,21 +1,10 @@
 import { ask } from './api.js'
-import { actionButton, badge, cardHead, facts } from './card.js'
+import { actionButton, cardHead, facts } from './card.js'
+import { conditionBadge, isBad } from './condition.js'
 import { openForm } from './dialog.js'
 import { element, fill } from './element.js'
 import { formatDistance } from './format.js'
 import { say } from './notice.js'
-
-const TONES = {
-  working: 'good',
-  service_down: 'bad',
-  service_slow: 'wait',
-  busy: 'wait',
-  slow_link: 'wait',
-  opening: 'wait',
-  offline: 'bad',
-  refused: 'bad',
-  unverified: 'wait',
-}
 
 /** A tunnel: where it leads, how it is, and what to do when it is not well. */
 export function tunnelCard(tunnel, { onRemoved }) {
@@ -51,7 +40,7 @@ export function tunnelCard(tunnel, { onRemoved }) {
     const view = [now.condition, now.last_error, now.remedy, now.isQuiet, factsOf(now)]
     if (JSON.stringify(view) === shown) return
     shown = JSON.stringify(view)
-    fill(state, badge(now.condition.replace('_', ' '), TONES[now.condition]))
+    fill(state, conditionBadge(now.condition))
     fill(problem, now.reason !== null && !now.isQuiet && trouble(now))
     fill(details, facts(...factsOf(now).map(([name, value]) => [name, shownValue(name, value)])))
   }
@@ -95,7 +84,7 @@ function shownValue(name, value) {
 function trouble({ condition, last_error: error, reason, remedy }) {
   return element(
     'div',
-    { class: `trouble trouble-${TONES[condition] === 'bad' ? 'bad' : 'wait'}` },
+    { class: `trouble trouble-${isBad(condition) ? 'bad' : 'wait'}` },
     element('p', {}, error ?? reason),
     remedy && element('p', { class: 'remedy' }, remedy),
   )

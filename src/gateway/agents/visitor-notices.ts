@@ -71,6 +71,7 @@ export class VisitorNotices {
       seen: { ...outcomes.counts },
       pressure: undefined,
     })
+    outcomes.state = 'unknown'
     outcomes.onNews = () => {
       this.#active.add(endpoint)
       this.#lookSoon()
@@ -123,6 +124,7 @@ export class VisitorNotices {
     watched.seen = { ...outcomes.counts }
     if (state === undefined) return
     watched.state = state
+    outcomes.state = state
     const isOld = TROUBLES.has(state) && now - watched.toldAt >= AGAIN_MS
     watched.isDue = state !== watched.toldState || isOld
   }

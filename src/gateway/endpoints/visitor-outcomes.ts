@@ -75,6 +75,8 @@ export class VisitorOutcomes {
   readonly #waiting = new Set<VisitorWait>()
   /** Longest wait that was answered, in milliseconds: the normal slowness of this service. */
   longestMs = 0
+  /** Judged at the last check with visitors. `unknown` if the gateway does not check this endpoint. */
+  state: VisitorState = 'unknown'
   /** Called when a visitor begins to wait or gets a result. */
   onNews: (() => void) | undefined
 

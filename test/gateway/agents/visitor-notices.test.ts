@@ -119,6 +119,8 @@ describe('VisitorNotices', () => {
     visit(endpoint, 'unreachable')
     await clock.advance(60_000)
     expect(states().at(-1)).toBe('unreachable')
+    // The console shows it.
+    expect(endpoint.traffic.outcomes.state).toBe('unreachable')
     expect(clock.sleeping).toBe(0)
   })
 

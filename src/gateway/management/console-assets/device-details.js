@@ -1,6 +1,7 @@
 import { ask } from './api.js'
 import { actionButton, facts } from './card.js'
 import { chart } from './chart.js'
+import { conditionBadge } from './condition.js'
 import { confirm } from './confirm.js'
 import { reasonOf } from './device-states.js'
 import { openForm, textField } from './dialog.js'
@@ -83,9 +84,9 @@ export function deviceDetails({ id, name }, reload) {
         [
           'Not served',
           device.refused_endpoints?.length > 0 &&
-            device.refused_endpoints
-              .map(({ url, text, error_code: code }) => `${url}: ${text} (${code})`)
-              .join(' '),
+            device.refused_endpoints.map(({ url, text, error_code: code }) =>
+              element('span', {}, conditionBadge('refused'), ` ${url}: ${text} (${code}) `),
+            ),
         ],
         [
           'Connected twice',

@@ -1,10 +1,14 @@
 import { badge } from './card.js'
-import { element } from './element.js'
+import { conditionBadge } from './condition.js'
+import { element, fill } from './element.js'
 import { figures } from './figures.js'
 import { formatBytes, formatNumber } from './format.js'
 
 /** An endpoint with its figures and its policy; the figures are updated in place. */
 export function endpointRow({ url, name, description, upstream_url, traffic_policy, overlap }) {
+  // Cloud endpoints have none: no device serves them.
+  const state = element('span', {})
+  let shownCondition
   const sharedBadge = badge('shared with all accounts')
   const pooledBadge = badge('pooled')
   const fields = figures('figures', ['Requests', 'Errors', 'Over budget', 'In', 'Out', 'Rate'])
@@ -15,6 +19,8 @@ export function endpointRow({ url, name, description, upstream_url, traffic_poli
       'p',
       { class: 'endpoint-line' },
       linked(url),
+      ' ',
+      state,
       name && element('strong', {}, ` ${name}`),
       upstream_url && [
         element('span', { class: 'muted' }, ' forwards to '),
@@ -37,7 +43,9 @@ export function endpointRow({ url, name, description, upstream_url, traffic_poli
   )
   return {
     node,
-    update: ({ traffic, requestsPerS, shared, pooling_enabled }) => {
+    update: ({ traffic, requestsPerS, shared, pooling_enabled, condition }) => {
+      if (condition && condition !== shownCondition) fill(state, conditionBadge(condition))
+      shownCondition = condition
       sharedBadge.hidden = !shared
       pooledBadge.hidden = !pooling_enabled
       fields.show({

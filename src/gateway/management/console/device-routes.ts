@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import type { Route } from '../../../http/routes.ts'
-import type { ConnectedAgent } from '../../endpoints/endpoint.ts'
+import type { AgentEndpoint, ConnectedAgent } from '../../endpoints/endpoint.ts'
+import type { VisitorState } from '../../endpoints/visitor-outcomes.ts'
 import type { BotUserStore } from '../../records/bot-user-store.ts'
 import type { CredentialStore } from '../../records/credential-store.ts'
 import type { Device } from '../../records/device-store.ts'
@@ -135,10 +136,13 @@ function viewDetails(device: Device, baseUrl: string, deps: DeviceRoutesDeps): o
   const { devices, credentials, botUsers } = deps
   const { view } = endpointResource(deps)
   const { ownerId, credentialId } = device
-  const endpoints = endpointsOf(devices.sessionsOf(device)).map((endpoint) => ({
-    ...view(endpoint, baseUrl),
-    history: devices.historyOf(device, endpoint.url) ?? null,
-  }))
+  const endpoints = devices.sessionsOf(device).flatMap((agent) =>
+    agent.endpoints().map((endpoint) => ({
+      ...view(endpoint, baseUrl),
+      condition: conditionOf(endpoint, agent),
+      history: devices.historyOf(device, endpoint.url) ?? null,
+    })),
+  )
   return {
     last_endpoints: device.facts.endpoints,
     endpoints,
@@ -152,4 +156,20 @@ function viewDetails(device: Device, baseUrl: string, deps: DeviceRoutesDeps): o
 
 function endpointsOf(sessions: readonly ConnectedAgent[]) {
   return sessions.flatMap((agent) => agent.endpoints())
+}
+
+/** Round trip in milliseconds from which a link is slow, as on the device. */
+const SLOW_LINK_MS = 1_000
+/** Words of the device for what visitors met last. */
+const OF_VISITORS: Readonly<Partial<Record<VisitorState, string>>> = {
+  slow: 'service_slow',
+  busy: 'busy',
+  garbage: 'service_down',
+  unreachable: 'service_down',
+}
+
+/** State of an online endpoint for its visitors, in the words of the device. */
+function conditionOf({ traffic }: AgentEndpoint, { latencyMs = 0 }: ConnectedAgent): string {
+  const isSlow = latencyMs >= SLOW_LINK_MS
+  return OF_VISITORS[traffic.outcomes.state] ?? (isSlow ? 'slow_link' : 'working')
 }

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { CONDITIONS } from '../../../../src/agent/condition.ts'
 import { IDLE_MS } from '../../../../src/http/pages/browser-sessions.ts'
 import { agentWithEndpoint, connectedAgent } from '../../../helpers/connected-agent.ts'
 import { ConsoleBrowser } from '../../../helpers/console-browser.ts'
@@ -363,8 +364,14 @@ describe('what the console has beyond the API', () => {
       latency_ms: 12,
       owner: 'press line',
       authtoken: 'press 8',
-      endpoints: [{ url: 'https://press-8.site.test', history: null }],
+      endpoints: [{ url: 'https://press-8.site.test', history: null, condition: 'working' }],
     })
+    traffic.outcomes.state = 'unreachable'
+    const { endpoints } = (
+      await browser.call('GET', `/console/api/device_details/${body.devices[0].id}`)
+    ).body
+    expect(endpoints[0].condition).toBe('service_down')
+    expect(CONDITIONS).toContain(endpoints[0].condition)
     for (const command of ['restart', 'stop']) {
       const path = `/console/api/tunnel_sessions/${agent.id}/${command}`
       expect((await browser.call('POST', path)).status).toBe(204)

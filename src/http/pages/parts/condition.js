@@ -1,0 +1,19 @@
+import { badge } from './card.js'
+
+const TONES = {
+  working: 'good',
+  service_down: 'bad',
+  service_slow: 'wait',
+  busy: 'wait',
+  slow_link: 'wait',
+  opening: 'wait',
+  offline: 'bad',
+  refused: 'bad',
+  unverified: 'wait',
+}
+
+/** Whether visitors of a tunnel in this state get errors. */
+export const isBad = (condition) => TONES[condition] === 'bad'
+
+/** State of a tunnel for its visitors, in the same words on each page. */
+export const conditionBadge = (condition) => badge(condition.replace('_', ' '), TONES[condition])
