@@ -4,6 +4,7 @@ import type { Resources, Shortage } from './device/resources.ts'
 import { hasSession, type LinkState } from './link-state.ts'
 import type { Reachable } from './probes/reach.ts'
 import type { Problem, Reason, ShownProblem } from './problem.ts'
+import { LOSSES_MS } from './sessions/link-pauses.ts'
 import type { StandbyStatus } from './sessions/standby.ts'
 import type { Tunnel } from './tunnel.ts'
 import type { TunnelState } from './tunnel-state.ts'
@@ -36,6 +37,8 @@ export interface LinkStatus extends ShownProblem {
   readonly duplicate?: { readonly ip: string; readonly seenAt: number } | undefined
   /** Set if there are several addresses. */
   readonly standby?: StandbyStatus | undefined
+  /** Losses of the link in the last `LOSSES_MS`. */
+  readonly losses?: number | undefined
 }
 
 /** Source of the default policy in force. */
@@ -96,6 +99,8 @@ export interface AgentStatus {
 
 /** Round trip in milliseconds from which a link is slow. */
 const SLOW_LINK_MS = 1_000
+/** From this number of losses on, a link is unstable: a restart of the gateway is one loss. */
+const MANY_LOSSES = 4
 /** Clock difference from which certificates and signatures may fail. */
 const MAX_SKEW_MS = 60_000
 
@@ -114,7 +119,7 @@ export function concludeStatus(facts: AgentFacts): AgentStatus {
   const notReady = notReadyOf(facts, tunnels)
   const unverified = unverifiedOf(facts)
   const serving = servingText(facts.tunnels)
-  const causes = [...problems, ...slowness(facts.link), ...unverified]
+  const causes = [...problems, ...flapping(facts.link), ...slowness(facts.link), ...unverified]
   return {
     ...facts,
     tunnels,
@@ -160,7 +165,8 @@ function shortage(name: Shortage, { detail, remedy }: Problem): Cause {
   return { short, problem: `${short}: ${detail}`, remedy }
 }
 
-function linkCause({ state, reason, remedy = '', serverAddr, ...link }: LinkStatus): Cause {
+function linkCause(link: LinkStatus): Cause {
+  const { state, reason, remedy = '', serverAddr, serviceCode } = link
   const name = serverAddr ?? 'the hosted service'
   const problem = link.lastError ?? ''
   if (state === 'suspect') return { short: VERDICT_TEXTS.suspect(), problem, remedy, name }
@@ -168,7 +174,9 @@ function linkCause({ state, reason, remedy = '', serverAddr, ...link }: LinkStat
   if (state === 'duplicate') return { short: VERDICT_TEXTS.duplicate(), problem, remedy }
   if (reason === undefined) return { problem: VERDICT_TEXTS.connecting(name), remedy: '' }
   if (reason === 'clock') return { short: VERDICT_TEXTS.clocks(), problem, remedy }
-  if (state === 'refused') return { short: refusedLinkText(reason), problem, remedy }
+  if (state === 'refused') {
+    return { short: refusedLinkText(reason, serviceCode), problem, remedy }
+  }
   // A lookup names the host alone.
   const host = parseListenAddress(name)?.host ?? name
   return { problem, remedy, name: problem.includes(name) ? name : host }
@@ -270,6 +278,15 @@ function policyCause(problem: string): Cause {
 
 export const isSlow = ({ state, latencyMs = 0 }: LinkStatus): boolean =>
   hasSession(state) && latencyMs >= SLOW_LINK_MS
+
+/** Describes a link that serves in between, which is not a fault of this moment. */
+function flapping({ losses = 0 }: LinkStatus): Cause[] {
+  if (losses < MANY_LOSSES) return []
+  const problem = `${VERDICT_TEXTS.flapping()}: ${losses} times in ${LOSSES_MS / 60_000} minutes`
+  const remedy =
+    'Check the signal or the network of the device. If other devices lose their links too, check the gateway.'
+  return [{ problem, remedy }]
+}
 
 /** Describes the effect of a slow link on the tunnels, which is not a fault. */
 function slowness(link: LinkStatus): Cause[] {

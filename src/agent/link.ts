@@ -6,7 +6,7 @@ import { PoisonedError, type ServiceCommand, type Session } from './connector.ts
 import { hasSession, kindOf, type LinkEvent, type LinkState, nextLinkState } from './link-state.ts'
 import { type Problem, problemOf, shownProblem } from './problem.ts'
 import { DuplicateNotice } from './sessions/gateway-notice.ts'
-import { LinkPauses } from './sessions/link-pauses.ts'
+import { LinkLosses, LinkPauses } from './sessions/link-pauses.ts'
 import {
   AUTHTOKEN_CHANGED,
   eventOf,
@@ -62,6 +62,7 @@ export class Link {
   readonly #wakeUp = new AutoResetEvent()
   readonly #retired: RetiredSessions
   readonly #duplicate: DuplicateNotice
+  readonly #losses: LinkLosses
   readonly #events: SessionEvents = {
     onEnd: (session) => this.#ended(session),
     onCommand: (session, command) => this.#commanded(session, command),
@@ -100,6 +101,7 @@ export class Link {
     const { clock, onSessions } = options
     this.#retired = new RetiredSessions({ retireMs, clock, onClosed: onSessions })
     this.#duplicate = new DuplicateNotice({ shownMs, clock })
+    this.#losses = new LinkLosses(clock)
     if (options.hasStandby && this.#opener.places > 1) this.#standby = this.#createStandby(random)
     this.#since = options.clock.now()
     this.#changedAt = options.clock.monotonic()
@@ -127,6 +129,7 @@ export class Link {
         : undefined,
       duplicate: this.#duplicate.current,
       standby: this.#standby?.status,
+      losses: this.#losses.count,
     }
   }
 
@@ -257,6 +260,7 @@ export class Link {
     this.#leaveCurrent()
     this.#retired.close(session)
     if (this.#stopping.signal.aborted) return
+    this.#losses.note()
     const pauseMs = this.#pauses.afterLoss(problem, this.#options.clock.monotonic() - this.#upAt)
     const next = this.#standby?.takeReady()
     if (next) {

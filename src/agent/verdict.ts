@@ -50,6 +50,7 @@ export const VERDICT_TEXTS = {
   parked: () => 'the service told this device to stop',
   duplicate: () => 'another device has the same identity',
   refusesToken: () => 'the service refuses the authtoken',
+  disabled: () => 'the service has disabled the account of this device',
   refusesDevice: () => 'the service refuses this device',
   refusesVersion: () => 'the service does not support this agent version',
   limit: () => 'a limit of the account is reached',
@@ -70,6 +71,7 @@ export const VERDICT_TEXTS = {
   descriptors: () => 'the agent has no open files left',
   memory: () => 'the agent has no memory left',
   slowLink: () => 'the link is slow',
+  flapping: () => 'the link is lost again and again',
   unverified: (name: string) => `this device cannot reach ${name} itself`,
 } as const satisfies Record<string, (name: string) => string>
 
@@ -90,7 +92,8 @@ export function refusedTunnelText(reason: Reason, name: string): string {
   return (REFUSED_TUNNEL[reason] ?? VERDICT_TEXTS.refusesTunnel)(name)
 }
 
-export function refusedLinkText(reason: Reason): string {
+export function refusedLinkText(reason: Reason, serviceCode: string | undefined): string {
+  if (serviceCode === 'ERR_NGROK_636') return VERDICT_TEXTS.disabled()
   return (REFUSED_LINK[reason] ?? VERDICT_TEXTS.refusesDevice)()
 }
 

@@ -1,4 +1,5 @@
 import { Backoff, type BackoffOptions } from '../../base/backoff.ts'
+import type { Clock } from '../../base/clock.ts'
 import type { Problem } from '../problem.ts'
 import type { LinkTimings, RefusalTimings } from '../timings.ts'
 
@@ -43,6 +44,35 @@ export class LinkPauses {
   reset(): void {
     this.#failures.reset()
     this.#refusals.reset()
+  }
+}
+
+/** Losses older than this do not count. */
+export const LOSSES_MS = 600_000
+/** More say no more. */
+const MAX_LOSSES = 100
+
+/** Recent losses of the link. */
+export class LinkLosses {
+  readonly #clock: Clock
+  /** Monotonic times, oldest first. */
+  #times: number[] = []
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  note(): void {
+    this.#times = [...this.#recent().slice(1 - MAX_LOSSES), this.#clock.monotonic()]
+  }
+
+  get count(): number {
+    return this.#recent().length
+  }
+
+  #recent(): number[] {
+    const since = this.#clock.monotonic() - LOSSES_MS
+    return this.#times.filter((time) => time > since)
   }
 }
 
