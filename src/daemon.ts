@@ -21,6 +21,7 @@ import { StartError } from './base/app-error.ts'
 import type { Clock } from './base/clock.ts'
 import type { Closer } from './base/closer.ts'
 import { createDeferred } from './base/deferred.ts'
+import { fileFlaw, isCertificate } from './base/file.ts'
 import { FailureLimiter } from './base/limiter.ts'
 import type { ListenAddress } from './base/listen-address.ts'
 import type { Logger, LogTail } from './base/logger.ts'
@@ -327,12 +328,17 @@ function openWhenWritable({ path, open, log, clock }: LaterOptions): { stop(): P
 /** Returns PEM text. Throws a StartError with the fix. */
 export function readCaCert(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
+  const refuse = (flaw: string, cause?: unknown) =>
+    new StartError(
+      `Cannot use SVC_CA_CERT ${path}: ${flaw}. Copy ca.pem of the gateway to this path, readable by the user of the agent.`,
+      { cause },
+    )
+  let text: string
   try {
-    return readFileSync(path, 'utf8')
+    text = readFileSync(path, 'utf8')
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    const flaw = `Cannot read SVC_CA_CERT ${path} (${code})`
-    const remedy = 'Copy ca.pem of the gateway to a path that the user of the agent can read'
-    throw new StartError(`${flaw}. ${remedy}.`, { cause: error })
+    throw refuse(fileFlaw(error), error)
   }
+  if (!isCertificate(text)) throw refuse('it contains no certificate')
+  return text
 }

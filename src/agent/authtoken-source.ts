@@ -34,7 +34,7 @@ export class AuthtokenSource {
     const { files, everyMs, clock } = options
     this.#options = options
     this.#file = new WatchedFile({ paths: files, maxBytes: MAX_BYTES, everyMs, clock })
-    this.#current = lackOf(files[0], undefined)
+    this.#current = authtokenLack(files[0], undefined)
   }
 
   /** The token, or the reason why it is missing. The object changes only with the token or the reason. */
@@ -72,7 +72,7 @@ export class AuthtokenSource {
       `cannot use the authtoken file, the previous authtoken is still in use: ${flaw}. Write an authtoken to ${path}`
     // A working token stays in use until a better one is found or its file is deleted.
     if (flaw && this.#current instanceof Secret) return false
-    const next = isToken ? new Secret(found) : (value ?? lackOf(path ?? files[0], flaw))
+    const next = isToken ? new Secret(found) : (value ?? authtokenLack(path ?? files[0], flaw))
     if (isSame(next, this.#current)) return false
     this.#current = next
     const from = next === value ? 'environment' : path
@@ -87,10 +87,10 @@ function isSame(a: Secret | Problem, b: Secret | Problem): boolean {
 }
 
 /**
- * Returns the problem of a missing authtoken. A file is watched. Other sources are read once, so they need a
+ * Returns the problem of a missing authtoken, also for the doctor. A file is watched. Other sources are read once, so they need a
  * restart.
  */
-function lackOf(path: string | undefined, flaw: string | undefined): Problem {
+export function authtokenLack(path: string | undefined, flaw: string | undefined): Problem {
   const shared = { reason: 'auth', permanent: false } as const
   if (path === undefined) {
     return {

@@ -14,7 +14,7 @@ import {
   PoisonedError,
   type Session,
 } from './connector.ts'
-import { untrustedProblem } from './probes/connection-problem.ts'
+import { foreignProblem, untrustedProblem } from './probes/connection-problem.ts'
 import { networkProblem, type Problem, ProblemError } from './problem.ts'
 import { serviceProblem } from './service-error.ts'
 import {
@@ -214,13 +214,18 @@ export class NgrokConnector implements Connector {
 
   async #connect(
     builder: Sdk.SessionBuilder,
-    { authtoken, preflightMs = 0 }: Pick<ConnectRequest, 'authtoken' | 'preflightMs'>,
+    {
+      authtoken,
+      serverAddr = 'the service',
+      preflightMs = 0,
+    }: Pick<ConnectRequest, 'authtoken' | 'serverAddr' | 'preflightMs'>,
   ): Promise<Sdk.Session> {
     const withinMs = this.#deadlines.connectMs + CONNECT_SHARE * preflightMs
     try {
       return await withDeadline(builder.connect(), withinMs, 'connecting to the service')
     } catch (error) {
       if (error instanceof DeadlineError) throw new PoisonedError(error.message)
+      if (isForeign(error)) throw new ProblemError(foreignProblem(serverAddr), { cause: error })
       throw new ProblemError(sdkProblem(error, authtoken))
     }
   }
@@ -565,6 +570,8 @@ function builderFor(
 const PREFIX = /^failed to (?:connect session|start listener): /
 /** The SDK's only message about certificates. Without our CA certificate, the preflight cannot check them. */
 const UNTRUSTED = 'tls handshake error'
+/** The SDK's message for an answer to the authentication that is none. */
+const FOREIGN = /failed to deserialize rpc response$/
 const CODE = / error_code: (ERR_NGROK_\d+)$/
 
 /** Converts an SDK error to a Problem. The code of the service is at the end of the message. */
@@ -572,6 +579,10 @@ function sdkProblem(error: unknown, authtoken: Secret): Problem {
   const message = messageOf(error, authtoken).replace(PREFIX, '')
   if (message === UNTRUSTED) return untrustedProblem(message)
   return serviceProblem(message.replace(CODE, ''), CODE.exec(message)?.[1])
+}
+
+function isForeign(error: unknown): boolean {
+  return error instanceof Error && FOREIGN.test(error.message)
 }
 
 /** Removes the authtoken, which some messages of the service repeat. */

@@ -27,7 +27,7 @@ const MEANINGS: readonly ErrorMapping[] = [
     reason: 'auth',
     permanent: true,
     answer: 'service-refused',
-    remedy: 'The account or credential is not allowed to connect. Contact its owner.',
+    remedy: 'The account may not connect. Ask the owner of the service to enable the account.',
   },
   {
     codes: [308, 316, 356, 395, 399],
@@ -124,7 +124,15 @@ const MEANINGS: readonly ErrorMapping[] = [
     remedy: 'No action needed on the device. The agent retries automatically.',
   },
   {
-    codes: [100, 109, 110, 111, 112, 119, 120, 121, 301, 335, 800, 801, 811, 813],
+    // The detail says which of the two is older.
+    codes: [301, 811],
+    reason: 'internal',
+    permanent: true,
+    answer: 'service-refused',
+    remedy: 'Update the agent. If the agent is newer than the gateway, update the gateway.',
+  },
+  {
+    codes: [100, 109, 110, 111, 112, 119, 120, 121, 335, 800, 801, 813],
     reason: 'internal',
     permanent: true,
     answer: 'service-refused',

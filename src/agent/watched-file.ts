@@ -1,5 +1,6 @@
 import { readFileSync, statSync } from 'node:fs'
 import type { Clock } from '../base/clock.ts'
+import { fileFlaw } from '../base/file.ts'
 
 export interface WatchedFileOptions {
   /** The first existing file is used. */
@@ -43,7 +44,7 @@ export class WatchedFile {
         }
         return { path, text: bytes.toString('utf8') }
       } catch (error) {
-        if (!isMissing(error)) return { path, text: undefined, problem: codeOf(error) }
+        if (!isMissing(error)) return { path, text: undefined, problem: fileFlaw(error) }
       }
     }
     return { path: undefined, text: undefined }

@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto'
 import {
   accessSync,
   chmodSync,
@@ -55,6 +56,28 @@ export function closeSecretFile(path: string): boolean {
     // The result is the same: the file was accessible.
   }
   return true
+}
+
+/** Whether the text begins with a certificate in PEM form. */
+export function isCertificate(text: string): boolean {
+  try {
+    return new X509Certificate(text).subject !== undefined
+  } catch {
+    return false
+  }
+}
+
+const FLAWS: Readonly<Record<string, string>> = {
+  EACCES: 'permission denied',
+  EISDIR: 'it is a directory',
+  ENOENT: 'the file is missing',
+  EPERM: 'permission denied',
+}
+
+/** Says why a file cannot be read, in words where the cause is common. */
+export function fileFlaw(error: unknown): string {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
+  return FLAWS[code] ?? code
 }
 
 /** Makes renames and removals in a folder durable after a power cut. */

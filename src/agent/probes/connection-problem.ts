@@ -21,7 +21,7 @@ const TLS_CODE = /^(ERR_TLS_|ERR_SSL_|CERT_|EPROTO$)/
 
 const REMEDIES = {
   dns: 'Check the host name and the DNS server of the device.',
-  tls: 'Copy ca.pem of the gateway to the device, and set SVC_CA_CERT to its path. A proxy may also intercept the connection.',
+  tls: 'Check the address in SVC_SERVER_ADDR. A proxy or a firewall may also interfere with TLS.',
   network:
     'Check that the service runs, its address in SVC_SERVER_ADDR, and the network of the device.',
 } as const satisfies Partial<Record<Reason, string>>
@@ -73,15 +73,35 @@ export function expiredProblem(
   }
 }
 
-const WRONG_PORT =
-  'Check the port in SVC_SERVER_ADDR. Agents connect to GATEWAY_AGENT_LISTEN of the gateway, by default port 4443.'
-const WRONG_NAME =
-  'Set SVC_SERVER_ADDR to a name of the certificate. Check that the address leads to your gateway.'
+const AGENT_PORT = 'Agents connect to GATEWAY_AGENT_LISTEN of the gateway, by default port 4443.'
+const UNKNOWN_CA =
+  'Copy ca.pem of the gateway to the device, and set SVC_CA_CERT to its path. A proxy or a login page of the network may also intercept the connection.'
+const NO_TLS = `Check the port in SVC_SERVER_ADDR. ${AGENT_PORT} A login page of the network or an HTTP proxy may also answer.`
+const NO_ROUTE = 'Check the network of the device, and the address in SVC_SERVER_ADDR.'
+const FIREWALL =
+  'Check the network of the device, and the address in SVC_SERVER_ADDR. Firewalls must allow TCP to this address: the agent uses no HTTP proxy.'
+const SILENT = `Check the port in SVC_SERVER_ADDR. ${AGENT_PORT} A firewall or a login page of the network may also hold the connection, or the service hangs.`
 /** More precise remedies than those of the reason. */
 const CODE_REMEDIES: Readonly<Record<string, string>> = {
-  EPROTO: WRONG_PORT,
-  ERR_TLS_CERT_ALTNAME_INVALID: WRONG_NAME,
+  ENOTFOUND: 'Correct the host name in SVC_SERVER_ADDR, or add it to the DNS server of the device.',
+  EAI_AGAIN: 'Check that the device has a network, and that its DNS server answers.',
+  ECONNREFUSED: `Check that the service runs, and its address and port in SVC_SERVER_ADDR. ${AGENT_PORT}`,
+  ECONNRESET:
+    'Check the log of the service: it may be stopping, or at its limit of connections. A firewall may also close the connection.',
+  EHOSTUNREACH: NO_ROUTE,
+  ENETUNREACH: NO_ROUTE,
+  ETIMEDOUT: FIREWALL,
+  ERR_TLS_CERT_ALTNAME_INVALID:
+    'Set SVC_SERVER_ADDR to a name of the certificate. Check that the address leads to your gateway.',
 }
+/** The answer to a TLS handshake is no TLS, for example HTTP. */
+const NO_TLS_CODES: ReadonlySet<string> = new Set([
+  'EPROTO',
+  'ERR_SSL_HTTP_REQUEST',
+  'ERR_SSL_PACKET_LENGTH_TOO_LONG',
+  'ERR_SSL_UNEXPECTED_MESSAGE',
+  'ERR_SSL_WRONG_VERSION_NUMBER',
+])
 
 const SENTENCES: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'refuses connections',
@@ -90,7 +110,6 @@ const SENTENCES: Readonly<Record<string, string>> = {
   ENETUNREACH: 'is unreachable: the device has no route',
   ETIMEDOUT: 'does not answer',
   ERR_TLS_CERT_ALTNAME_INVALID: 'has a certificate for another name',
-  EPROTO: 'does not speak TLS',
 }
 
 /** More names say no more to a person, and a server may send many. */
@@ -123,21 +142,49 @@ export function connectionProblem(where: string, error: unknown): Problem {
   return {
     reason,
     detail: `${where} ${sentenceOf(reason, code)}`,
-    remedy: CODE_REMEDIES[code] ?? REMEDIES[reason],
+    remedy: remedyFor(reason, code),
     permanent: false,
   }
 }
 
-/** Problem of a server that accepted the connection but did not answer, as captive portals do. */
-export function silenceProblem(where: string, ms: number): Problem {
+/** Problem of a server that did not answer. `isAccepted`: it accepts connections, as captive portals do. */
+export function silenceProblem(where: string, ms: number, isAccepted = false): Problem {
   const detail = `${where} did not answer within ${Math.ceil(ms / 1_000)} s`
-  return { reason: 'network', detail, remedy: REMEDIES.network, permanent: false }
+  return {
+    reason: 'network',
+    detail: isAccepted ? `${detail} (it accepts connections)` : detail,
+    remedy: isAccepted ? SILENT : FIREWALL,
+    permanent: false,
+  }
 }
+
+/**
+ * Problem of a server with a valid certificate that does not answer like a service for agents. A gateway that
+ * stops while an agent connects looks the same.
+ */
+export function foreignProblem(where: string): Problem {
+  return {
+    reason: 'network',
+    detail: `${where} does not answer like a gateway`,
+    remedy: `Check the port in SVC_SERVER_ADDR. ${AGENT_PORT} If the port is right, no action is needed: the agent retries automatically.`,
+    permanent: false,
+  }
+}
+
+/** Our gateway renews the certificate for agents itself. */
+export const RENEW_REMEDY =
+  'Check the clocks of the device and the gateway. If both are right, restart the gateway to renew the certificate.'
 
 /** Problem of a certificate that Node accepts and the SDK does not, because it trusts another CA. */
 export function untrustedProblem(cause: string): Problem {
   const detail = `the service has a certificate of an unknown CA (${cause})`
-  return { reason: 'tls', detail, remedy: REMEDIES.tls, permanent: false }
+  return { reason: 'tls', detail, remedy: UNKNOWN_CA, permanent: false }
+}
+
+function remedyFor(reason: keyof typeof REMEDIES, code: string): string {
+  if (UNKNOWN_CA_CODES.has(code)) return UNKNOWN_CA
+  if (NO_TLS_CODES.has(code)) return NO_TLS
+  return CODE_REMEDIES[code] ?? REMEDIES[reason]
 }
 
 function reasonOf(code: string): keyof typeof REMEDIES {
@@ -148,6 +195,7 @@ function reasonOf(code: string): keyof typeof REMEDIES {
 function sentenceOf(reason: Reason, code: string): string {
   if (reason === 'dns') return `cannot be resolved by DNS (${code})`
   if (UNKNOWN_CA_CODES.has(code)) return `has a certificate of an unknown CA (${code})`
+  if (NO_TLS_CODES.has(code)) return 'does not speak TLS'
   return SENTENCES[code] ?? `failed (${code})`
 }
 

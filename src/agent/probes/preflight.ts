@@ -13,6 +13,7 @@ import {
   CLOCK_REMEDY,
   connectionProblem,
   nameProblem,
+  RENEW_REMEDY,
   silenceProblem,
 } from './connection-problem.ts'
 import { CLOCK_TOLERANCE_MS, HOSTED_SERVICE } from './service-time.ts'
@@ -53,6 +54,12 @@ const MAX_PATIENCE = 4
 /** Node's default is 250 ms per address, which is too short for mobile networks. */
 const ADDRESS_ATTEMPT_MS = 1_500
 
+/** Steps of a connect, in their order. */
+export const PREFLIGHT_STEPS = ['dns', 'tcp', 'tls'] as const
+export type PreflightStep = (typeof PREFLIGHT_STEPS)[number]
+/** More addresses say no more to a person. */
+const MAX_ADDRESSES = 3
+
 export interface PreflightOptions {
   /** `host:port`. Undefined: the hosted service. */
   readonly serverAddr: string | undefined
@@ -62,6 +69,8 @@ export interface PreflightOptions {
   readonly serviceDate: () => Promise<number | undefined>
   /** Called with the certificates of the service before they are checked. */
   readonly onChain?: (chain: string) => void
+  /** Called before each step. */
+  readonly onStep?: (step: PreflightStep) => void
   readonly timings: PreflightTimings
   readonly clock: Clock
 }
@@ -102,9 +111,11 @@ export class Preflight {
 
   /** Throws a ProblemError with the reason `dns`, `network`, `tls` or `clock`. */
   async run(signal: AbortSignal): Promise<void> {
+    const { caCert, timings, onStep } = this.#options
+    onStep?.('dns')
     const addresses = await abortable(this.#resolve(), signal)
     const { host, port } = this.#server
-    const { caCert, timings } = this.#options
+    onStep?.('tcp')
     const socket = createConnection({
       host,
       port,
@@ -112,7 +123,10 @@ export class Preflight {
       autoSelectFamilyAttemptTimeout: ADDRESS_ATTEMPT_MS * this.#patience,
     })
     try {
-      await this.#until('connect', socket, timings.connectMs, signal)
+      await this.#until('connect', socket, timings.connectMs, signal).catch((error) => {
+        throw this.#withAddresses(error, addresses)
+      })
+      onStep?.('tls')
       const secured = connect({
         socket,
         host,
@@ -159,10 +173,22 @@ export class Preflight {
       const isSilent = error instanceof DeadlineError
       if (isSilent) this.#patience = Math.min(2 * this.#patience, MAX_PATIENCE)
       throw new ProblemError(
-        isSilent ? silenceProblem(this.#where, ms) : connectionProblem(this.#where, error),
+        isSilent
+          ? silenceProblem(this.#where, ms, event === 'secureConnect')
+          : connectionProblem(this.#where, error),
         { cause: error },
       )
     }
+  }
+
+  /** Shows the addresses of the name, because DNS may lead to another server. */
+  #withAddresses(error: unknown, addresses: readonly LookupAddress[]): unknown {
+    const { host } = this.#server
+    if (!(error instanceof ProblemError) || isIP(host) || host === 'localhost') return error
+    const shown = addresses.slice(0, MAX_ADDRESSES).map(({ address }) => address)
+    const { problem } = error
+    const detail = `${problem.detail} (${shown.join(', ')})`
+    return new ProblemError({ ...problem, detail }, { cause: error.cause })
   }
 
   /** Throws unless the certificate of the service is trusted and valid now. */
@@ -174,10 +200,10 @@ export class Preflight {
     if (certificate && now < Date.parse(certificate.validFrom)) {
       // Certificates are not issued for the future. Unless the service says so, the clock of this device is
       // slow.
-      await this.#blame(`is not valid before ${certificate.validFrom}`, 'clock')
+      await this.#blame(`is not yet valid (before ${dayOf(certificate.validFrom)})`, 'clock')
     }
     if (certificate && now > Date.parse(certificate.validTo)) {
-      await this.#blame(`expired on ${certificate.validTo}`, 'tls')
+      await this.#blame(`has expired (on ${dayOf(certificate.validTo)})`, 'tls')
     }
     if (caCert === undefined || socket.authorized) return
     const code = String(socket.authorizationError)
@@ -197,14 +223,13 @@ export class Preflight {
     throw new ProblemError({
       reason,
       detail: `the certificate of ${this.#where} ${flaw}; the device clock says ${new Date(ours).toISOString()}${said}`,
-      remedy:
-        reason === 'clock'
-          ? CLOCK_REMEDY
-          : 'Check the clock of the device. If the clock is right, renew the certificate of the service.',
+      remedy: reason === 'clock' ? CLOCK_REMEDY : RENEW_REMEDY,
       permanent: false,
     })
   }
 }
+
+const dayOf = (date: string) => new Date(date).toISOString().slice(0, 10)
 
 function answerWith(addresses: LookupAddress[]): LookupFunction {
   return (_name, { all }, answer) => {

@@ -1,19 +1,25 @@
 import type { Clock } from '../../base/clock.ts'
-import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
+import {
+  formatListenAddress,
+  type ListenAddress,
+  parseListenAddress,
+} from '../../base/listen-address.ts'
 import { requestPublic } from './public-request.ts'
 
 /** Default address of the SDK. */
 export const HOSTED_SERVICE = 'connect.ngrok-agent.com:443'
 
-/** Sources for the time, most reliable first: the agent's own URL, then the service. */
+/** Sources for the time, most reliable first: the agent's own URL, else the ingress, then the service. */
 export function timeSources(
   url: string | undefined,
   connectTo: ListenAddress | undefined,
   serverAddr = HOSTED_SERVICE,
 ): TimeSource[] {
   const host = parseListenAddress(serverAddr)?.host
+  const ingress = connectTo && { url: `https://${formatListenAddress(connectTo)}`, connectTo }
   return [
     ...(url === undefined ? [] : [{ url, connectTo }]),
+    ...(url === undefined && ingress ? [ingress] : []),
     ...(host ? [{ url: `http://${host}` }] : []),
   ]
 }

@@ -14,13 +14,15 @@ import { abortedAfter } from '../../base/deadline.ts'
 import { hostsFileHasLocalhost, localhostLookup } from '../../base/listen-address.ts'
 import { encodeProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import type { CommandContext } from '../command-context.ts'
-import { LocalAgent } from '../local/local-agent.ts'
+import { LocalAgent, NO_ACCESS } from '../local/local-agent.ts'
 import { readVersion } from '../version.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
 
 /** Time for an answer, below the time that the tunnel allows. */
 const MAX_ANSWER_MS = 15_000
 const TLS_MS = 3_000
+const START =
+  'Start the agent: systemctl start device-agent. If it stops again, check device-agent logs.'
 const SEE_LOG = 'Check the log: device-agent logs.'
 
 /** Answers of the running agent. */
@@ -52,7 +54,7 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
       bad(
         'agent',
         seen.message,
-        'Start the agent: systemctl start device-agent. If it stops again, check device-agent logs.',
+        seen.message === NO_ACCESS ? 'Run this command with sudo.' : START,
       ),
       ...['link', 'tunnels', 'upstreams', 'update'].map((check) =>
         skipped(check, 'skipped, the agent is not available'),
@@ -67,7 +69,7 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
       return [[protocol, to, http2, version, verifyTls, tls_min_version].join(' '), it]
     }),
   )
-  return [
+  const findings = [
     good('agent', `running, version ${status.versions.agent}`),
     ...storage(status),
     link(status),
@@ -76,6 +78,18 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
     ...(await Promise.all([...targets.values()].map(upstream))),
     update(status),
   ]
+  return [...findings, ...others(status, findings)]
+}
+
+/** What the status says beside the checks. On a healthy device these are notes. */
+function others({ advice, healthy }: StatusView, findings: readonly Finding[]): Finding[] {
+  if (findings.some(({ outcome }) => outcome === 'bad')) return []
+  return advice.map(({ problem, remedy }) => ({
+    check: 'status',
+    outcome: healthy ? 'good' : 'bad',
+    detail: problem,
+    remedy,
+  }))
 }
 
 /** After an update, the version on disk may be newer than that of the running agent. */

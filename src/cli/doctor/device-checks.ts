@@ -1,6 +1,7 @@
 import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import { isAuthtoken } from '../../agent/authtoken-source.ts'
+import { authtokenLack, isAuthtoken } from '../../agent/authtoken-source.ts'
+import { fileFlaw, isCertificate } from '../../base/file.ts'
 import type { Config } from '../../config.ts'
 import { checkPolicy } from '../../policy/check.ts'
 import { bad, type Finding, good } from './finding.ts'
@@ -73,7 +74,7 @@ function authtoken(
   const check = 'authtoken'
   if (hasToken && !value && authtokenFile === undefined)
     return good(check, 'the agent has an authtoken')
-  const remedy = 'Set SVC_AUTHTOKEN, or write the authtoken to /etc/credstore/svc-authtoken.'
+  const { remedy } = authtokenLack(authtokenFile, undefined)
   if (authtokenFile === undefined) {
     return value ? good(check, 'set in the environment') : bad(check, 'no authtoken is set', remedy)
   }
@@ -90,7 +91,7 @@ function authtoken(
       `Restrict access: chmod 600 ${authtokenFile}. Replace the authtoken if another user may have read it.`,
     )
   } catch (error) {
-    return bad(check, `${authtokenFile}: ${codeOf(error)}`, remedy)
+    return bad(check, `${authtokenFile}: ${fileFlaw(error)}`, remedy)
   }
 }
 
@@ -110,7 +111,7 @@ function policy({ defaultPolicyPath, unknownActions }: Config['agent']): Finding
     )
   } catch (error) {
     const remedy = 'Restore the file. Until then the agent uses the last valid version.'
-    return bad(check, `${defaultPolicyPath}: ${codeOf(error)}`, remedy)
+    return bad(check, `${defaultPolicyPath}: ${fileFlaw(error)}`, remedy)
   }
 }
 
@@ -119,10 +120,10 @@ function caCert({ caCertPath }: Config['agent']): Finding[] {
   const check = 'CA certificate'
   try {
     const text = readFileSync(caCertPath, 'utf8')
-    if (text.includes('-----BEGIN CERTIFICATE-----')) return [good(check, caCertPath)]
-    return [bad(check, `${caCertPath} is not a PEM file`, COPY_CA)]
+    if (isCertificate(text)) return [good(check, caCertPath)]
+    return [bad(check, `${caCertPath} contains no certificate`, COPY_CA)]
   } catch (error) {
-    return [bad(check, `${caCertPath}: ${codeOf(error)}`, COPY_CA)]
+    return [bad(check, `${caCertPath}: ${fileFlaw(error)}`, COPY_CA)]
   }
 }
 

@@ -1,27 +1,21 @@
 import { readFileSync } from 'node:fs'
 import { CLOCK_REMEDY } from '../../agent/probes/connection-problem.ts'
-import { Preflight } from '../../agent/probes/preflight.ts'
+import {
+  Preflight,
+  PREFLIGHT_STEPS as STEPS,
+  type PreflightStep as Step,
+} from '../../agent/probes/preflight.ts'
 import {
   CLOCK_TOLERANCE_MS,
   HOSTED_SERVICE,
   readServiceDate,
 } from '../../agent/probes/service-time.ts'
-import { type Problem, problemOf, type Reason } from '../../agent/problem.ts'
+import { type Problem, problemOf } from '../../agent/problem.ts'
 import { DEFAULT_TIMINGS } from '../../agent/timings.ts'
 import { systemClock } from '../../base/clock.ts'
 import { formatListenAddress } from '../../base/listen-address.ts'
 import type { Config } from '../../config.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
-
-/** The way to a service, in the order in which it is gone. */
-const STEPS = ['dns', 'tcp', 'tls'] as const
-type Step = (typeof STEPS)[number]
-const STEP_OF: Partial<Record<Reason, Step>> = {
-  dns: 'dns',
-  network: 'tcp',
-  tls: 'tls',
-  clock: 'tls',
-}
 
 /** The way to each address of the service, and whether the clocks agree. */
 export async function serviceChecks(
@@ -42,12 +36,16 @@ async function way(
   const shown = serverAddr ?? HOSTED_SERVICE
   const name = (step: Step) => `${step} ${shown}`
   let chain = ''
+  let reached: Step = 'dns'
   const preflight = new Preflight({
     serverAddr,
     caCert: readCaCert(config.caCertPath),
     serviceDate: () => serviceDate(config, stop),
     onChain: (shown) => {
       chain = shown
+    },
+    onStep: (step) => {
+      reached = step
     },
     timings: DEFAULT_TIMINGS.preflight,
     clock: systemClock,
@@ -60,11 +58,10 @@ async function way(
     problem = problemOf(error)
   }
   const ms = Math.round(systemClock.monotonic() - startedAt)
-  const failed = problem && (STEP_OF[problem.reason] ?? 'tcp')
   let hasFailed = false
   return STEPS.map((step) => {
     if (hasFailed) return skipped(name(step), 'skipped, an earlier step failed')
-    if (step !== failed || !problem)
+    if (step !== reached || !problem)
       return good(name(step), step === 'tls' ? `${chain}, ${ms} ms in total` : 'fine')
     hasFailed = true
     const detail = chain === '' ? problem.detail : `${problem.detail}; certificate chain: ${chain}`

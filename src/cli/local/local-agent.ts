@@ -1,4 +1,4 @@
-import { accessSync, constants, existsSync } from 'node:fs'
+import { accessSync, constants, existsSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type * as z from 'zod'
 import { INSTALLED_SOCKET, localSocket } from '../../api/local-socket.ts'
@@ -51,8 +51,9 @@ export class LocalAgent {
       (dataDir === undefined ? LocalAgent.ofService(context) : undefined)
     if (found) return found
     const path = socketIn(context, dataDir)
-    if (isOnReadOnlyDisk(path)) throw new StartError(readOnlyText(path))
     const paths = [path, ...(dataDir === undefined ? [INSTALLED_SOCKET] : [])]
+    if (paths.some(isHidden)) throw new StartError(NO_ACCESS)
+    if (isOnReadOnlyDisk(path)) throw new StartError(readOnlyText(path))
     throw new StartError(
       `No agent is running: there is no socket at ${paths.join(' or ')}. ` +
         'Start it (systemctl start device-agent), or set --data-dir to its data directory.',
@@ -132,6 +133,16 @@ function socketIn({ environment }: CommandContext, dataDir: string | undefined):
   return localSocket(parseConfig(environment).agent).socketPath
 }
 
+/** True where this user cannot see whether there is a socket. */
+function isHidden(socketPath: string): boolean {
+  try {
+    statSync(socketPath)
+    return false
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EACCES'
+  }
+}
+
 /** True where an agent may run and cannot make its socket. */
 function isOnReadOnlyDisk(socketPath: string): boolean {
   try {
@@ -154,13 +165,16 @@ function readOnlyText(socketPath: string): string {
 const NO_ANSWER =
   'The agent closed the connection without an answer. It may have no open files left: see device-agent logs, raise LimitNOFILE= in its unit and restart it.'
 
+/** Another user may ask. */
+export const NO_ACCESS =
+  'Permission denied. Run this command with sudo: only root and the group of the service have access.'
+
 const SENTENCES: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'The agent is not running (stale socket). Start it (systemctl start device-agent).',
   ECONNRESET: NO_ANSWER,
   EPIPE: NO_ANSWER,
   ENOENT: 'The agent has just stopped. Start it (systemctl start device-agent).',
-  EACCES:
-    'Permission denied. Run this command with sudo: only root and the group of the service have access.',
+  EACCES: NO_ACCESS,
 }
 
 /** Remedies for refusals of the API, by code. */
