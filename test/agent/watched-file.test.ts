@@ -67,7 +67,7 @@ it('says why a file cannot be read', () => {
   rmSync(path)
   mkdirSync(path)
   chmodSync(path, 0o700)
-  expect(file.read()).toEqual({ path, text: undefined, problem: 'EISDIR' })
+  expect(file.read()).toEqual({ path, text: undefined, problem: 'it is a directory' })
 })
 
 it('lives with a path that cannot even be looked at', async () => {

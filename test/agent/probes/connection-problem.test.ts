@@ -24,7 +24,8 @@ describe('a connection that fails', () => {
     ['ETIMEDOUT', 'network', 'does not answer'],
     ['EMFILE', 'network', 'failed (EMFILE)'],
     ['EPROTO', 'tls', 'does not speak TLS'],
-    ['ERR_SSL_WRONG_VERSION_NUMBER', 'tls', 'failed (ERR_SSL_WRONG_VERSION_NUMBER)'],
+    ['ERR_SSL_WRONG_VERSION_NUMBER', 'tls', 'does not speak TLS'],
+    ['ERR_SSL_BAD_SIGNATURE', 'tls', 'failed (ERR_SSL_BAD_SIGNATURE)'],
     ['ERR_TLS_CERT_ALTNAME_INVALID', 'tls', 'has a certificate for another name'],
     ['CERT_HAS_EXPIRED', 'tls', 'failed (CERT_HAS_EXPIRED)'],
   ])('with %s is %s', (code, reason, sentence) => {
@@ -86,11 +87,16 @@ describe('a connection that fails', () => {
 
   it('has a remedy of its own kind', () => {
     const remedyOf = (code: string) => connectionProblem(WHERE, withCode(code)).remedy
-    expect(remedyOf('ENOTFOUND')).toContain('DNS')
+    expect(remedyOf('ENOTFOUND')).toMatch(/^Correct the host name in SVC_SERVER_ADDR/)
+    expect(remedyOf('EAI_AGAIN')).toMatch(/its DNS server answers/)
+    expect(remedyOf('ENETUNREACH')).toMatch(/^Check the network of the device/)
+    expect(remedyOf('ECONNRESET')).toMatch(/limit of connections/)
     expect(remedyOf('EPROTO')).toMatch(/^Check the port in SVC_SERVER_ADDR/)
+    expect(remedyOf('ERR_SSL_WRONG_VERSION_NUMBER')).toBe(remedyOf('EPROTO'))
+    expect(remedyOf('ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION')).toMatch(/interfere with TLS/)
     expect(remedyOf('ERR_TLS_CERT_ALTNAME_INVALID')).toMatch(/name of the certificate/)
     expect(remedyOf('SELF_SIGNED_CERT_IN_CHAIN')).toContain('SVC_CA_CERT')
-    expect(remedyOf('ECONNREFUSED')).toContain('network')
+    expect(remedyOf('ECONNREFUSED')).toContain('by default port 4443')
     expect(untrustedProblem('tls handshake error')).toMatchObject({
       reason: 'tls',
       detail: expect.stringContaining('(tls handshake error)'),
@@ -100,8 +106,12 @@ describe('a connection that fails', () => {
     expect(silenceProblem(WHERE, 4_001)).toEqual({
       reason: 'network',
       detail: `${WHERE} did not answer within 5 s`,
-      remedy: remedyOf('ECONNREFUSED'),
+      remedy: remedyOf('ETIMEDOUT'),
       permanent: false,
+    })
+    expect(silenceProblem(WHERE, 4_001, true)).toMatchObject({
+      detail: `${WHERE} did not answer within 5 s (it accepts connections)`,
+      remedy: expect.stringMatching(/^Check the port in SVC_SERVER_ADDR/),
     })
   })
 })

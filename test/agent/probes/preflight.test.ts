@@ -103,7 +103,7 @@ describe('Preflight', () => {
     const timings = { dnsMs: 30_000, connectMs: 30_000, tlsMs: 300 }
     expect(await problem(address, { timings })).toMatchObject({
       reason: 'network',
-      detail: `${address} did not answer within 1 s`,
+      detail: `${address} did not answer within 1 s (it accepts connections)`,
     })
     expect(getEventListeners(signal, 'abort')).toEqual([])
   })

@@ -1,0 +1,68 @@
+import { it } from 'vitest'
+import { authtokenLack } from '../../../src/agent/authtoken-source.ts'
+import {
+  connectionProblem,
+  foreignProblem,
+  nameProblem,
+  silenceProblem,
+} from '../../../src/agent/probes/connection-problem.ts'
+import type { Problem } from '../../../src/agent/problem.ts'
+import { serviceProblem } from '../../../src/agent/service-error.ts'
+import {
+  refusedLinkText,
+  refusedTunnelText,
+  sentence,
+  VERDICT_TEXTS,
+} from '../../../src/agent/verdict.ts'
+import { expectTable } from '../../helpers/document-part.ts'
+
+const HOST = 'gateway.example.com'
+const GATEWAY = `${HOST}:4443`
+const TUNNEL = 'cam.site.example.com'
+const failed = (code: string, where = GATEWAY) =>
+  connectionProblem(where, Object.assign(new Error(code), { code }))
+
+const LINK: readonly Problem[] = [
+  failed('ENOTFOUND', HOST),
+  failed('EAI_AGAIN', HOST),
+  failed('ENETUNREACH'),
+  failed('ECONNREFUSED'),
+  failed('ECONNRESET'),
+  silenceProblem(GATEWAY, 5_000),
+  silenceProblem(GATEWAY, 5_000, true),
+  failed('ERR_SSL_WRONG_VERSION_NUMBER'),
+  failed('UNABLE_TO_VERIFY_LEAF_SIGNATURE'),
+  nameProblem(GATEWAY, HOST, 'DNS:localhost'),
+  foreignProblem(GATEWAY),
+  authtokenLack(undefined, undefined),
+  authtokenLack('/etc/credstore/svc-authtoken', undefined),
+]
+/** Codes of refusals of the link, then of a tunnel. */
+const OF_LINK = [107, 636, 121]
+const OF_TUNNEL = [316, 319, 334, 18021, 9026]
+
+const withCode = (code: number) => serviceProblem('', `ERR_NGROK_${code}`)
+
+it('documents what status and doctor say about the link and the gateway, with the fix', () => {
+  const shown = (text: string, { remedy }: Problem) => {
+    const name = [HOST, TUNNEL].find((it) => text.startsWith(it))
+    return [sentence(text, name), remedy]
+  }
+  expectTable(
+    'docs/guides/troubleshooting.md',
+    'problems',
+    ['sentence', 'fix'],
+    [
+      ...LINK.map((problem) => shown(problem.detail, problem)),
+      ...OF_LINK.map((code) => {
+        const problem = withCode(code)
+        return shown(refusedLinkText(problem.reason, problem.serviceCode), problem)
+      }),
+      shown(VERDICT_TEXTS.duplicate(), withCode(830)),
+      ...OF_TUNNEL.map((code) => {
+        const problem = withCode(code)
+        return shown(refusedTunnelText(problem.reason, TUNNEL), problem)
+      }),
+    ],
+  )
+})
