@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { StartError } from '../../base/app-error.ts'
 import { Secret } from '../../base/secret.ts'
+import { aclRules, type DeviceNames, markBegin, markOf } from '../../gateway/access/device-names.ts'
 import type { ManagementClient } from './management-client.ts'
 
 // Only the fields that are of use here: the hosted service answers with more.
@@ -30,17 +31,6 @@ export type ReservedDomain = z.infer<typeof ReservedDomain>
 export type BotUser = z.infer<typeof BotUser>
 export type Credential = z.infer<typeof Credential>
 export type Device = z.infer<typeof Device>
-
-/** A device as the account knows it. */
-export interface DeviceRights {
-  readonly name: string
-  /** The wildcard that its names lie below, which other devices may share. */
-  readonly domain: string
-  /** Whether the wildcard is for this device alone. */
-  readonly hasOwnDomain: boolean
-  /** Its own name below the wildcard. */
-  readonly agentDomain: string
-}
 
 /** `tags` undefined: no change. */
 export interface NamedDevice {
@@ -115,7 +105,7 @@ export class Account {
   }
 
   /** Authtokens that were issued for exactly this device and domain. */
-  credentialsOf(device: Pick<DeviceRights, 'name' | 'domain'>): Credential[] {
+  credentialsOf(device: Pick<DeviceNames, 'name' | 'domain'>): Credential[] {
     const mark = markOf(device)
     return this.#credentials.filter(({ metadata }) => metadata === mark)
   }
@@ -137,7 +127,7 @@ export class Account {
   }
 
   async issue(
-    device: DeviceRights,
+    device: DeviceNames,
     owner: BotUser,
   ): Promise<{ credential: Credential; authtoken: Secret }> {
     const credential = await this.#client.create(
@@ -154,7 +144,7 @@ export class Account {
   }
 
   /** Lets a device that keeps its authtoken bind its names, where it got others since. */
-  async allow(credential: Credential, device: DeviceRights): Promise<void> {
+  async allow(credential: Credential, device: DeviceNames): Promise<void> {
     const { id, acl } = credential
     const rules = aclRules(device)
     const isWide = ['*', 'bind:*', `bind:${device.domain}`].some((rule) => acl.includes(rule))
@@ -192,14 +182,6 @@ export class Account {
   }
 }
 
-/**
- * ACL rules of a device's authtoken. They allow only its own names, so no device can bind those of another.
- */
-export function aclRules({ domain, hasOwnDomain, agentDomain }: DeviceRights): string[] {
-  if (hasOwnDomain) return [`bind:${domain}`]
-  return [`bind:${agentDomain}`, `bind:*.${agentDomain}`]
-}
-
 function isSameSet(some: readonly string[], others: readonly string[]): boolean {
   const set = new Set(others)
   return set.size === new Set(some).size && some.every((it) => set.has(it))
@@ -208,13 +190,4 @@ function isSameSet(some: readonly string[], others: readonly string[]): boolean 
 /** Both carry the same KSUID. */
 function isTokenOf(authtoken: string, { id }: Credential): boolean {
   return authtoken.split('_')[0] === id.replace(/^cr_/, '')
-}
-
-/** Mark by which a later run recognizes its resources. */
-function markOf({ name, domain }: Pick<DeviceRights, 'name' | 'domain'>): string {
-  return `${markBegin(name)}"domain":${JSON.stringify(domain)}}`
-}
-
-function markBegin(name: string): string {
-  return `{"provisioned_device":${JSON.stringify(name)},`
 }

@@ -1,17 +1,16 @@
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { StartError } from '../../base/app-error.ts'
+import { deviceNames, isDeviceName } from '../../gateway/access/device-names.ts'
 import type { DevicePlan } from './provision-device.ts'
 
-/** A DNS label: the name becomes part of domains and of file names. */
-const NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
 const MAX_DEVICES = 10_000
 /** More than a person corrects at once. */
 const MAX_PROBLEMS = 10
 
 /** Throws a StartError unless the name can be a device's. */
 export function checkDeviceName(name: string): void {
-  if (!NAME.test(name)) throw new StartError(`The name ${JSON.stringify(name)} ${WHY_NOT}.`)
+  if (!isDeviceName(name)) throw new StartError(`The name ${JSON.stringify(name)} ${WHY_NOT}.`)
 }
 
 const WHY_NOT = 'is not a valid device name: use up to 63 lower-case letters, digits and hyphens'
@@ -28,7 +27,7 @@ export function readDeviceNames(path: string): string[] {
     if (name === '') continue
     const first = names.get(name)
     if (first !== undefined) problems.push(`${path}:${at + 1}: ${name} is already in line ${first}`)
-    else if (!NAME.test(name))
+    else if (!isDeviceName(name))
       problems.push(`${path}:${at + 1}: ${JSON.stringify(name)} ${WHY_NOT}`)
     else names.set(name, at + 1)
   }
@@ -80,33 +79,14 @@ export function planDevices(names: readonly string[], template: DeviceTemplate):
 
 function devicePlan(name: string, template: DeviceTemplate): DevicePlan {
   const { tags, outputFolder, envPath, authtokenPath, serverAddr, caCertPath } = template
-  const domain = filled(template.domain, name)
-  const suffix = domain.slice(1)
-  // A device with its own wildcard needs no extra label below it.
-  const hasOwnDomain = template.domain.includes('{name}')
-  const first = hasOwnDomain ? 'agent' : name
-  const agentDomain = filled(template.agentDomain ?? `${first}${suffix}`, name)
-  if (!domain.startsWith('*.')) {
-    throw new StartError(`The domain ${domain} is not a wildcard. Use *.${domain}.`)
-  }
-  if (!agentDomain.endsWith(suffix)) {
-    throw new StartError(
-      `The agent domain ${agentDomain} is not below ${domain}, so the authtoken does not allow it.`,
-    )
-  }
+  const names = deviceNames(name, template)
+  if ('problem' in names) throw new StartError(names.problem)
   return {
-    name,
-    domain,
-    hasOwnDomain,
-    agentDomain,
+    ...names,
     tags,
     envPath: resolve(envPath ?? join(outputFolder, `${name}.env`)),
     authtokenPath: authtokenPath && resolve(authtokenPath),
     serverAddr,
     caCertPath,
   }
-}
-
-function filled(template: string, name: string): string {
-  return template.toLowerCase().replaceAll('{name}', name)
 }

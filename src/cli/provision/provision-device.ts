@@ -1,19 +1,13 @@
 import { TOKEN_PREFIX } from '../../api/token-form.ts'
 import { StartError } from '../../base/app-error.ts'
 import { createToken, hashToken, Secret } from '../../base/secret.ts'
-import {
-  type Account,
-  aclRules,
-  type BotUser,
-  type Credential,
-  type DeviceRights,
-} from './account.ts'
+import { aclRules, type DeviceNames } from '../../gateway/access/device-names.ts'
+import type { Account, BotUser, Credential } from './account.ts'
 import type { DeviceList, ListedDevice } from './device-list.ts'
 import { EnvFile, type EnvSettings, readIfThere, writePrivately } from './env-file.ts'
 
 /** A device to be, and the files that it gets. */
-export interface DevicePlan extends DeviceRights {
-  readonly agentDomain: string
+export interface DevicePlan extends DeviceNames {
   /** Undefined: no change. */
   readonly tags: readonly string[] | undefined
   readonly envPath: string
