@@ -38,6 +38,7 @@ const FLOORS: Floors = {
     ['cluster'],
     ['gateway-core.ts', 'provisioner.ts'],
     ['agents', 'ingress', 'management'],
+    ['invites'],
     ['devices', 'webhooks'],
     ['ports'],
     ['certificates', 'endpoints'],

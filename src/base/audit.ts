@@ -1,10 +1,20 @@
-/** Kind of authentication. `console` and `page` are browser sessions, which act for an API key or a token. */
-export const ACTOR_KINDS = ['token', 'api-key', 'console', 'page', 'command-line'] as const
+/**
+ * Kind of authentication. `console` and `page` are browser sessions, which act for an API key or a token.
+ * `invite` is a device that joins with an invitation.
+ */
+export const ACTOR_KINDS = [
+  'token',
+  'api-key',
+  'console',
+  'page',
+  'command-line',
+  'invite',
+] as const
 
 /** Author of a change, as named in the audit trail. */
 export interface Actor {
   readonly kind: (typeof ACTOR_KINDS)[number]
-  /** Id of the token or key, null if not applicable. */
+  /** Id of the token, key or invitation, null if not applicable. */
   readonly id: string | null
   /** Name of the token or key, or the user on the command line. */
   readonly name: string

@@ -2,6 +2,7 @@ import { Closer } from '../base/closer.ts'
 import { Handover } from '../base/handover.ts'
 import { FailureLimiter } from '../base/limiter.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
+import { agentAddresses } from '../base/net/public-names.ts'
 import type { Secret } from '../base/secret.ts'
 import { HttpServer } from '../http/http-server.ts'
 import { BrowserSessions } from '../http/pages/browser-sessions.ts'
@@ -15,6 +16,7 @@ import { answerCompletions } from './agents/names-to-come.ts'
 import { openSharedGateway, type SharedGateway } from './cluster/shared-gateway.ts'
 import { type GatewayCore, type GatewayCoreOptions, openGatewayCore } from './gateway-core.ts'
 import type { IngressAddresses } from './ingress/ingress.ts'
+import { Invites } from './invites/invites.ts'
 import { answerLists } from './management/answer-lists.ts'
 import { siteSessions } from './management/console/console.ts'
 import { createManagementApi, servedNames } from './management/management-api.ts'
@@ -59,6 +61,8 @@ export class Gateway {
   #parts: GatewayParts | undefined
   #listener: AgentListener | undefined
   #api: HttpServer | undefined
+  /** Where agents connect; the actual port once it listens. */
+  #agentListen: ListenAddress
   #handover: Handover | undefined
   /** The gateway must have ended at this time; monotonic. */
   #stopBy: number | undefined
@@ -67,6 +71,7 @@ export class Gateway {
   constructor(options: GatewayOptions) {
     const log = options.log.child({ room: 'gateway' })
     this.#options = { ...options, log }
+    this.#agentListen = options.agentListen
     this.#closer = new Closer(log)
   }
 
@@ -174,18 +179,34 @@ export class Gateway {
     // Created before the listeners, so it closes after them: sign-outs still reach the other gateways while
     // the listeners stop.
     const consoleSessions = this.#consoleSessions(core)
-    const traffic = await this.#startTraffic(core)
-    const api = await this.#startManagementApi(core, consoleSessions)
+    const invites = this.#invites(core)
+    const traffic = await this.#startTraffic(core, invites)
+    const api = await this.#startManagementApi({ ...core, invites }, consoleSessions)
     const { dnsAddress: dns, certificates } = core
     const addresses = { ...traffic, api, dns, caCertPath: certificates.caCertPath }
     return { ...core, records, addresses }
   }
 
-  async #startTraffic(core: GatewayCore): Promise<IngressAddresses & { agent: ListenAddress }> {
+  #invites(core: GatewayCore): Invites {
+    const { publicNames, clock, log } = this.#options
+    return new Invites({
+      ...core,
+      caPem: () => core.certificates.caCertPem,
+      agentAddresses: () => agentAddresses(this.#agentListen, publicNames),
+      clock,
+      log,
+    })
+  }
+
+  async #startTraffic(
+    core: GatewayCore,
+    invites: Invites,
+  ): Promise<IngressAddresses & { agent: ListenAddress }> {
     const { agentListen: listen, clients, leastRate, version = '', clock, log } = this.#options
     const { ingress, certificates } = core
     const listener = new AgentListener({
       listen,
+      invites,
       isOpen: () => !core.drain.isOn,
       deps: {
         ...core,
@@ -219,6 +240,7 @@ export class Gateway {
     const addresses = await ingress.start()
     core.urls.listening({ http: addresses.http.port, https: addresses.https.port })
     const agent = await listener.start(certificates.server)
+    this.#agentListen = agent
     certificates.start((certificate) => listener.setCertificate(certificate))
     return { ...addresses, agent }
   }
@@ -231,7 +253,7 @@ export class Gateway {
   }
 
   async #startManagementApi(
-    core: GatewayCore,
+    core: GatewayCore & { readonly invites: Invites },
     consoleSessions: BrowserSessions,
   ): Promise<ListenAddress> {
     const { apiListen: target, apiHosts, publicNames, dnsServers, clock, log } = this.#options
@@ -242,6 +264,7 @@ export class Gateway {
       domainCertificates: core.certificates.domains,
       certificates: core.certificates,
       cnameBase: this.#options.cnameBase,
+      defaultDomain: this.#options.reservedDomain,
       sharedCnameTarget: this.#options.sharedCnameTarget,
       consoleSessions,
       dnsCheck: new DnsCheck(dnsServers),

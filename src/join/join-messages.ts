@@ -16,7 +16,7 @@ export const MAX_ANSWER_BYTES = 65_536
  */
 export const JOIN_REFUSALS = {
   /** Also for a wrong secret: both give the same answer. */
-  unknown: 'final',
+  'not-found': 'final',
   expired: 'final',
   used: 'final',
   withdrawn: 'final',
@@ -60,6 +60,10 @@ export const Claim = z.object({
   /** Random text of the device, which stays the same when it repeats the request. */
   claim: z.string().regex(/^[\w-]{22,64}$/),
   hostname: text(255),
+  /** Proof of an earlier join at this gateway: id and SHA-256 of the authtoken, which stays secret. */
+  earlier: z
+    .object({ id: z.string().max(64), hash: z.string().regex(/^[0-9a-f]{64}$/) })
+    .optional(),
   /** Version of device-agent on the device. */
   version: text(64).optional(),
 })

@@ -1,8 +1,10 @@
 import { onTestFinished } from 'vitest'
 import type { Clock } from '../../src/base/clock.ts'
 import type { Secret } from '../../src/base/secret.ts'
+import { CertificateAuthority } from '../../src/gateway/certificates/certificate-authority.ts'
 import type { CertificateStatus } from '../../src/gateway/certificates/server-certificate.ts'
 import type { ConnectedAgent } from '../../src/gateway/endpoints/endpoint.ts'
+import { Invites } from '../../src/gateway/invites/invites.ts'
 import { ResourceLists } from '../../src/gateway/management/common/resource-lists.ts'
 import {
   createManagementApi,
@@ -63,8 +65,16 @@ export async function startManagementApi({
   const status: { current: CertificateStatus } = {
     current: { renewsAt: undefined, job: undefined },
   }
+  const { folder, log } = stores
+  const authority = await CertificateAuthority.open({ folder, clock: stores.clock, log })
+  const invites = new Invites({
+    ...stores,
+    caPem: () => authority.certPem,
+    agentAddresses: () => ['gateway.test:4443'],
+  })
   const deps: ManagementApiDeps = {
     ...stores,
+    invites,
     gate: new RequestGate(),
     consoleSessions: new BrowserSessions(clock ?? stores.clock),
     certificates: { ownEndsAt: undefined },
@@ -152,6 +162,7 @@ export async function startManagementApi({
 
   return {
     ...stores,
+    invites,
     app,
     document,
     agents,

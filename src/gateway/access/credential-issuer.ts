@@ -55,6 +55,19 @@ interface Owned {
   readonly mayBeInactive?: boolean
 }
 
+interface BotUserRequest {
+  readonly name: string
+  readonly active?: boolean | undefined
+}
+
+type CredentialRequest = CredentialChange & Owned
+
+/** A new credential. The token is only in this answer. */
+export interface IssuedCredential {
+  readonly credential: Credential
+  readonly authtoken: Secret
+}
+
 /**
  * Creates, changes and revokes bot users, authtokens and API keys. Every refusal is a ServiceError. Each
  * change concludes the id of its object.
@@ -66,20 +79,25 @@ export class CredentialIssuer {
     this.#deps = deps
   }
 
-  createBotUser({
-    name,
-    active = true,
-  }: {
-    name: string
-    active?: boolean | undefined
-  }): Promise<BotUser> {
-    const { botUsers, ids, clock } = this.#deps
-    const botUser = { id: ids.next('bot'), name, active, quotas: {}, createdAt: clock.now() }
-    return this.#change(botUser.id, () => {
-      this.#checkName(name)
-      botUsers.insert(botUser)
-      return botUser
-    })
+  createBotUser(request: BotUserRequest): Promise<BotUser> {
+    const botUser = this.#draftBotUser(request)
+    return this.#change(botUser.id, () => this.#insertBotUser(botUser))
+  }
+
+  /** Like `createBotUser`, as a part of an open change. */
+  createBotUserWithin(request: BotUserRequest): BotUser {
+    return this.#insertBotUser(this.#draftBotUser(request))
+  }
+
+  #draftBotUser({ name, active = true }: BotUserRequest): BotUser {
+    const { ids, clock } = this.#deps
+    return { id: ids.next('bot'), name, active, quotas: {}, createdAt: clock.now() }
+  }
+
+  #insertBotUser(botUser: BotUser): BotUser {
+    this.#checkName(botUser.name)
+    this.#deps.botUsers.insert(botUser)
+    return botUser
   }
 
   updateBotUser(
@@ -117,22 +135,36 @@ export class CredentialIssuer {
    * throw to refuse the credential.
    */
   createCredential(
-    request: CredentialChange & Owned,
+    request: CredentialRequest,
     check: () => void = () => {},
-    { isGranting } = GATEWAY_OWNER,
-  ): Promise<{ credential: Credential; authtoken: Secret }> {
-    const { acl = [] } = request
-    const { item, token } = this.#draw('cr', request)
-    const credential = { ...item, acl, granted: isGranting ? acl : [] }
-    return this.#change(credential.id, () => {
+    author = GATEWAY_OWNER,
+  ): Promise<IssuedCredential> {
+    const issued = this.#draftCredential(request, author)
+    return this.#change(issued.credential.id, () => {
       check()
-      checkRules(acl)
-      this.#checkOwner(request)
-      checkTexts(credential, TEXT_CODES)
-      this.#deps.quotas.check(credential.ownerId, 'credentials')
-      this.#deps.credentials.insert(credential)
-      return { credential, authtoken: token }
+      return this.#insertCredential(issued, request)
     })
+  }
+
+  /** Like `createCredential`, as a part of an open change. */
+  createCredentialWithin(request: CredentialRequest, author = GATEWAY_OWNER): IssuedCredential {
+    return this.#insertCredential(this.#draftCredential(request, author), request)
+  }
+
+  #draftCredential(request: CredentialRequest, { isGranting }: CredentialAuthor): IssuedCredential {
+    const { acl = [] } = request
+    const { item, token: authtoken } = this.#draw('cr', request)
+    return { credential: { ...item, acl, granted: isGranting ? acl : [] }, authtoken }
+  }
+
+  #insertCredential(issued: IssuedCredential, request: CredentialRequest): IssuedCredential {
+    const { credential } = issued
+    checkRules(credential.acl)
+    this.#checkOwner(request)
+    checkTexts(credential, TEXT_CODES)
+    this.#deps.quotas.check(credential.ownerId, 'credentials')
+    this.#deps.credentials.insert(credential)
+    return issued
   }
 
   /** `check` runs in the same transaction, with the current credential. */
@@ -252,7 +284,8 @@ export class CredentialIssuer {
   }
 }
 
-function checkRules(acl: readonly string[]): void {
+/** Throws ServiceError 600 for too many rules, and for one that is not valid. */
+export function checkRules(acl: readonly string[]): void {
   if (acl.length > MAX_RULES) {
     throw new ServiceError(
       600,

@@ -22,6 +22,8 @@ export interface AgentLimits {
   readonly tlsHandshakeMs: number
   /** From the end of the handshake to a valid Auth. */
   readonly authMs: number
+  /** From the end of the handshake to the answer for a device that joins. It may have to wait before it. */
+  readonly joinMs: number
   /** Timeout for a complete message, and for the agent's answer to a command. */
   readonly rpcMs: number
   readonly heartbeatIntervalMs: number
@@ -37,6 +39,7 @@ export const DEFAULT_AGENT_LIMITS: AgentLimits = {
   connections: 10_000,
   tlsHandshakeMs: 10_000,
   authMs: 10_000,
+  joinMs: 20_000,
   rpcMs: 10_000,
   heartbeatIntervalMs: 10_000,
   heartbeatToleranceMs: 15_000,

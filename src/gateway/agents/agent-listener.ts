@@ -13,11 +13,13 @@ import {
   type ConnectionStage,
   type SharedConnection,
 } from '../../base/net/connection-shares.ts'
+import { JOIN_PROTOCOL } from '../../join/join-messages.ts'
 import { SlabPool } from '../../muxado/frame-writer.ts'
 import type { KeptCertificate } from '../certificates/certificate-file.ts'
 import { AgentConnection } from './agent-connection.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import { sendAway } from './departure.ts'
+import { JoinConnection, type JoinConnectionOptions, MAX_JOINS } from './join-connection.ts'
 
 /** Sockets in TLS handshakes are cut after this time when the listener stops. */
 const STOP_MS = 1_000
@@ -27,6 +29,8 @@ const KEEP_ALIVE_MS = 60_000
 export interface AgentListenerOptions {
   readonly listen: ListenAddress
   readonly deps: AgentDeps
+  /** Lets devices join; unset: none can. */
+  readonly invites?: JoinConnectionOptions['invites']
   /** Whether agents are accepted. Otherwise connections are closed, and agents try elsewhere. */
   readonly isOpen?: () => boolean
 }
@@ -36,12 +40,15 @@ export class AgentListener {
   readonly #listen: ListenAddress
   readonly #deps: AgentDeps & { readonly slabs: SlabPool }
   readonly #isOpen: () => boolean
+  readonly #invites: JoinConnectionOptions['invites'] | undefined
+  readonly #joins = new ConnectionShares<JoinConnection>({ capacity: MAX_JOINS })
   readonly #sockets = new Map<string, AgentSocket>()
   readonly #shares: ConnectionShares<AgentSocket>
   readonly #connections = new Set<AgentConnection>()
   #server: Server | undefined
 
-  constructor({ listen, deps, isOpen = () => true }: AgentListenerOptions) {
+  constructor({ listen, deps, invites, isOpen = () => true }: AgentListenerOptions) {
+    this.#invites = invites
     this.#isOpen = isOpen
     this.#listen = listen
     this.#deps = { ...deps, slabs: new SlabPool() }
@@ -58,6 +65,9 @@ export class AgentListener {
       handshakeTimeout: limits.tlsHandshakeMs,
       keepAlive: true,
       keepAliveInitialDelay: KEEP_ALIVE_MS,
+      // The SDK offers no protocol. Other clients get what they offer, as without ALPN.
+      ALPNCallback: ({ protocols }) =>
+        protocols.includes(JOIN_PROTOCOL) ? JOIN_PROTOCOL : protocols[0],
     })
     this.#server = server
     server.on('connection', (socket: Socket) => this.#admit(socket))
@@ -137,12 +147,35 @@ export class AgentListener {
   #accept(socket: TLSSocket): void {
     socket.setNoDelay(true)
     const remote = remoteOf(socket)
+    if (socket.alpnProtocol === JOIN_PROTOCOL) {
+      this.#acceptJoin(socket, remote.host)
+      return
+    }
     const connection = new AgentConnection(socket, remote, this.#deps)
     this.#connections.add(connection)
     void connection.serve().finally(() => this.#connections.delete(connection))
     const counted = this.#sockets.get(formatListenAddress(remote))
     if (counted) counted.connection = connection
   }
+
+  #acceptJoin(socket: TLSSocket, host: string): void {
+    const { log, limits } = this.#deps
+    const invites = this.#invites
+    const address = plainAddress(host)
+    const join =
+      invites && new JoinConnection(socket, { invites, address, deadlineMs: limits.joinMs })
+    if (!join || !this.#joins.admit(join, address)) {
+      socket.destroy()
+      return
+    }
+    socket.once('close', () => this.#joins.release(join))
+    join.serve().catch((error) => log.error({ err: error, address }, 'device could not join'))
+  }
+}
+
+/** Address without the prefix of an IPv4 address on an IPv6 socket. */
+function plainAddress(host: string): string {
+  return host.replace(/^::ffff:(?=\d+\.)/, '')
 }
 
 /** A socket below TLS, as counted by the listener. It belongs to no agent until an agent is online on it. */

@@ -76,6 +76,11 @@ export class CertificateKeeper {
     return keeper
   }
 
+  /** CA certificate that agents and clients must trust, PEM. */
+  get caCertPem(): string {
+    return this.#authority.certPem
+  }
+
   /** Certificate for agents. */
   get server(): KeptCertificate {
     const { kept } = this.#server

@@ -200,6 +200,12 @@ export class DeviceJournal implements DeviceRows {
     else if (!isAllWritten) this.#note(device)
   }
 
+  /** Adds a device as a part of an open change. Returns false if the account has too many. */
+  addWithin(device: Device): boolean {
+    this.#keep(device)
+    return this.#options.deviceStore.get(device.id) !== undefined
+  }
+
   /** Deletes a device; on stable storage when it resolves. `check` and rejections as in `save`. */
   async delete(id: string, check: () => void = () => {}): Promise<void> {
     await this.flush()

@@ -363,6 +363,11 @@ export class Devices {
     presence.device = { ...presence.device, ...given }
   }
 
+  /** Adds a device as a part of an open change. Returns false if the account has too many. */
+  addWithin(device: Device): boolean {
+    return this.#journal.addWithin(device)
+  }
+
   /**
    * Deletes a device that is neither online nor `away`: otherwise its next event would restore it. `check`
    * runs in the transaction.

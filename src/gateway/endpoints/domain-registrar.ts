@@ -78,6 +78,12 @@ export interface DomainSettings {
   readonly ownerId?: string | null | undefined
 }
 
+/** A domain to reserve. */
+export interface DomainRequest extends DomainSettings {
+  readonly domain: string
+  readonly region?: string | undefined
+}
+
 /** The caller that reserves or changes a domain. */
 export interface DomainAuthor {
   /** Whether the caller is the gateway's owner, who may let domains of several accounts overlap. */
@@ -96,16 +102,28 @@ export class DomainRegistrar {
    * Reserves a domain. Only the gateway's owner may reserve a name that overlaps with names of other
    * accounts.
    */
-  reserve(
-    request: DomainSettings & { domain: string; region?: string | undefined },
-    { isGranting } = GATEWAY_OWNER,
-  ): Promise<ReservedDomain> {
-    const { store, ids, clock } = this.#deps
+  reserve(request: DomainRequest, author = GATEWAY_OWNER): Promise<ReservedDomain> {
+    const reserved = this.#draft(request, author)
+    return this.#change(reserved.id, () => this.#insert(reserved))
+  }
+
+  /** Like `reserve`, as a part of an open change. */
+  reserveWithin(request: DomainRequest, author = GATEWAY_OWNER): ReservedDomain {
+    return this.#insert(this.#draft(request, author))
+  }
+
+  /** Throws the ServiceError with which `reserve` would refuse a domain at this time. */
+  checkReservation(request: DomainRequest, author = GATEWAY_OWNER): void {
+    this.#check(this.#draft(request, author))
+  }
+
+  #draft(request: DomainRequest, { isGranting }: DomainAuthor): ReservedDomain {
+    const { ids, clock } = this.#deps
     const { region = '', description = '', metadata = '' } = request
     const domain = request.domain.toLowerCase()
     const { authority = this.#authorityFor(domain), challenge = this.#bestChallenge } = request
     const { privateKeyType = 'ecdsa', ownerId = null } = request
-    const reserved: ReservedDomain = {
+    return {
       id: ids.next('rd'),
       domain,
       ownerId,
@@ -119,24 +137,31 @@ export class DomainRegistrar {
       challenge,
       isGranted: isGranting,
     }
-    return this.#change(reserved.id, () => {
-      checkDomain(domain, RESERVE_CODES)
-      if (isInternal(domain)) {
-        throw new ServiceError(411, `The domain ${domain} is internal and cannot be reserved.`)
-      }
-      this.#checkOverlap(reserved)
-      if (store.find(domain)) {
-        throw new ServiceError(413, `The domain ${domain} is already reserved.`)
-      }
-      checkTexts({ description, metadata }, TEXT_CODES)
-      this.#deps.botUsers.checkOwner(ownerId)
-      this.#checkAuthority(authority, challenge)
-      this.#deps.quotas.check(ownerId, 'domains')
-      store.insert(reserved)
-      // Covers names that belonged to a wider domain until now. Their endpoints must stop first.
-      if (ownerId !== null) this.#checkUnused(reserved, (ofWhom) => ofWhom === ownerId)
-      return reserved
-    })
+  }
+
+  #insert(reserved: ReservedDomain): ReservedDomain {
+    const { ownerId } = reserved
+    this.#check(reserved)
+    this.#deps.store.insert(reserved)
+    // Covers names that belonged to a wider domain until now. Their endpoints must stop first.
+    if (ownerId !== null) this.#checkUnused(reserved, (ofWhom) => ofWhom === ownerId)
+    return reserved
+  }
+
+  #check(reserved: ReservedDomain): void {
+    const { domain, ownerId } = reserved
+    checkDomain(domain, RESERVE_CODES)
+    if (isInternal(domain)) {
+      throw new ServiceError(411, `The domain ${domain} is internal and cannot be reserved.`)
+    }
+    this.#checkOverlap(reserved)
+    if (this.#deps.store.find(domain)) {
+      throw new ServiceError(413, `The domain ${domain} is already reserved.`)
+    }
+    checkTexts(reserved, TEXT_CODES)
+    this.#deps.botUsers.checkOwner(ownerId)
+    this.#checkAuthority(reserved.authority, reserved.challenge)
+    this.#deps.quotas.check(ownerId, 'domains')
   }
 
   /** A change of the owner, made by the gateway's owner, grants the domain to that account. */

@@ -43,6 +43,7 @@ import {
 } from './resources/credentials.ts'
 import { type DevicesDeps, devices } from './resources/devices.ts'
 import { type EndpointsDeps, endpoints } from './resources/endpoints.ts'
+import { type InvitesResourceDeps, invites } from './resources/invites.ts'
 import {
   type IpPoliciesDeps,
   type IpPolicyRulesDeps,
@@ -156,6 +157,7 @@ export interface ManagementApiDeps
     BotUsersDeps,
     CredentialsDeps,
     DevicesDeps,
+    InvitesResourceDeps,
     EndpointsDeps,
     IpPoliciesDeps,
     IpPolicyRulesDeps,
@@ -200,6 +202,7 @@ export function managementRoutes(deps: ManagementApiDeps, lists: ResourceLists) 
     tunnels(deps),
     tunnelSessions(deps),
     devices(deps),
+    invites(deps),
     nodes(deps),
     ipPolicies(deps),
     ipPolicyRules(deps),

@@ -100,6 +100,8 @@ export class DeviceStore extends ResourceTable<Device> {
   readonly #database: Database
   readonly #byDevice: Statement<[string, string], string>
   readonly #byCredential: Statement<[string], string>
+  readonly #named: Statement<[string, string], string>
+  readonly #lastWith: Statement<[string], string>
   readonly #online: Statement<[], string>
   readonly #count: Statement<[string], number>
   readonly #surplus: Statement<[string], string>
@@ -136,6 +138,12 @@ export class DeviceStore extends ResourceTable<Device> {
     this.#byCredential = database
       .prepare<[string], string>(ids('credential_id = ? AND device_id IS NULL ORDER BY id'))
       .pluck()
+    this.#named = database
+      .prepare<[string, string], string>(ids("coalesce(owner_id, '') = ? AND name = ? LIMIT 1"))
+      .pluck()
+    this.#lastWith = database
+      .prepare<[string], string>(ids('credential_id = ? ORDER BY id DESC LIMIT 1'))
+      .pluck()
     this.#online = database.prepare<[], string>(ids('online = 1')).pluck()
     this.#count = database
       .prepare<[string], number>("SELECT count(*) FROM devices WHERE coalesce(owner_id, '') = ?")
@@ -161,6 +169,16 @@ export class DeviceStore extends ResourceTable<Device> {
   /** The device that is known by its authtoken alone. */
   findByCredential(credentialId: string): Device | undefined {
     return this.#found(this.#byCredential.get(credentialId))
+  }
+
+  /** A device of an account with this name. */
+  findByName(ownerId: string | null, name: string): Device | undefined {
+    return this.#found(this.#named.get(ownerId ?? '', name))
+  }
+
+  /** The newest device that was made for this authtoken, or signed in with it last. */
+  findLastWith(credentialId: string): Device | undefined {
+    return this.#found(this.#lastWith.get(credentialId))
   }
 
   /** Devices that were online at the last write. */

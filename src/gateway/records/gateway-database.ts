@@ -13,6 +13,7 @@ import { CONSOLE_SESSION_MIGRATIONS, ConsoleSessionStore } from './console-sessi
 import { CREDENTIAL_MIGRATIONS, CredentialStore } from './credential-store.ts'
 import { DEVICE_MIGRATIONS, DeviceStore } from './device-store.ts'
 import { EVENT_MIGRATIONS, EventStore } from './event-store.ts'
+import { INVITE_MIGRATIONS, InviteClaimStore, InviteStore } from './invite-store.ts'
 import {
   IP_POLICY_MIGRATIONS,
   IP_POLICY_RULE_MIGRATIONS,
@@ -43,6 +44,7 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
   ...CONSOLE_SESSION_MIGRATIONS,
   ...QUOTA_MIGRATIONS,
   ...CERTIFICATE_ORDER_MIGRATIONS,
+  ...INVITE_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 
@@ -62,6 +64,10 @@ export interface GatewayDatabase {
   readonly ipPolicyRules: IpPolicyRuleStore
   readonly cloudEndpointStore: CloudEndpointStore
   readonly deviceStore: DeviceStore
+  /** Invitations for devices. */
+  readonly inviteStore: InviteStore
+  /** Devices that have joined with them. */
+  readonly inviteClaims: InviteClaimStore
   /** Events for webhooks. */
   readonly events: EventStore
   readonly webhookStore: WebhookStore
@@ -118,6 +124,8 @@ export function gatewayStores(
     ipPolicyRules: new IpPolicyRuleStore(database),
     cloudEndpointStore: new CloudEndpointStore(database),
     deviceStore: new DeviceStore(database),
+    inviteStore: new InviteStore(database),
+    inviteClaims: new InviteClaimStore(database),
     events,
     webhookStore,
     certificateOrders: new CertificateOrderStore(database),

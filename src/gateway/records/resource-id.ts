@@ -67,6 +67,8 @@ export type ResourcePrefix =
   | 'dv'
   | 'wh'
   | 'nd'
+  | 'inv'
+  | 'ic'
 
 /**
  * Makes ids of the form `<prefix>_<KSUID>`: 32 bits of seconds and 128 random bits in 27 base62

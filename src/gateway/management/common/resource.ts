@@ -25,7 +25,7 @@ const OPEN = new Set([
     'bindings',
     'quotas',
   ],
-  ...['tags', 'provisioned'],
+  ...['tags', 'provisioned', 'max_uses', 'state'],
   ...['shared', 'scope', 'owner_only', 'expires_at', 'cidr', 'action', 'ip_policy'],
   'certificate_management_policy',
 ])

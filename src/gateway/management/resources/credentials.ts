@@ -220,7 +220,7 @@ export function credentials(deps: CredentialsDeps): Resource<Credential> {
 const authorOf = ({ isOwnerOnly }: Caller) => ({ isGranting: !isOwnerOnly })
 
 /** An owner can grant rules only for its own names. Rules granted by others may stay. */
-function checkRules(
+export function checkRules(
   { authority, reservedAddrs }: Pick<CredentialsDeps, 'authority' | 'reservedAddrs'>,
   caller: Caller,
   rules: readonly string[],

@@ -16,18 +16,20 @@ import { type Resource, withBody } from '../common/resource.ts'
 const MAX_TAGS = 32
 const TAG = /^[\p{L}\p{N}][\p{L}\p{N}._:=@/+-]{0,63}$/u
 
+/** Tags of a device. */
+export const Tags = z
+  .array(
+    z.string().regex(TAG, {
+      message:
+        'a tag has up to 64 letters, digits and . _ : = @ / + -, and starts with a letter or digit',
+    }),
+  )
+  .max(MAX_TAGS)
+
 const settings = {
   /** As people call it; an empty one gives the name of the machine again. */
   name: z.string().max(128).optional(),
-  tags: z
-    .array(
-      z.string().regex(TAG, {
-        message:
-          'a tag has up to 64 letters, digits and . _ : = @ / + -, and starts with a letter or digit',
-      }),
-    )
-    .max(MAX_TAGS)
-    .optional(),
+  tags: Tags.optional(),
   metadata: z.string().max(4_096).optional(),
 }
 const DeviceCreate = z.strictObject({

@@ -9,6 +9,7 @@ const KINDS = {
   'api-key': 'API key',
   console: 'API key, in this console',
   'command-line': 'command line',
+  invite: 'invitation',
 }
 const RESULTS = [
   ['', 'All'],
