@@ -11,6 +11,7 @@ import { gatewayStopMs, serve } from './serve.ts'
 import { setupCommand } from './setup/setup-command.ts'
 import { drainCommand } from './site/drain-command.ts'
 import { forgetCommand } from './site/forget-command.ts'
+import { inviteCommand, invitesCommand, withdrawCommand } from './site/invite-commands.ts'
 import { joinTokenCommand } from './site/join-token.ts'
 import { migrateCommand } from './site/migrate.ts'
 import { showCommand } from './site/show.ts'
@@ -88,6 +89,9 @@ export function gatewayCommand(context: CommandContext): Command {
       })
     })
   command.addCommand(setupCommand(context))
+  command.addCommand(inviteCommand(context))
+  command.addCommand(invitesCommand(context))
+  command.addCommand(withdrawCommand(context))
   command.addCommand(showCommand(context))
   command.addCommand(joinTokenCommand(context))
   command.addCommand(migrateCommand(context))

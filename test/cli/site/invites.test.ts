@@ -1,0 +1,104 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Writable } from 'node:stream'
+import { CommanderError } from 'commander'
+import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../../src/base/clock.ts'
+import { Secret } from '../../../src/base/secret.ts'
+import { createProgram } from '../../../src/cli/program.ts'
+import { joinGateway } from '../../../src/join/join-client.ts'
+import { parseJoinString } from '../../../src/join/join-string.ts'
+import { managed } from '../../helpers/managed-gateway.ts'
+import { startGateway } from '../../helpers/running-gateway.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+/** `device-agent gateway …` at the API of a gateway. */
+async function startCommands() {
+  const running = await startGateway({ reservedDomain: '*.site.test' })
+  const { call, apiKey } = await managed(running)
+  const keyFile = join(temporaryFolder(), 'key')
+  writeFileSync(keyFile, apiKey.reveal())
+  const access = ['--api-url', `http://127.0.0.1:${running.addresses.api.port}`]
+  const run = async (...words: string[]) => {
+    let [out, err] = ['', '']
+    const into = (write: (text: string) => void) =>
+      new Writable({
+        write: (chunk, _encoding, done) => {
+          write(String(chunk))
+          done()
+        },
+      })
+    const context = {
+      environment: {},
+      stdout: into((text) => {
+        out += text
+      }),
+      stderr: into((text) => {
+        err += text
+      }),
+      stop: new AbortController().signal,
+    }
+    const given = ['gateway', ...words, ...access, '--key-file', keyFile]
+    await createProgram(context).parseAsync(given, { from: 'user' })
+    return { out, err }
+  }
+  return { run, call }
+}
+
+async function enrol(text: string, hostname: string) {
+  const joinString = parseJoinString(text)
+  if ('problem' in joinString) throw new Error(joinString.problem)
+  const claim = new Secret('c'.repeat(22))
+  return joinGateway({ joinString, claim, hostname, clock: systemClock })
+}
+
+describe('device-agent gateway invite', () => {
+  it('prints the line to paste, what the device may open, and how to end it', async () => {
+    const { run, call } = await startCommands()
+    const { out, err } = await run('invite', '--name', 'cam01', '--tag', 'hall-b', 'camera')
+    const [, text = ''] = /^ {2}echo (dajoin1_\S+) \| sudo device-agent join -$/m.exec(out) ?? []
+    const [, id = ''] = /To end it earlier: device-agent gateway withdraw (inv_\w+)/.exec(out) ?? []
+    expect(out).toContain('It works for one device.')
+    expect(out).toMatch(/may open +cam01\.site\.test, \*\.cam01\.site\.test/)
+    expect(out).toMatch(/tags +camera, hall-b/)
+    expect(out).toMatch(/until .*\((60 min|1 h)\)/)
+    // No terminal, no QR code.
+    expect(out).not.toContain('▀')
+    expect(err).toMatch(/^warning: devices on other machines cannot use the addresses/)
+    expect(await enrol(text, 'any')).toMatchObject({ name: 'cam01' })
+    const list = (await run('invites')).out
+    expect(list).toMatch(new RegExp(`${id} +used +1 of 1`))
+    expect(list).toMatch(/joined: cam01 .*from 127\.0\.0\.1/)
+    expect((await call('GET', `/invites/${id}`)).body.state).toBe('used')
+  })
+
+  it('makes one for several devices, as JSON or as a QR code, until it is withdrawn', async () => {
+    const { run } = await startCommands()
+    const terms = ['--count', '3', '--end', '24h', '--domain', '*.{name}.site.test']
+    const { out } = await run('invite', ...terms, '--allow', '{name}.more.test', '--json')
+    const made = JSON.parse(out)
+    expect(made).toMatchObject({ max_uses: 3, state: 'open', acl: ['bind:{name}.more.test'] })
+    const leftMs = Date.parse(made.expires_at) - Date.now()
+    expect(leftMs).toBeGreaterThan(23 * 3_600_000)
+    expect(leftMs).toBeLessThanOrEqual(24 * 3_600_000)
+    expect((await enrol(made.join_string, 'cam')).agentDomain).toBe('agent.cam.site.test')
+    expect((await run('withdraw', made.id)).out).toContain('Withdrawn.')
+    await expect(enrol(made.join_string, 'other')).rejects.toThrow('was withdrawn')
+    expect((await run('invite', '--qr')).out).toContain('▀')
+    await expect(run('withdraw', 'cam')).rejects.toThrow('is not the id of an invitation')
+  })
+
+  it('refuses terms that would give several devices one name', async () => {
+    const { run } = await startCommands()
+    await expect(run('invite', '--count', '3')).rejects.toThrow(CommanderError)
+    await expect(run('invite', '--end', 'soon')).rejects.toThrow(CommanderError)
+    const several = ['--count', '3', '--end', '7d']
+    await expect(run('invite', ...several, '--name', 'cam')).rejects.toThrow(
+      /The field name .*\{name\}/,
+    )
+    await expect(run('invite', ...several, '--allow', 'x.site.test')).rejects.toThrow(
+      /The field acl .*\{name\}/,
+    )
+    expect((await run('invites')).out).toMatch(/^No invitations\./)
+  })
+})
