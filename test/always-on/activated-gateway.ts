@@ -36,6 +36,7 @@ export class ActivatedGateway {
     folder: string,
     env: Readonly<Record<string, string>> = {},
     hosts: readonly string[] = Array<string>(4).fill('127.0.0.1'),
+    main?: string,
   ): Promise<ActivatedGateway> {
     const notify = join(folder, 'notify')
     const manager = openServiceManager(notify)
@@ -52,6 +53,8 @@ export class ActivatedGateway {
         NOTIFY_SOCKET: notify,
         ...env,
       }),
+      undefined,
+      main,
     )
     return new ActivatedGateway(keeper, manager, await keeper.start())
   }

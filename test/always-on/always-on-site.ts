@@ -33,6 +33,8 @@ export interface AlwaysOnOptions {
   readonly folder: string
   readonly agentEnv?: Readonly<Record<string, string>>
   readonly gatewayEnv?: Readonly<Record<string, string>>
+  /** Paths of the programs, whose files a test may replace; the built program unless given. */
+  readonly programs?: { readonly agent: string; readonly gateway: string }
 }
 
 /**
@@ -59,14 +61,14 @@ export class AlwaysOnSite {
   }
 
   static async start(options: AlwaysOnOptions): Promise<AlwaysOnSite> {
-    const { folder, gatewayEnv, agentEnv } = options
+    const { folder, gatewayEnv, agentEnv, programs } = options
     writeFileSync(join(folder, 'default-policy.json'), JSON.stringify(policyOf(0)))
     const service = createService().listen(0, '127.0.0.1')
     await once(service, 'listening')
-    const gateway = await ActivatedGateway.start(folder, gatewayEnv)
+    const gateway = await ActivatedGateway.start(folder, gatewayEnv, undefined, programs?.gateway)
     const token = readFileSync(gateway.ready.authtoken_file, 'utf8')
     writeFileSync(join(folder, 'authtoken'), token, { mode: 0o600 })
-    const agent = startAgent(folder, gateway.ready, agentEnv)
+    const agent = startAgent(folder, gateway.ready, agentEnv, programs?.agent)
     return new AlwaysOnSite(options, gateway, service, [agent, await agent.ready()])
   }
 
@@ -164,8 +166,8 @@ export class AlwaysOnSite {
 
   /** Starts the agent again after `endAgent`. */
   async startAgent(): Promise<void> {
-    const { folder, agentEnv } = this.#options
-    this.#agent = startAgent(folder, this.ready, agentEnv)
+    const { folder, agentEnv, programs } = this.#options
+    this.#agent = startAgent(folder, this.ready, agentEnv, programs?.agent)
     this.#api = await this.#agent.ready<RunReady>()
   }
 
@@ -285,8 +287,9 @@ export function startAgent(
   folder: string,
   ready: GatewayReady,
   env: Readonly<Record<string, string>> = {},
+  main?: string,
 ): Program {
-  return new Program(agentIn(folder, ready, env))
+  return new Program({ ...agentIn(folder, ready, env), ...(main !== undefined && { main }) })
 }
 
 function agentIn(

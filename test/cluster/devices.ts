@@ -5,7 +5,7 @@ import { Closer } from '../../src/base/closer.ts'
 import { formatListenAddress, type ListenAddress } from '../../src/base/listen-address.ts'
 import { createLogger } from '../../src/base/logger.ts'
 import { createService } from '../always-on/always-on-site.ts'
-import { FREE_PORTS, Program } from '../helpers/program.ts'
+import { FREE_PORTS, MAIN, Program, type ProgramOptions } from '../helpers/program.ts'
 import { type RunReady, SITE_API_TOKEN } from '../helpers/site.ts'
 import type { TrialNode, TrialSite } from './trial-site.ts'
 
@@ -61,6 +61,8 @@ export interface DevicesOptions {
   readonly folder: string
   /** Where an SDK with one address connects. */
   readonly balancer: ListenAddress
+  /** Program of the agents in a process of their own. */
+  readonly main?: string
 }
 
 /** Twenty agents, each with a name, and what they lead to; and two names that lead to no device. */
@@ -68,6 +70,8 @@ export class Devices {
   readonly #options: DevicesOptions
   readonly #closer = new Closer(createLogger('silent'))
   readonly hosts: TrialHost[] = []
+  /** Agents in a process of their own. */
+  readonly #processes: { program: Program; readonly options: ProgramOptions }[] = []
 
   private constructor(options: DevicesOptions) {
     this.#options = options
@@ -87,6 +91,15 @@ export class Devices {
 
   stop(): Promise<void> {
     return this.#closer.close()
+  }
+
+  /** Restarts the agents in a process of their own with the built program of this tree. */
+  async upgrade(): Promise<void> {
+    for (const process of this.#processes) {
+      await process.program.end('SIGTERM')
+      process.program = new Program(process.options)
+      await process.program.ready<RunReady>()
+    }
   }
 
   async #start(): Promise<void> {
@@ -147,10 +160,12 @@ export class Devices {
   async #startProcess(n: number, nodes: readonly TrialNode[], port: number): Promise<void> {
     const name = `press${n + 1}`
     const env = { ...this.#settings(name, nodes), LOG_LEVEL: 'error' }
-    const program = new Program({
-      ...{ args: ['run', '--json'], cwd: this.#options.folder, env },
-    })
-    this.#closer.own(name, program, (it) => it.end('SIGKILL').then(() => {}))
+    const { folder, main = MAIN } = this.#options
+    const options = { args: ['run', '--json'], cwd: folder, env }
+    const program = new Program({ ...options, main })
+    const process = { program, options }
+    this.#processes.push(process)
+    this.#closer.own(name, process, (it) => it.program.end('SIGKILL').then(() => {}))
     const { agent_api } = await program.ready<RunReady>()
     const host = `${name}.site.localhost`
     const answer = await fetch(`${agent_api}/tunnels`, {

@@ -4,7 +4,7 @@ import { formatListenAddress, type ListenAddress } from '../../src/base/listen-a
 import { until } from '../always-on/until.ts'
 import { ChaosProxy } from '../helpers/chaos-proxy.ts'
 import type { TestPostgres } from '../helpers/postgres.ts'
-import { Program, runProgram } from '../helpers/program.ts'
+import { MAIN, Program, runProgram } from '../helpers/program.ts'
 import type { GatewayReady } from '../helpers/site.ts'
 import { lastingAddress } from '../helpers/some-ports.ts'
 import { unitProgram } from '../helpers/unit-program.ts'
@@ -59,7 +59,7 @@ export class TrialSite {
   static async start(
     folder: string,
     postgres: TestPostgres,
-    { isDirect = false, roundTripMs = 0 } = {},
+    { isDirect = false, roundTripMs = 0, main = MAIN } = {},
   ): Promise<TrialSite> {
     const { database, user, password, ...address } = await postgres.database()
     const passwordFile = join(folder, 'password')
@@ -94,8 +94,8 @@ export class TrialSite {
         GATEWAY_DATA_DIR: join(folder, `gateway-${at + 1}`),
         LOG_LEVEL: process.env.LOG_LEVEL ?? 'warn',
       }
-      const joins = at === 0 ? {} : { GATEWAY_JOIN_TOKEN_FILE: await joinToken(folder, env) }
-      const program = startProgram(folder, { ...env, ...joins })
+      const joins = at === 0 ? {} : { GATEWAY_JOIN_TOKEN_FILE: await joinToken(folder, env, main) }
+      const program = startProgram(folder, { ...env, ...joins }, main)
       nodes.push({
         ...{ number: at + 1, http: { host, port: http }, agents, database: proxy, env, program },
         api: `http://${formatListenAddress(api)}`,
@@ -107,9 +107,9 @@ export class TrialSite {
     return new TrialSite(postgres, nodes, ways, first)
   }
 
-  /** Starts a node that has ended where it was; resolves when it serves. */
-  async startAgain(node: TrialNode): Promise<void> {
-    node.program = startProgram(node.env.GATEWAY_DATA_DIR ?? '', node.env)
+  /** Starts a node that has ended where it was, maybe with another build; resolves when it serves. */
+  async startAgain(node: TrialNode, main = MAIN): Promise<void> {
+    node.program = startProgram(node.env.GATEWAY_DATA_DIR ?? '', node.env, main)
     await node.program.ready()
     await until(`node ${node.number} ready`, () => isReady(node))
   }
@@ -159,17 +159,25 @@ export async function isReady({ api }: Pick<TrialNode, 'api'>): Promise<boolean>
   )
 }
 
-function startProgram(folder: string, env: Readonly<Record<string, string>>): Program {
-  const { command, env: ofUnit } = unitProgram('device-gateway')
+function startProgram(
+  folder: string,
+  env: Readonly<Record<string, string>>,
+  main: string,
+): Program {
+  const { command, env: ofUnit } = unitProgram('device-gateway', process.execPath, main)
   return new Program({
     ...{ command, args: ['gateway', '--json'], cwd: folder },
     env: { ...ofUnit, ...env },
   })
 }
 
-async function joinToken(folder: string, env: Readonly<Record<string, string>>): Promise<string> {
+async function joinToken(
+  folder: string,
+  env: Readonly<Record<string, string>>,
+  main: string,
+): Promise<string> {
   const args = ['gateway', 'join-token', '--json']
-  const { stdout, stderr } = await runProgram({ args, cwd: folder, env })
+  const { stdout, stderr } = await runProgram({ args, cwd: folder, env, main })
   if (stdout === '') throw new Error(stderr)
   const path = `${env.GATEWAY_DATA_DIR}-join-token`
   writeFileSync(path, JSON.parse(stdout).token, { mode: 0o600 })

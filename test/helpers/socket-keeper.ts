@@ -56,6 +56,7 @@ export class SocketKeeper {
     hosts: readonly string[],
     envOf: (addresses: readonly string[]) => Readonly<Record<string, string>>,
     cwd?: string,
+    main = MAIN,
   ): Promise<SocketKeeper> {
     const servers = hosts.map((host) => createServer().listen({ port: 0, host, backlog: BACKLOG }))
     await Promise.all(servers.map((server) => once(server, 'listening')))
@@ -66,7 +67,7 @@ export class SocketKeeper {
     const fds = servers.map(
       (server) => (server as unknown as { _handle: { fd: number } })._handle.fd,
     )
-    const shell = spawn('sh', ['-c', SCRIPT, 'sh', process.execPath, MAIN, ...args], {
+    const shell = spawn('sh', ['-c', SCRIPT, 'sh', process.execPath, main, ...args], {
       stdio: ['pipe', 'pipe', 'pipe', ...fds],
       ...(cwd === undefined ? {} : { cwd }),
       env: {
