@@ -25,6 +25,7 @@ import { fileFlaw, isCertificate } from './base/file.ts'
 import { FailureLimiter } from './base/limiter.ts'
 import type { ListenAddress } from './base/listen-address.ts'
 import type { Logger, LogTail } from './base/logger.ts'
+import { missingBuild, thisMachine } from './base/machine.ts'
 import type { Secret } from './base/secret.ts'
 import type { Config } from './config.ts'
 import { HttpServer, MAX_SOCKET_PATH_BYTES } from './http/http-server.ts'
@@ -70,6 +71,8 @@ export interface Daemon {
  */
 export async function startDaemon(options: DaemonOptions, closer: Closer): Promise<Daemon> {
   const { config, clock, log } = options
+  const missing = missingBuild('the SDK', thisMachine())
+  if (missing !== undefined) throw new StartError(missing)
   const broken = createDeferred<string>()
   const onBroken = broken.resolve
   const records = await openRecords(options, onBroken, closer)

@@ -23,7 +23,7 @@ function keepTick(): void {
 }
 
 /** Release lines of Node with the day of their last security fixes (schedule of nodejs/Release). */
-const LAST_FIXES: ReadonlyMap<string, string> = new Map([
+export const LAST_FIXES: ReadonlyMap<string, string> = new Map([
   ['20', '2026-04-30'],
   ['22', '2027-04-30'],
   ['23', '2025-06-01'],

@@ -3,6 +3,7 @@ import process from 'node:process'
 import type BetterSqlite from 'better-sqlite3'
 import { StartError } from '../base/app-error.ts'
 import { makeFile } from '../base/file.ts'
+import { type Machine, missingBuild, thisMachine } from '../base/machine.ts'
 
 export type Connection = BetterSqlite.Database
 export type { Statement } from 'better-sqlite3'
@@ -32,8 +33,15 @@ export function packageFor({ node, napi }: NodeVersions): Package {
   )
 }
 
-/** Loads the package with its native part. Throws a StartError if the installed package does not fit. */
-export function loadSqlite(versions: NodeVersions, load: NodeJS.Require): typeof BetterSqlite {
+/**
+ * Loads the package with its native part. Throws a StartError if the installed package does not fit, or there
+ * is none for the machine.
+ */
+export function loadSqlite(
+  versions: NodeVersions,
+  load: NodeJS.Require,
+  machine: Machine = thisMachine(),
+): typeof BetterSqlite {
   const { name, major } = packageFor(versions)
   try {
     const Sqlite: typeof BetterSqlite = load(name)
@@ -43,6 +51,9 @@ export function loadSqlite(versions: NodeVersions, load: NodeJS.Require): typeof
     new Sqlite(':memory:').close()
     return Sqlite
   } catch (error) {
+    // A library that was compiled on this machine would have been loaded.
+    const missing = missingBuild('SQLite', machine)
+    if (missing !== undefined) throw new StartError(missing, { cause: error })
     throw new StartError(
       `Cannot load SQLite on Node.js ${versions.node} (${reasonOf(error)}). Install device-agent ` +
         'again with this Node.js version. In a clone, run `npm run setup`.',

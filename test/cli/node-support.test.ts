@@ -1,6 +1,9 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { warnOfEndedNode } from '../../src/cli/serve.ts'
+import { LAST_FIXES, warnOfEndedNode } from '../../src/cli/serve.ts'
 import { captureLog } from '../helpers/captured-log.ts'
+import { ROOT } from '../helpers/document-part.ts'
 
 function warningsOf(version: string, day: string) {
   const { log, lines } = captureLog()
@@ -36,5 +39,28 @@ describe('a start on a Node', () => {
 
   it('says nothing about a Node that is newer than this program', () => {
     expect(warningsOf('99.0.0', '2050-01-01')).toEqual([])
+  })
+})
+
+describe('the table of supported versions', () => {
+  const page = readFileSync(join(ROOT, 'docs/getting-started/install.md'), 'utf8')
+  const rows = Array.from(
+    page.matchAll(/^\| (\d+) \| (\d+\.\d+\.\d+) \| (\S+) \|/gm),
+    ([, line = '', from = '', until = '']) => ({ line, from, until }),
+  ).sort((a, b) => Number(a.line) - Number(b.line))
+
+  it('has the versions that package.json allows', () => {
+    const { engines } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+    const ranges = (engines.node as string).split(' || ')
+    const newest = ranges.findIndex((range) => range.startsWith('>='))
+    expect(newest).toBe(ranges.length - 1)
+    expect(rows.slice(0, newest + 1).map(({ from }) => from)).toEqual(
+      ranges.map((range) => range.replace(/^(\^|>=)/, '')),
+    )
+  })
+
+  it('has the days that a start warns from', () => {
+    expect(rows.map(({ line }) => line)).toEqual(['20', '22', '24', '26'])
+    for (const { line, until } of rows) expect(LAST_FIXES.get(line)).toBe(until)
   })
 })

@@ -3,6 +3,7 @@ import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
+import { missingBuild } from '../../src/base/machine.ts'
 import { loadSqlite, packageFor, Sqlite } from '../../src/store/sqlite.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -76,6 +77,16 @@ describe('loadSqlite', () => {
       () => loadSqlite(process.versions, load),
       /\((Could not locate the bindings file|Cannot find module '[^']*')\)\. /,
     )
+  })
+
+  it('says what to install on a machine for which there is no build', () => {
+    const load = createRequire(join(temporaryFolder(), 'project.js'))
+    const machine = { node: '24.1.0', arch: 'arm', arm: '7' }
+    expect(() => loadSqlite({ node: '24.1.0', napi: '10' }, load, machine)).toThrow(
+      new StartError(missingBuild('SQLite', machine)),
+    )
+    // One that was compiled there is used.
+    expect(loadSqlite(process.versions, here, machine)).toBe(Sqlite)
   })
 
   it('says so when the native part is of another machine', () => {

@@ -32,13 +32,14 @@ async function roll(old: OldBuild): Promise<TrialRow[]> {
     stops.push(() => postgres.remove())
     const site = await TrialSite.start(folder, postgres, { main: old.main })
     stops.push(() => site.stop())
+    await until('all nodes ready', () => areReady(site))
     const balance = async (addressOf: 'http' | 'agents') => {
       const backends = site.nodes.map((node) => ({
         ...{ address: node[addressOf], isReady: () => isReady(node) },
       }))
       const balancer = await Balancer.start(backends)
       stops.push(() => balancer.stop())
-      await until('a node ready', async () => balancer.ready > 0)
+      await until('the balancer knows all nodes', async () => balancer.ready === site.nodes.length)
       return balancer.address
     }
     const [visitors, agents] = [await balance('http'), await balance('agents')]
@@ -71,9 +72,7 @@ async function roll(old: OldBuild): Promise<TrialRow[]> {
       await site.startAgain(node)
       say(`node ${node.number} is upgraded and ready`)
       crowd.open(entrance)
-      await until('all ready', async () =>
-        (await Promise.all(site.nodes.map(isReady))).every(Boolean),
-      )
+      await until('all ready', () => areReady(site))
       await sleep(SERVE_MS)
     }
     await devices.upgrade()
@@ -98,4 +97,8 @@ async function roll(old: OldBuild): Promise<TrialRow[]> {
   } finally {
     for (const stop of stops.reverse()) await stop()
   }
+}
+
+async function areReady(site: TrialSite): Promise<boolean> {
+  return (await Promise.all(site.nodes.map(isReady))).every(Boolean)
 }
