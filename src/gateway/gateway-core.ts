@@ -16,7 +16,7 @@ import { tellOfLostNames } from './access/acl.ts'
 import { Authority, watchCredentials } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
 import type { NameClaims } from './access/name-claims.ts'
-import { tellOfOverlaps } from './access/name-rules.ts'
+import { tellOfOverlaps, tellOfRefusedDomains } from './access/name-rules.ts'
 import {
   type CredentialLimits,
   DEFAULT_CREDENTIAL_LIMITS,
@@ -147,6 +147,7 @@ function openNaming(options: GatewayCoreOptions, { stores, join: joinAs }: OpenR
   const authority = new Authority({ ...stores, ownNames: gatewayNames(options), clock })
   const { owners } = authority
   tellOfOverlaps(stores.domains, log)
+  tellOfRefusedDomains(stores.domains, owners, log)
   tellOfLostNames(stores, owners, log)
   const affinity = poolAffinity === 'client' ? new PoolAffinity() : undefined
   const registry = new EndpointRegistry({ clock, holdMs, affinity, owners })

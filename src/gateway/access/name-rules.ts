@@ -33,6 +33,20 @@ export class NameOwners {
     return reservationProblem(reserved, related, this.#ownNames)
   }
 
+  /**
+   * Why an account could not reserve a stored domain today, and how to keep it. An overlap is no such reason:
+   * see `olderOverlap`.
+   */
+  refusedToday(reserved: ReservedDomain): string | undefined {
+    const problem = reservationProblem(reserved, [], this.#ownNames)
+    if (problem === undefined) return undefined
+    const reason =
+      problem === 'public-suffix'
+        ? 'is a public suffix: names of many owners lie below it'
+        : 'overlaps with a name of the gateway itself'
+    return `The domain ${reserved.domain} ${reason}. It works as before, but an account can no longer reserve it. To confirm it, set its owner_id again with a key of the gateway's owner. Otherwise delete it.`
+  }
+
   /** The older overlapping domain of another account, which serves the names that both domains cover. */
   olderOverlap(reserved: ReservedDomain): ReservedDomain | undefined {
     if (reserved.ownerId === null || reserved.isGranted) return undefined
@@ -94,6 +108,22 @@ export function tellOfOverlaps(domains: Pick<ReservedDomainStore, 'all'>, log: L
     )
   }
   if (count > MAX_LISTED) log.warn({ count }, 'more domains overlap than are listed')
+}
+
+/** Logs domains of accounts that could not be reserved today, for the gateway's owner. */
+export function tellOfRefusedDomains(
+  domains: Pick<ReservedDomainStore, 'all'>,
+  owners: Pick<NameOwners, 'refusedToday'>,
+  log: Logger,
+): void {
+  let count = 0
+  for (const domain of domains.all()) {
+    const msg = owners.refusedToday(domain)
+    if (msg === undefined) continue
+    count += 1
+    if (count <= MAX_LISTED) log.warn({ domain: domain.id, owner: domain.ownerId }, msg)
+  }
+  if (count > MAX_LISTED) log.warn({ count }, 'more domains need a confirmation than are listed')
 }
 
 /** Placeholder label for a name directly below another. */

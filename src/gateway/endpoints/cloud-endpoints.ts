@@ -79,10 +79,11 @@ class OvertakenError extends Error {
   }
 }
 
+type PolicyOfRow = Pick<CloudEndpoint, 'policy' | 'policyProblem'>
+
 /** A compiled policy for the row that is about to be stored. */
-interface Prepared {
+interface Prepared extends PolicyOfRow {
   readonly stored: StoredCloudEndpoint
-  readonly policy: CompiledPolicy
 }
 
 /**
@@ -199,9 +200,9 @@ export class CloudEndpoints {
     const { trafficPolicy = stored.trafficPolicy } = change
     const { description = stored.description, metadata = stored.metadata } = change
     const isSamePolicy = change.trafficPolicy === undefined && place.host === stored.host
-    const policy = isSamePolicy
-      ? before.policy
-      : await this.#compile(trafficPolicy, { ...place, ownerId }, () => before.policy)
+    const compiled: PolicyOfRow = isSamePolicy
+      ? { policy: before.policy, policyProblem: before.policyProblem }
+      : { policy: await this.#compile(trafficPolicy, { ...place, ownerId }, () => before.policy) }
     await this.#listen(place)
     const updated = {
       ...stored,
@@ -214,7 +215,7 @@ export class CloudEndpoints {
       updatedAt: clock.now(),
     }
     try {
-      await this.#keep(id, { stored: updated, policy }, () => {
+      await this.#keep(id, { stored: updated, ...compiled }, () => {
         const now = found()
         if (!now) throw new OvertakenError('gone')
         if (!isDeepStrictEqual(now.stored, stored)) throw new OvertakenError('changed')
@@ -243,21 +244,22 @@ export class CloudEndpoints {
 
   /** The endpoint as the open transaction is about to store it. */
   beingKept(id: string): { endpoint: CloudEndpoint; isShared: boolean } | undefined {
-    const { stored, policy } = this.#prepared.get(id) ?? {}
-    if (!stored || !policy) return undefined
+    const prepared = this.#prepared.get(id)
+    if (!prepared) return undefined
+    const { stored } = prepared
     const traffic = this.#online(id)?.traffic ?? new EndpointTraffic()
-    return { endpoint: this.#open(stored, policy, traffic), isShared: stored.isShared }
+    return { endpoint: this.#open(stored, prepared, traffic), isShared: stored.isShared }
   }
 
   async #keep<T>(id: string, prepared: Prepared, change: () => T): Promise<T> {
     const { database, names } = this.#deps
-    const { stored, policy } = prepared
+    const { stored } = prepared
     const keep = () => database.change(change, { concludes: id })
     this.#prepared.set(id, prepared)
     try {
       // If the endpoint is already online with this host, it stays at its node, which may be another node.
       if (this.#online(id)?.host === stored.host) return await keep()
-      const { url, poolMember: member = '' } = this.#open(stored, policy, new EndpointTraffic())
+      const { url, poolMember: member = '' } = this.#open(stored, prepared, new EndpointTraffic())
       const wanted = { ...stored, url, member, session: undefined, endsTls: false }
       return await names.open(wanted, keep)
     } finally {
@@ -279,10 +281,10 @@ export class CloudEndpoints {
   #follow({ before, after }: ItemChange<StoredCloudEndpoint>): void {
     const { registry, policies, log } = this.#deps
     if (after) {
-      const { stored, policy } = this.#prepared.get(after.id) ?? {}
-      const isFor = stored?.trafficPolicy === after.trafficPolicy && stored.host === after.host
-      if (policy && isFor) {
-        this.#putOnline(after, policy)
+      const prepared = this.#prepared.get(after.id)
+      const { trafficPolicy, host } = prepared?.stored ?? {}
+      if (prepared && trafficPolicy === after.trafficPolicy && host === after.host) {
+        this.#putOnline(after, prepared)
         return
       }
       this.#updates
@@ -308,7 +310,7 @@ export class CloudEndpoints {
   }
 
   /** Replaces the current version of the endpoint if it is online. */
-  #putOnline(stored: StoredCloudEndpoint, policy: CompiledPolicy): void {
+  #putOnline(stored: StoredCloudEndpoint, policy: PolicyOfRow): void {
     const { registry } = this.#deps
     const { isShared } = stored
     const before = this.#online(stored.id)
@@ -340,7 +342,7 @@ export class CloudEndpoints {
 
   #open(
     { createdAt, isShared: _isShared, isPooled, ...stored }: StoredCloudEndpoint,
-    policy: CompiledPolicy,
+    { policy, policyProblem }: PolicyOfRow,
     traffic: EndpointTraffic,
   ): CloudEndpoint {
     const { urls } = this.#deps
@@ -354,6 +356,7 @@ export class CloudEndpoints {
       },
       openedAt: createdAt,
       policy,
+      policyProblem,
       traffic,
     }
   }
@@ -411,19 +414,20 @@ export class CloudEndpoints {
   /**
    * Compiles a stored policy. If it is no longer valid, the endpoint keeps its host and refuses all traffic.
    */
-  #restorePolicy(stored: StoredCloudEndpoint, previous?: CompiledPolicy): CompiledPolicy {
+  #restorePolicy(stored: StoredCloudEndpoint, previous?: CompiledPolicy): PolicyOfRow {
     const { id, host, trafficPolicy } = stored
     const { policies, log } = this.#deps
     const place = { ...stored, poolMember: poolMemberOf(stored) }
     try {
-      return policies.compile(trafficPolicy, place, previous)
+      return { policy: policies.compile(trafficPolicy, place, previous) }
     } catch (error) {
       if (!(error instanceof PolicyError)) throw error
+      const policyProblem = problemsText(error)
       log.error(
-        { endpoint: id, host, problem: problemsText(error) },
+        { endpoint: id, host, problem: policyProblem },
         'cloud endpoint refuses all traffic: its policy is no longer valid, replace it',
       )
-      return policies.compile(null, place)
+      return { policy: policies.compile(null, place), policyProblem }
     }
   }
 }

@@ -191,6 +191,8 @@ export interface AgentEndpoint extends EndpointBase {
 export interface CloudEndpoint extends EndpointBase {
   readonly type: 'cloud'
   readonly trafficPolicy: string
+  /** Why its stored policy is invalid in this version. All traffic is then refused. */
+  readonly policyProblem?: string | undefined
   readonly description: string
   readonly updatedAt: number
 }

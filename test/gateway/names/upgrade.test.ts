@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
+import { publicRequest } from '../../helpers/public-request.ts'
 import { codeOf, RawAgent } from '../../helpers/raw-agent.ts'
 import { startGateway } from '../../helpers/running-gateway.ts'
 
@@ -130,4 +131,89 @@ it('lets the older of two domains serve after an upgrade, and tells the owner of
   const given = await call('PATCH', `/reserved_domains/${narrow.id}`, { owner_id: newer.id })
   expect([given.status, await overlapOf(narrow.id)]).toEqual([200, undefined])
   expect(codeOf(await second.bind('cam.shop.test'))).toBeUndefined()
+})
+
+it('serves domains that accounts may no longer reserve, and tells their owner', async () => {
+  const { folder, issuer, domains, database, clock } = openGatewayStores()
+  const { id: ownerId } = await issuer.createBotUser({ name: 'one' })
+  const { authtoken } = await issuer.createCredential({ ownerId })
+  const row = (id: string, domain: string) => ({
+    ...{ id, domain, ownerId, region: '', description: '', metadata: '', dnsLabel: id },
+    ...{ createdAt: clock.now(), authority: 'gateway' as const, privateKeyType: 'ecdsa' as const },
+    isGranted: false,
+  })
+  await database.change(() => {
+    domains.insert(row('rd_1', '*.co.uk'))
+    domains.insert(row('rd_2', 'cam.gateway.localhost'))
+    domains.insert(row('rd_3', 'cam.shop.test'))
+  })
+  database.close()
+  const running = await startGateway({
+    dataDir: folder,
+    apiListen: { host: '127.0.0.1', port: 0 },
+  })
+  const agent = await RawAgent.connect(running)
+  expect((await agent.auth(authtoken.reveal())).Error ?? '').toBe('')
+  for (const name of ['shop.co.uk', 'cam.gateway.localhost', 'cam.shop.test']) {
+    expect(codeOf(await agent.bind(name))).toBeUndefined()
+  }
+  const { call } = await managed(running)
+  const { body: key } = await call('POST', '/api_keys', { owner_id: ownerId, owner_only: true })
+  const warnings = async (token?: string) => {
+    const { body } = await call('GET', '/reserved_domains', undefined, token)
+    const list = body.reserved_domains as { id: string; warning?: { msg: string } }[]
+    return Object.fromEntries(list.map(({ id, warning }) => [id, warning?.msg]))
+  }
+  const told = {
+    rd_1: expect.stringContaining('is a public suffix'),
+    rd_2: expect.stringContaining('a name of the gateway itself'),
+    rd_3: undefined,
+  }
+  expect(await warnings()).toMatchObject(told)
+  expect(await warnings(key.token as string)).toMatchObject(told)
+  expect(running.logText()).toContain('is a public suffix')
+
+  // What the text says helps.
+  await call('PATCH', '/reserved_domains/rd_1', { owner_id: ownerId })
+  expect(await warnings()).toMatchObject({ ...told, rd_1: undefined })
+})
+
+it('refuses the traffic of a cloud endpoint whose policy is invalid now, and tells its owner', async () => {
+  const { folder, registrar, cloudEndpointStore, database } = openGatewayStores()
+  await registrar.reserve({ domain: '*.shop.test' })
+  const front = (id: string, host: string, trafficPolicy: string) => ({
+    ...{ id, host, trafficPolicy, ownerId: null, protocol: 'http' as const, isShared: false },
+    ...{ isPooled: false, description: '', metadata: '', createdAt: 0, updatedAt: 0 },
+  })
+  const good = { type: 'custom-response', config: { status_code: 200, body: 'good' } }
+  const policy = (...actions: object[]) => JSON.stringify({ on_http_request: [{ actions }] })
+  await database.change(() => {
+    cloudEndpointStore.insert(front('ep_1', 'good.shop.test', policy(good)))
+    const unknown = { type: 'of-yesterday', config: {} }
+    cloudEndpointStore.insert(front('ep_2', 'old.shop.test', policy(unknown, good)))
+  })
+  database.close()
+  const running = await startGateway({
+    dataDir: folder,
+    apiListen: { host: '127.0.0.1', port: 0 },
+  })
+  const { call } = await managed(running)
+  const ingress = `http://127.0.0.1:${running.addresses.http.port}`
+  const visit = (host: string) => publicRequest({ ingress, host })
+  expect(await visit('good.shop.test')).toMatchObject({ status: 200, text: 'good' })
+  // Rules in front of the answer may protect it.
+  expect((await visit('old.shop.test')).status).toBe(500)
+  const problemOf = async (id: string) => {
+    const { body } = await call('GET', `/endpoints/${id}`)
+    return (body as { policy_problem?: { msg: string } }).policy_problem?.msg
+  }
+  expect(await problemOf('ep_1')).toBeUndefined()
+  expect(await problemOf('ep_2')).toContain('of-yesterday')
+  expect(running.logText()).toContain('of-yesterday')
+
+  await call('PATCH', '/endpoints/ep_2', { description: 'as before' })
+  expect(await problemOf('ep_2')).toContain('of-yesterday')
+  await call('PATCH', '/endpoints/ep_2', { traffic_policy: policy(good) })
+  expect(await problemOf('ep_2')).toBeUndefined()
+  expect(await visit('old.shop.test')).toMatchObject({ status: 200, text: 'good' })
 })

@@ -33,7 +33,10 @@ export function cloudEndpoints() {
     // One that was changed is another row; the others stay as they are.
     const versions = endpoints.map(({ id, ...it }) => ({
       ...it,
-      id: [id, it.url, it.description, it.traffic_policy, it.overlap?.msg].join(' '),
+      id: [
+        ...[id, it.url, it.description, it.traffic_policy],
+        ...[it.overlap?.msg, it.policy_problem?.msg],
+      ].join(' '),
     }))
     keepChildren(rows, versions, kept, endpointRow)
     node.hidden = items.length === 0

@@ -5,7 +5,8 @@ import { figures } from './figures.js'
 import { formatBytes, formatNumber } from './format.js'
 
 /** An endpoint with its figures and its policy; the figures are updated in place. */
-export function endpointRow({ url, name, description, upstream_url, traffic_policy, overlap }) {
+export function endpointRow(endpoint) {
+  const { url, name, description, upstream_url, traffic_policy, overlap, policy_problem } = endpoint
   // Cloud endpoints have none: no device serves them.
   const state = element('span', {})
   let shownCondition
@@ -32,6 +33,8 @@ export function endpointRow({ url, name, description, upstream_url, traffic_poli
       description && element('span', { class: 'muted' }, ` ${description}`),
     ),
     overlap && element('p', { class: 'hint' }, `Overlap: ${overlap.msg}`),
+    policy_problem &&
+      element('p', { class: 'hint' }, `All requests are refused: ${policy_problem.msg}`),
     fields.node,
     traffic_policy &&
       element(

@@ -71,6 +71,8 @@ export const EndpointView = z.strictObject({
    * refused.
    */
   overlap: z.strictObject({ msg: z.string() }).optional(),
+  /** For a cloud endpoint whose stored policy is invalid in this version. It refuses all traffic. */
+  policy_problem: z.strictObject({ msg: z.string() }).optional(),
   /** Null for a cloud endpoint, as is its session: no agent serves it. */
   tunnel: Reference.nullable(),
   tunnel_session: Reference.nullable(),
@@ -286,6 +288,9 @@ function ownFields(endpoint: Endpoint, baseUrl: string) {
       tunnel: null,
       tunnel_session: null,
       upstream_url: '',
+      ...(endpoint.policyProblem !== undefined && {
+        policy_problem: { msg: endpoint.policyProblem },
+      }),
     }
   }
   const { id, openedAt, updatedAt = openedAt, sessionId, forwardsTo } = endpoint

@@ -1,6 +1,7 @@
 import { Resolver } from 'node:dns/promises'
 import * as z from 'zod'
 import type { Authority } from '../../access/authority.ts'
+import type { NameOwners } from '../../access/name-rules.ts'
 import type { CertificateStatus } from '../../certificates/server-certificate.ts'
 import type { AddrRegistrar } from '../../endpoints/addr-registrar.ts'
 import type { DomainRegistrar, DomainSettings } from '../../endpoints/domain-registrar.ts'
@@ -197,6 +198,8 @@ const ReservedDomainView = z.strictObject({
       msg: z.string(),
     })
     .optional(),
+  /** Set if an account could not reserve this domain today. It works as before. */
+  warning: z.strictObject({ msg: z.string() }).optional(),
   cname_target: z.string(),
   http_endpoint_configuration: z.null(),
   https_endpoint_configuration: z.null(),
@@ -315,6 +318,7 @@ function viewDomain(
     domain: domain.domain,
     region: domain.region,
     ...overlapOf(deps.authority.owners.olderOverlap(domain), viewer),
+    ...warningOf(domain, deps.authority.owners),
     http_endpoint_configuration: null,
     https_endpoint_configuration: null,
     certificate: null,
@@ -363,6 +367,11 @@ function overlapOf(older: ReservedDomain | undefined, viewer: Viewer | undefined
   }
   const msg = `${older.domain} is older and belongs to another account. It serves the names that both domains cover. To let this domain serve them, set its owner_id again with a key of the gateway's owner. Otherwise delete this domain.`
   return { overlap: { older_id: older.id, older_domain: older.domain, msg } }
+}
+
+function warningOf(domain: ReservedDomain, owners: Pick<NameOwners, 'refusedToday'>) {
+  const msg = owners.refusedToday(domain)
+  return msg === undefined ? {} : { warning: { msg } }
 }
 
 function settingsOf(change: z.infer<typeof ReservedDomainUpdate>): DomainSettings {

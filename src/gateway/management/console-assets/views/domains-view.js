@@ -141,6 +141,7 @@ function domainCard(domain, owners, reload) {
       ['Reserved', formatDate(domain.created_at)],
       ['Certificate', certificate.sentence],
       ['Overlap', domain.overlap?.msg],
+      ['Warning', domain.warning?.msg],
     ),
     element('h3', {}, 'DNS records'),
     element('p', { class: 'hint' }, HINTS[records.length]),
