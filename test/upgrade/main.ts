@@ -29,8 +29,13 @@ if (at >= 0 && ref === undefined) {
   process.stderr.write('--old needs a commit.\n')
   process.exit(2)
 }
-const cluster = hasPostgres ? [rollingUpgrade(old)] : []
-if (!hasPostgres) process.stderr.write('PostgreSQL is missing: without the trial cluster.\n')
+// No release has clusters yet.
+const wantsCluster = ref !== undefined || words.includes('cluster')
+if (wantsCluster && !hasPostgres) {
+  process.stderr.write('PostgreSQL is missing: apt-get install postgresql\n')
+  process.exit(2)
+}
+const cluster = wantsCluster ? [rollingUpgrade(old)] : []
 process.exit(
   await runTrials('test:upgrade', [...upgradeTrials(old), ...cluster], words).catch(
     (error: Error) => {

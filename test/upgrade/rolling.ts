@@ -72,7 +72,9 @@ async function roll(old: OldBuild): Promise<TrialRow[]> {
       await site.startAgain(node)
       say(`node ${node.number} is upgraded and ready`)
       crowd.open(entrance)
-      await until('all ready', () => areReady(site))
+      await until('all ready', () => areReady(site)).catch(async (error: Error) => {
+        throw new Error(`${error.message}: ${await readiness(site)}`)
+      })
       await sleep(SERVE_MS)
     }
     await devices.upgrade()
@@ -97,6 +99,15 @@ async function roll(old: OldBuild): Promise<TrialRow[]> {
   } finally {
     for (const stop of stops.reverse()) await stop()
   }
+}
+
+/** What each node answers of itself, and the end of its log. */
+async function readiness(site: TrialSite): Promise<string> {
+  const told = site.nodes.map(async ({ api, number, program }) => {
+    const answer = await fetch(`${api}/readyz`).then((response) => response.text(), String)
+    return `\nnode ${number}: ${answer}\n${program.stderr.slice(-3_000)}`
+  })
+  return (await Promise.all(told)).join('\n')
 }
 
 async function areReady(site: TrialSite): Promise<boolean> {
