@@ -573,6 +573,24 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     expect(await page.getByText('Found', { exact: true }).count()).toBe(0)
   })
 
+  it('chooses how a domain gets its certificate', async () => {
+    const { baseUrl, key, registrar, domains } = await startManagementApi({ hasAcme: true })
+    await registrar.reserve({ domain: 'shop.test' })
+    const { page } = await openPage(browser, DESK, baseUrl)
+    await signIn(page, key)
+    await goTo(page, 'Domains')
+    await button(page, 'Edit certificate of shop.test').click()
+    await field(page, 'Certificate').selectOption('on-demand')
+    await dialogButton(page, 'Save').click()
+    await page.getByText('The certificate of shop.test was changed.').waitFor()
+    const policy = { authority: 'letsencrypt', challenge: 'on-demand' }
+    expect(domains.find('shop.test')).toMatchObject(policy)
+    // Only the record for visitors is left.
+    expect(await page.getByText('_acme-challenge').count()).toBe(0)
+    await button(page, 'Edit certificate of shop.test').click()
+    expect(await field(page, 'Certificate').inputValue()).toBe('on-demand')
+  })
+
   it('has room for the longest names', async () => {
     const { baseUrl, key, issuer, registrar, online } = await startManagementApi()
     const { page } = await openPage(browser, DESK, baseUrl)

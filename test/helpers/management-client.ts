@@ -49,16 +49,19 @@ export async function startManagementApi({
   dnsServers,
   hosts = [],
   clock,
+  hasAcme = false,
   mayDial,
 }: {
   dnsServers?: string[]
   hosts?: string[]
   /** The API's own, in place of the one that the stores have. */
   clock?: Clock
+  /** Domains may use an ACME authority. */
+  hasAcme?: boolean
   /** Where webhooks may go. */
   mayDial?: NonNullable<PolicyReach['mayDial']>
 } = {}) {
-  const stores = openGatewayStores(undefined, { ...(mayDial && { mayDial }) })
+  const stores = openGatewayStores(undefined, { hasAcme, ...(mayDial && { mayDial }) })
   const captured = captureLog()
   const agents: ConnectedAgent[] = []
   const retried: string[] = []

@@ -246,11 +246,11 @@ export class DomainCertificates {
   served(serverName: string): ServedCertificate | undefined {
     const parent = `*${serverName.slice(serverName.indexOf('.'))}`
     const exact = this.#entries.get(serverName)
+    // On demand, no certificate is ordered for a name that a wildcard certificate covers.
+    const covering = exact && isOnDemand(exact.domain) && this.#wildcardCertificate(serverName)
+    if (exact) return exact.ofAuthority ?? (covering || exact.served)
     return (
-      exact?.ofAuthority ??
-      (this.#names && this.#ofNames(serverName)) ??
-      this.#wildcardCertificate(serverName) ??
-      exact?.served ??
+      this.#ofNames(serverName) ??
       this.#entries.get(parent)?.served ??
       this.#entries.get(`*.${serverName}`)?.served ??
       this.#deeper.get(parent)?.served
@@ -264,9 +264,10 @@ export class DomainCertificates {
 
   /** Certificate on demand of a name below a reserved wildcard. */
   #ofNames(name: string): ServedCertificate | undefined {
+    if (!this.#names) return undefined
     for (const wildcard of wildcardsAbove(name)) {
       const { domain } = this.#entries.get(wildcard) ?? {}
-      if (domain) return isOnDemand(domain) ? this.#names?.served(name) : undefined
+      if (domain) return isOnDemand(domain) ? this.#names.served(name) : undefined
     }
     return undefined
   }

@@ -42,6 +42,8 @@ interface Entry {
 export class NameCertificates {
   readonly #options: NameCertificatesOptions
   readonly #entries = new Map<string, Entry>()
+  /** The same by reserved wildcard, because anyone may ask for the number of failures. */
+  readonly #hostsOf = new Map<string, Set<string>>()
   #sweptAt = Number.NEGATIVE_INFINITY
 
   constructor(options: NameCertificatesOptions) {
@@ -68,6 +70,8 @@ export class NameCertificates {
       log: this.#options.log.child({ domain: host }),
     })
     this.#entries.set(host, { reserved, certificate })
+    const hosts = this.#hostsOf.get(reserved.id) ?? new Set()
+    this.#hostsOf.set(reserved.id, hosts.add(host))
     certificate.start()
   }
 
@@ -92,28 +96,28 @@ export class NameCertificates {
       if (isSame && isKept) continue
       certificate.stop()
       this.#entries.delete(host)
+      this.#hostsOf.get(reserved.id)?.delete(host)
+      if (this.#hostsOf.get(reserved.id)?.size === 0) this.#hostsOf.delete(reserved.id)
       if (isOnline) this.cover(host)
     }
   }
 
-  retry({ id }: ReservedDomain): void {
-    for (const { reserved, certificate } of this.#entries.values()) {
-      if (reserved.id === id) certificate.retry()
-    }
+  retry(reserved: ReservedDomain): void {
+    for (const { certificate } of this.#below(reserved)) certificate.retry()
   }
 
   stop(): void {
     for (const { certificate } of this.#entries.values()) certificate.stop()
     this.#entries.clear()
+    this.#hostsOf.clear()
   }
 
   /** Status of all names below a reserved wildcard: the first name with a problem, else the next renewal. */
-  statusOf({ id }: ReservedDomain): CertificateStatus {
+  statusOf(reserved: ReservedDomain): CertificateStatus {
     let renewsAt: number | undefined
     let endsAt: number | undefined
     let job: CertificateStatus['job']
-    for (const [host, { reserved, certificate }] of this.#entries) {
-      if (reserved.id !== id) continue
+    for (const { host, certificate } of this.#below(reserved)) {
       const { status } = certificate
       renewsAt = earlier(renewsAt, status.renewsAt)
       endsAt = earlier(endsAt, status.endsAt)
@@ -123,6 +127,13 @@ export class NameCertificates {
       job = { ...status.job, error }
     }
     return { renewsAt, endsAt, job }
+  }
+
+  *#below({ id }: ReservedDomain) {
+    for (const host of this.#hostsOf.get(id) ?? []) {
+      const entry = this.#entries.get(host)
+      if (entry) yield { host, certificate: entry.certificate }
+    }
   }
 
   /** Whether there is room for another name, after names that are offline have left. */

@@ -100,7 +100,15 @@ describe('a certificate on demand', () => {
     const site = await openSite()
     const { acme, records, addresses, gateway } = site
     records['*.site.test'] = '127.0.0.1'
-    await bind(await connectSdk(site), 'cam.site.test')
+    const session = await connectSdk(site)
+    // No public address: the reason is told with the name, and the own CA serves it.
+    await bind(session, 'deep.cam.site.test')
+    const wildcard = gateway.parts.domains.find('*.site.test') as ReservedDomain
+    const job = await site.failed(wildcard)
+    expect(job?.error).toMatch(/^deep\.cam\.site\.test: DNS has no address/)
+    const { names } = await shake(addresses.https, { servername: 'deep.cam.site.test' })
+    expect(names).toBe('DNS:*.cam.site.test')
+    await bind(session, 'cam.site.test')
     await eventually(async () => expect(await isTrusted(site, 'cam.site.test')).toBe(true))
     const { domains } = gateway.parts.certificates
     for (let n = 0; n < 10_000; n += 1) domains.served(`n${n}.site.test`)
@@ -296,6 +304,12 @@ describe('a certificate on demand', () => {
     records['cam.shop.test'] = '127.0.0.1'
     site.gateway.parts.certificates.domains.retry(wildcard)
     await eventually(async () => expect(await isTrusted(site, 'any.shop.test')).toBe(true))
+    // A name that has the own CA by choice keeps it.
+    await registrar.reserve({ domain: 'own.shop.test', authority: 'gateway' })
+    await eventually(async () => {
+      const { names } = await shake(addresses.https, { servername: 'own.shop.test' })
+      expect(names).toBe('DNS:own.shop.test')
+    })
     const orders = acme.orders.length
     const policy = { authority: 'letsencrypt', challenge: 'on-demand' } as const
     const domain = await registrar.reserve({ domain: 'cam.shop.test', ...policy })
