@@ -43,10 +43,13 @@ function fill({
   for (const [name, text] of Object.entries(answers)) {
     put(join(bin, name), `#!/bin/sh\necho "${name} $*" >>${called}\n${text}\n`, 0o755)
   }
-  for (const name of ['sh', 'cat', 'cut', 'date', 'head', 'id', 'setsid', 'sort']) {
-    const found = spawnSync('sh', ['-c', 'command -v "$1"', 'sh', name], { encoding: 'utf8' })
-    symlinkSync(found.stdout.trim(), join(bin, name))
-  }
+  for (const name of ['sh', 'cat', 'cut', 'date', 'head', 'id', 'setsid', 'sort']) link(name)
+}
+
+/** The real program of this machine. */
+function link(name: string): void {
+  const found = spawnSync('sh', ['-c', 'command -v "$1"', 'sh', name], { encoding: 'utf8' })
+  symlinkSync(found.stdout.trim(), join(bin, name))
 }
 
 function install(args: readonly string[], script = SCRIPT) {
@@ -171,6 +174,47 @@ describe('the install script', () => {
     )
     expect([status, stderr]).toEqual([1, expect.stringContaining('no join string on stdin')])
     expect(changes()).toEqual([])
+  })
+
+  it('trusts a repository before it adds it, then gives the join string to the program by stdin', () => {
+    fill({})
+    const given = join(bin, '../given')
+    // These would change the system: they only say yes here. The trial of the repository is noted as it is.
+    const answers = {
+      'apt-get': 'case $* in *trial.sources*) cat "$TMPDIR"/*/trial.sources >>"$CALLED" ;; esac',
+      install: ':',
+      sudo: 'exec "$@"',
+      'device-agent': `[ "$1" != join ] || cat >${given}`,
+    }
+    for (const [name, text] of Object.entries(answers)) {
+      put(join(bin, name), `#!/bin/sh\necho "${name} $*" >>"$CALLED"\n${text}\n`, 0o755)
+    }
+    for (const name of ['base64', 'chmod', 'env', 'mktemp', 'rm']) link(name)
+    const file = join(bin, '../install.sh')
+    writeFileSync(file, SCRIPT)
+    const env = { PATH: bin, CALLED: called, TMPDIR: join(bin, '..') }
+    const { status, stderr } = spawnSync('/bin/sh', [file, '--join', '--version', '1.0.0'], {
+      input: 'dajoin1_secret@gateway:443',
+      encoding: 'utf8',
+      env,
+    })
+    expect([status, stderr]).toEqual([0, ''])
+    expect(readFileSync(given, 'utf8')).toBe('dajoin1_secret@gateway:443\n')
+    const calls = readFileSync(called, 'utf8')
+    expect(calls).not.toContain('secret')
+    expect(calls).toMatch(
+      /^URIs: https:\/\/packages\.example\.com\n.*\n.*\n.*\nSigned-By: .*\/keys\.gpg$/m,
+    )
+    const steps = [
+      ...calls.matchAll(/^(?:apt-get (?:.* )?(update|install) |(install|device-agent) )/gm),
+    ]
+    expect(steps.map(([, apt, own]) => apt ?? own)).toEqual([
+      ...['update', 'install', 'install', 'update'],
+      ...['install', 'install', 'device-agent', 'device-agent'],
+    ])
+    expect(calls).toMatch(
+      /^apt-get .*--allow-downgrades .*--force-confold install device-agent=1\.0\.0$/m,
+    )
   })
 
   it('has its address and keys in it', () => {
