@@ -335,7 +335,7 @@ export class Authority {
     if (wildcard) return wildcard
     throw new ServiceError(
       15013,
-      'No wildcard domain is reserved for automatic names. Request a domain by name.',
+      'No random name can be given: the authtoken may use no wildcard domain. Give the tunnel a domain, or reserve a wildcard for the account, such as *.site.example.com.',
     )
   }
 

@@ -1,4 +1,4 @@
-import { createHmac, randomInt, timingSafeEqual } from 'node:crypto'
+import { createHmac, timingSafeEqual } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import { PolicyError } from '../../policy/document/problem.ts'
@@ -26,6 +26,7 @@ import { checkLength, refusalOf, ServiceError } from '../records/service-error.t
 import { upstreamNoticeIn } from './agent-notice.ts'
 import type { BindRequest } from './control-message.ts'
 import { isAsked, type OptionRules, oldPolicyText, optionRules } from './option-rules.ts'
+import { randomLabel } from './random-name.ts'
 
 const SCHEME = /^([a-z][a-z0-9+.-]*):\/\/(.*)$/is
 const PLACE = /^(\[[0-9a-f:.]+\]|[^[\]:\s]*)(?::(\d*))?$/i
@@ -117,10 +118,8 @@ const MAX_NAME = 255
 const FIELDS: ReadonlySet<string> = new Set([
   ...['Id', 'Proto', 'ForwardsTo', 'ForwardsProto', 'Opts', 'Extra'],
 ])
-/** Without `l`, `o`, `0` and `1`, which are easily confused. */
-const RANDOM_ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
-const RANDOM_LENGTH = 10
-const RANDOM_LABEL = new RegExp(`^[${RANDOM_ALPHABET}]{${RANDOM_LENGTH}}$`)
+/** Random label of an earlier version, whose tokens were the bare name. */
+const EARLIER_LABEL = /^[a-km-np-z2-9]{10}$/
 
 export interface BinderDeps {
   readonly authority: Authority
@@ -334,12 +333,11 @@ export class Binder {
    */
   #givenBefore(token: string, { credentialId, ownerId }: BinderOf, suffix: string) {
     const [host = ''] = token.split(' ')
-    if (!host.endsWith(suffix) || !RANDOM_LABEL.test(host.slice(0, -suffix.length)))
-      return undefined
-    const isOurs =
-      token === host
-        ? !refusalOf(() => void this.#deps.authority.checkBind(credentialId, host))
-        : isSame(token, this.#tokenOf(host, ownerId))
+    if (!host.endsWith(suffix)) return undefined
+    const isEarlier = token === host && EARLIER_LABEL.test(host.slice(0, -suffix.length))
+    const isOurs = isEarlier
+      ? !refusalOf(() => void this.#deps.authority.checkBind(credentialId, host))
+      : isSame(token, this.#tokenOf(host, ownerId))
     return isOurs ? host : undefined
   }
 
@@ -473,12 +471,4 @@ function drawHost(suffix: string, mayHave: (host: string) => boolean): string {
   do host = `${randomLabel()}${suffix}`
   while (!mayHave(host))
   return host
-}
-
-function randomLabel(): string {
-  let label = ''
-  while (label.length < RANDOM_LENGTH) {
-    label += RANDOM_ALPHABET.charAt(randomInt(RANDOM_ALPHABET.length))
-  }
-  return label
 }

@@ -92,7 +92,7 @@ describe('Binder', () => {
   ])('draws a name for the URL "%s"', async (URL, protocol) => {
     const { judge } = await openBinder()
     const { host, token, url } = judge({ URL }, protocol)
-    expect(host).toMatch(/^[a-z2-9]{10}\.site\.test$/)
+    expect(host).toMatch(/^[a-z]+-[a-z]+-[a-z2-9]{7}\.site\.test$/)
     expect([token.split(' ')[0], url]).toEqual([host, `${protocol || 'https'}://${host}`])
   })
 
@@ -218,8 +218,8 @@ describe('Binder', () => {
     })
     expect(new Set(hosts).size).toBe(100)
     for (const host of hosts) {
-      expect(host).toMatch(/^[a-z2-9]{10}\.site\.test$/)
-      expect(host).not.toMatch(/^[^.]*[l01]/)
+      expect(host).toMatch(/^[a-z]+-[a-z]+-[a-z2-9]{7}\.site\.test$/)
+      expect(host).not.toMatch(/-[^.-]*[l01][^.-]*\.site/)
     }
   })
 

@@ -40,7 +40,7 @@ describe('the SDK at the gateway', () => {
     await bind(session, '*.site.test')
     await bind(session, 'x.y.site.test')
     const random = new URL((await bind(session)).url() ?? '').hostname
-    expect(random).toMatch(/^[a-z0-9]{10}\.site\.test$/)
+    expect(random).toMatch(/^[a-z]+-[a-z]+-[a-z2-9]{7}\.site\.test$/)
     expect(hostsOf(running)).toEqual(['*.site.test', 'a.site.test', random, 'x.y.site.test'].sort())
   })
 

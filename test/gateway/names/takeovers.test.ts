@@ -181,7 +181,7 @@ describe('the bot user of a device', () => {
     const first = await agent((await one.credential(['bind:one.lab.example.com'])).token)
     const second = await agent((await two.credential(['bind:two.lab.example.com'])).token)
     const chosen = await first.bind('')
-    expect(String(chosen.URL)).toMatch(/^https:\/\/\w{10}\.lab\.example\.com/)
+    expect(String(chosen.URL)).toMatch(/^https:\/\/[a-z2-9-]{12,}\.lab\.example\.com/)
     const host = new URL(String(chosen.URL)).hostname
     const Extra = chosen.Extra as { Token: string }
     expect(codeOf(await second.bind(host))).toBe('ERR_NGROK_316')
