@@ -154,14 +154,37 @@ async function compile(
 
 /**
  * Prepares an endpoint of a session: checks the right, gets a certificate or port, and compiles the policy.
- * Throws a ServiceError as refusal.
+ * Skips ports that other programs have, if the gateway chooses the port. Throws a ServiceError as refusal.
  */
 export async function prepareBinding(
   request: BindRequest,
   session: TableEntry,
   deps: AgentDeps,
 ): Promise<CompiledBinding> {
-  const { binder, sessions, coverHost, openAddress } = deps
+  let refused: { readonly host: string; readonly error: unknown } | undefined
+  for (;;) {
+    const binding = await prepareOnce(request, session, deps)
+    const { host, protocol, isDrawn } = binding
+    if (protocol !== 'tcp') return binding
+    // A tunnel gets the address that it had before, even if the port is taken.
+    if (refused?.host === host) throw refused.error
+    try {
+      // Must run last: a port is kept open only while the registry has its address.
+      await deps.openAddress(host)
+      return binding
+    } catch (error) {
+      if (!isDrawn) throw error
+      refused = { host, error }
+    }
+  }
+}
+
+async function prepareOnce(
+  request: BindRequest,
+  session: TableEntry,
+  deps: AgentDeps,
+): Promise<CompiledBinding> {
+  const { binder, sessions, coverHost } = deps
   const binding = binder.judge(request, {
     ...session.identity,
     pairedHost: (protocol, forwardsTo) => pairedHost(session, protocol, forwardsTo),
@@ -170,10 +193,7 @@ export async function prepareBinding(
   checkQuota(binding, findPredecessor(binding, session, deps)?.endpoint, deps)
   const { host, protocol } = binding
   if (protocol !== 'tcp') await coverHost(host)
-  const compiled = await binder.compile(binding, session.identity.credentialId)
-  // Must run last: a port is kept open only while the registry has its address.
-  if (protocol === 'tcp') await openAddress(host)
-  return compiled
+  return binder.compile(binding, session.identity.credentialId)
 }
 
 /**

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { connect, type Socket } from 'node:net'
-import { describe, expect, it } from 'vitest'
+import { connect, createServer, type Socket } from 'node:net'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import type { AgentEndpoint } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import { ManualClock } from '../../../helpers/manual-clock.ts'
@@ -92,6 +92,19 @@ describe('a TCP endpoint of the SDK', () => {
       if (session.identity.deviceId === 'a') session.end('away')
     }
     expect(await sdkCode(bindTcp(stranger, { address }))).toBe('ERR_NGROK_334')
+  })
+
+  it('is at a port that no other program has, if the gateway chooses it', async () => {
+    const tcpListen = somePorts(4)
+    const { host, first, last } = tcpListen
+    const free = first + 2
+    const others = [first, first + 1, last].map((port) => createServer().listen(port, host))
+    await Promise.all(others.map((other) => once(other, 'listening')))
+    onTestFinished(() => others.forEach((other) => void other.close()))
+    const session = await connectSdk(await startGateway({ tcpListen }))
+    expect(await sdkCode(bindTcp(session, { address: `${host}:${last}` }))).toBe('ERR_NGROK_334')
+    expect(addressOf(await bindTcp(session))).toBe(`${host}:${free}`)
+    expect(await sdkCode(bindTcp(session))).toBe('ERR_NGROK_15013')
   })
 
   it('follows the rules of the authtoken, by host and port', async () => {
