@@ -60,6 +60,11 @@ export function parsePortRange(text: string): PortRange | undefined {
     : undefined
 }
 
+/** The inverse of `parsePortRange`. */
+export function formatPortRange({ host, first, last }: PortRange): string {
+  return `${formatListenAddress({ host, port: first })}-${last}`
+}
+
 export function hasPort({ first, last }: PortRange, port: number): boolean {
   return first <= port && port <= last
 }

@@ -7,7 +7,9 @@ import { StartError } from '../base/app-error.ts'
 import type { Closer } from '../base/closer.ts'
 import {
   formatListenAddress,
+  formatPortRange,
   type ListenAddress,
+  type PortRange,
   parseListenAddress,
 } from '../base/listen-address.ts'
 import { type Logger, LogTail } from '../base/logger.ts'
@@ -29,12 +31,17 @@ export interface UpReady {
   readonly api_token: string | null
   readonly ingress_http: string
   readonly ingress_https: string
+  /** `host:first-last` of the TCP endpoints. */
+  readonly tcp_ports: string
   readonly ca_cert: string
   readonly reserved_domain: string
   readonly authtoken: string
   readonly management_api: string
   readonly api_key: string
 }
+
+/** Ports of TCP endpoints, if GATEWAY_TCP_LISTEN is not set. The gateway skips ports that are taken. */
+const TCP_PORTS: PortRange = { host: '127.0.0.1', first: 7_100, last: 7_119 }
 
 const UNREADABLE = 'cannot read its file: delete the file and start again'
 
@@ -56,6 +63,7 @@ export function describeUp(ready: UpReady, samplePort: number, config: Config): 
   agent API    ${ready.agent_api}  and  https://${ready.agent_domain}:${new URL(ready.ingress_https).port}
   API token    ${isInFile ? tokenFile : agent.apiToken ? 'AGENT_API_TOKEN' : UNREADABLE}
   public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})
+  TCP          ${ready.tcp_ports}, for tunnels with the protocol tcp
   domain       ${ready.reserved_domain}
   console      ${ready.management_api}/console/ (API key: ${shown(apiKeyPath(config.gateway))})
   sample       http://127.0.0.1:${samplePort}, a service to test with
@@ -220,8 +228,9 @@ async function startService(
   const { startGateway } = await import('./gateway-service.ts')
   const config = await withFreePorts(wanted, environment, log)
   const authtokenPath = join(config.agent.dataDir, 'authtoken')
+  const tcpListen = config.gateway.tcpListen ?? TCP_PORTS
   const gateway = await startGateway(
-    { config: config.gateway, authtokenPath, deviceName: 'this device', log },
+    { config: { ...config.gateway, tcpListen }, authtokenPath, deviceName: 'this device', log },
     closer,
   )
   const { addresses, managementApi, authtoken, apiKey, broken } = gateway
@@ -232,6 +241,7 @@ async function startService(
     ready: {
       ingress_http: `http://${localAddress(http)}`,
       ingress_https: `https://${localAddress(https)}`,
+      tcp_ports: formatPortRange(tcpListen),
       ca_cert: addresses.caCertPath,
       reserved_domain: config.gateway.reservedDomain,
       authtoken: authtoken.reveal(),

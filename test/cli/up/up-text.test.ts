@@ -8,6 +8,7 @@ const READY: UpReady = {
   api_token: 'dagt_shown-nowhere',
   ingress_http: 'http://127.0.0.1:8080',
   ingress_https: 'https://127.0.0.1:8443',
+  tcp_ports: '127.0.0.1:7100-7119',
   ca_cert: 'ca.pem',
   reserved_domain: '*.site.localhost',
   authtoken: 'authtoken',
@@ -28,6 +29,7 @@ it.each([
   ],
 ])('takes the token from %s', (_what, ready, environment, where, pasted) => {
   const text = describeUp(ready, 7041, parseConfig(environment))
+  expect(text).toContain('  TCP          127.0.0.1:7100-7119, ')
   expect(text).toContain(`  API token    ${where}\n`)
   const lines = text.split('\n').filter((line) => line.includes('authorization: '))
   expect(lines).toHaveLength(2)
