@@ -63,7 +63,7 @@ export interface Session {
 export interface EndpointRequest {
   /** Protocol of the visitors. Default: HTTP. */
   readonly protocol?: TunnelProtocol
-  /** For `tcp`: `host:port`. Empty: the service chooses. */
+  /** For `tcp`: `host:port`. Empty: the service chooses a name or an address. */
   readonly domain: string
   /** Target that the SDK dials: `http://host:port`, `tcp://host:port` for `tcp`, or `unix:/absolute/path`. */
   readonly dialUrl: string

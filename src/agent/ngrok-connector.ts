@@ -561,10 +561,12 @@ function builderFor(
   protocol: TunnelProtocol = 'http',
   domain: string,
 ): EndpointBuilder {
-  if (protocol === 'http') return session.httpEndpoint().domain(domain)
-  if (protocol === 'tls') return session.tlsEndpoint().domain(domain)
-  const builder = session.tcpEndpoint()
-  return domain === '' ? builder : builder.remoteAddr(domain)
+  if (protocol === 'tcp') {
+    const builder = session.tcpEndpoint()
+    return domain === '' ? builder : builder.remoteAddr(domain)
+  }
+  const builder = protocol === 'tls' ? session.tlsEndpoint() : session.httpEndpoint()
+  return domain === '' ? builder : builder.domain(domain)
 }
 
 const PREFIX = /^failed to (?:connect session|start listener): /

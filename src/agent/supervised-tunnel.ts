@@ -53,7 +53,7 @@ interface ViewFacts {
  * A wanted tunnel: its row, its supervisor, the check of its upstream, and the report about its visitors.
  *
  * INVARIANTS
- * - Id, lock and domain never change. The only exception: a TCP tunnel without address gets one from the
+ * - Id, lock and domain never change. The only exception: a tunnel without a domain gets one from the
  *   service. Otherwise lock and row would belong to another tunnel.
  * - The tunnel has one watch on its upstream, which `close()` ends.
  */
@@ -123,9 +123,14 @@ export class SupervisedTunnel {
     this.#supervisor.start()
   }
 
-  /** Replaces the row without reopening the endpoint. */
+  /**
+   * Replaces the row with one that has the domain from the service. Opens the endpoint again by this name,
+   * because the service may allow fewer names on request than it chooses. The address of a TCP tunnel is
+   * always allowed.
+   */
   keepAs(stored: StoredTunnel): void {
     this.#stored = stored
+    if (stored.spec.protocol !== 'tcp') this.reopen()
   }
 
   /** Replaces the row and the open endpoint. */
@@ -164,7 +169,10 @@ export class SupervisedTunnel {
   async settle(): Promise<Problem | undefined> {
     // Still opening at the time limit is also an outcome: the tunnel is pending.
     const { settleMs } = this.#options.timings
+    const { domain } = this.spec
     await withDeadline(this.#supervisor.settled(), settleMs, 'opening').catch(() => {})
+    // It got its domain and is being opened by this name.
+    if (this.spec.domain !== domain) return this.settle()
     const { problem } = this.#supervisor.status
     return problem?.permanent || problem?.reason === 'conflict' ? problem : undefined
   }

@@ -76,8 +76,8 @@ export function requireSet(wanted: readonly TunnelSpec[], limits: SetLimits): vo
 
 /**
  * Plans the changes in the order of the list, then the deletions, oldest first. Tunnels are matched by
- * domain. An item without an address takes over a TCP tunnel whose domain is not in the list: an identical
- * tunnel, or else one to the same service.
+ * domain. An item without a domain takes over a tunnel of its protocol whose domain is not in the list: an
+ * identical tunnel, or else one to the same service.
  */
 export function planSet(
   wanted: readonly TunnelSpec[],
@@ -92,10 +92,7 @@ export function planSet(
     if (stored) found.set(at, stored)
   }
   const left = new Set(
-    present.filter(
-      ({ spec: { protocol, domain } }) =>
-        protocol === 'tcp' && (domain === '' || !named.has(domain)),
-    ),
+    present.filter(({ spec: { domain } }) => domain === '' || !named.has(domain)),
   )
   const pair = (isMeant: (asked: TunnelSpec, stored: StoredTunnel) => boolean) => {
     for (const [at, asked] of wanted.entries()) {
@@ -107,7 +104,10 @@ export function planSet(
     }
   }
   pair((asked, { spec }) => isDeepStrictEqual({ ...asked, domain: spec.domain }, spec))
-  pair((asked, { spec }) => asked.forwardsTo === spec.forwardsTo)
+  pair(
+    ({ protocol, forwardsTo }, { spec }) =>
+      protocol === spec.protocol && forwardsTo === spec.forwardsTo,
+  )
   const stays = new Set(found.values())
   const deleted = present.filter((stored) => !stays.has(stored))
   return [

@@ -39,6 +39,7 @@ export type JsonObject = Readonly<Record<string, unknown>>
 const MAX_DEPTH = 32
 const HOST_DOMAIN = 'must be a domain name such as device123.site.example.com, without scheme'
 const TCP_DOMAIN = 'must be host:port for a tcp tunnel, such as gateway.example.com:20017'
+const URL_FORM = /^(https?|tls|tcp):\/\/(.+?)(:\d+)?\/?$/
 const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
 
 const Protocol = z.string().transform((text, context): TunnelProtocol => {
@@ -91,7 +92,7 @@ export const TunnelBody = z.strictObject({
   protocol: Protocol,
   forwards_to: ForwardsTo,
   domain: Domain.describe(
-    'public host name; host:port for a tcp tunnel, assigned by the service if left out',
+    'public host name, for a tcp tunnel host:port; if left out, the service gives a random name or a free port, which the tunnel keeps',
   ),
   policy: PolicyInput.nullish(),
   upstream: UpstreamOptionsSchema.nullish().describe('upstream options'),
@@ -103,11 +104,11 @@ export const TunnelBody = z.strictObject({
 
 /** Converts a body to a TunnelSpec. Asynchronous if a policy is text. */
 export const TunnelSpecSchema = z
-  .preprocess(withoutAddress, TunnelBody)
+  .preprocess(withoutDomain, TunnelBody)
   .transform((body, context): TunnelSpec => {
     const { protocol, forwards_to, domain, policy, upstream, pooling_enabled } = body
-    const isRight = protocol === 'tcp' ? domain === '' || isAddress(domain) : isDomain(domain)
-    if (!isRight) {
+    const isRight = protocol === 'tcp' ? isAddress(domain) : isDomain(domain)
+    if (domain !== '' && !isRight) {
       const message = protocol === 'tcp' ? TCP_DOMAIN : HOST_DOMAIN
       context.addIssue({ code: 'custom', path: ['domain'], message })
     }
@@ -142,7 +143,7 @@ export interface TunnelSpec {
   readonly protocol: TunnelProtocol
   /** Normal form, see `formatForwardTarget`. */
   readonly forwardsTo: string
-  /** Lower case, may start with `*.`. For `tcp`: `host:port`, empty until the service assigns an address. */
+  /** Lower case, may start with `*.`. For `tcp`: `host:port`. Empty until the service has chosen it. */
   readonly domain: string
   /** As requested. Null: the device's default policy. */
   readonly policy: JsonObject | null
@@ -181,14 +182,17 @@ export interface Tunnel {
   readonly status: TunnelStatus
 }
 
-/** Adds an empty address to a TCP tunnel, which may be created without one. */
-function withoutAddress(body: unknown): unknown {
-  return isJsonObject(body) && body.protocol === 'tcp' ? { domain: '', ...body } : body
+/** Adds an empty domain, because a tunnel may be created without a domain. */
+function withoutDomain(body: unknown): unknown {
+  return isJsonObject(body) ? { domain: '', ...body } : body
 }
 
-/** Returns `host:port` from the URL of a TCP tunnel. */
-export function addressIn(url: string | undefined): string | undefined {
-  return /^tcp:\/\/(.+)$/.exec(url ?? '')?.[1]
+/** Returns the domain in the URL of an open tunnel: the host, for a TCP tunnel `host:port`. */
+export function domainIn(url: string | undefined): string | undefined {
+  const [, scheme, host, port] = URL_FORM.exec(url ?? '') ?? []
+  const domain = scheme === 'tcp' ? `${host}${port ?? ''}` : host?.toLowerCase()
+  const isRight = scheme === 'tcp' ? isAddress : isDomain
+  return domain !== undefined && isRight(domain) ? domain : undefined
 }
 
 function isAddress(text: string): boolean {
@@ -223,7 +227,8 @@ export function expectedUrl(
   { protocol, domain }: TunnelSpec,
   urlOf: (domain: string) => string,
 ): string {
+  if (domain === '') return ''
   if (protocol === 'http') return urlOf(domain)
   if (protocol === 'tls') return urlOf(domain).replace(/^https:/, 'tls:')
-  return domain === '' ? '' : `tcp://${domain}`
+  return `tcp://${domain}`
 }

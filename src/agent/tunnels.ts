@@ -7,7 +7,7 @@ import type { Inspections } from './inspection/inspections.ts'
 import { type PolicyCheck, requirePolicy } from './policies/policy-check.ts'
 import { refusalAnswer } from './service-error.ts'
 import { findByLabel, SupervisedTunnel, type SupervisedTunnelOptions } from './supervised-tunnel.ts'
-import { addressIn, newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'
+import { domainIn, newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'
 import {
   type Precondition,
   planSet,
@@ -145,7 +145,7 @@ export class Tunnels {
     for (;;) {
       const key = this.#lockKeyOf(domain)
       const done = await this.#lock.run(key, async () => {
-        // A TCP tunnel got this address in the meantime, or was deleted: its changes use another lock.
+        // A tunnel got this name in the meantime, or was deleted: its changes use another lock.
         if (this.#lockKeyOf(domain) !== key) return undefined
         const entry = this.#byDomain(domain)
         const check = () => when?.(entry?.stored)
@@ -182,7 +182,7 @@ export class Tunnels {
       await requireSteps(plan(), (spec) => this.#requireAllowed(spec))
       this.#requireRunning()
       when?.(this.#rows())
-      // Plans again, because the service may have assigned an address in the meantime.
+      // Plans again, because the service may have chosen a name in the meantime.
       const steps = plan()
       if (!isDryRun) {
         onPlan?.(steps)
@@ -258,7 +258,7 @@ export class Tunnels {
     try {
       const refusal = await entry.settle()
       if (refusal) throw refusalAnswer(refusal)
-      this.#keepAddress(entry)
+      this.#keepDomain(entry)
       store.keep(id)
     } catch (error) {
       await this.#forget(entry)
@@ -313,7 +313,7 @@ export class Tunnels {
       ...this.#options,
       upstreams: this.#upstreams,
       onChange: (changed, url) => {
-        if (url !== undefined) this.#tryToKeepAddress(changed)
+        if (url !== undefined) this.#tryToKeepDomain(changed)
         this.#options.onChange(url)
       },
     })
@@ -323,25 +323,26 @@ export class Tunnels {
   }
 
   /**
-   * Stores the address that the service assigned to a TCP tunnel, so that it stays the same after restarts.
+   * Stores the name or address that the service has chosen for a tunnel, so that it stays the same after
+   * restarts.
    */
-  #keepAddress(entry: SupervisedTunnel): void {
+  #keepDomain(entry: SupervisedTunnel): void {
     const { stored, spec } = entry
-    const address = addressIn(entry.url)
-    const isNew = spec.domain === '' && address !== undefined && !this.#byDomain(address)
+    const domain = domainIn(entry.url)
+    const isNew = spec.domain === '' && domain !== undefined && !this.#byDomain(domain)
     if (!isNew) return
-    const kept = { ...stored, spec: { ...spec, domain: address } }
+    const kept = { ...stored, spec: { ...spec, domain } }
     this.#options.store.update(kept)
     entry.keepAs(kept)
   }
 
-  #tryToKeepAddress(entry: SupervisedTunnel): void {
+  #tryToKeepDomain(entry: SupervisedTunnel): void {
     try {
-      this.#keepAddress(entry)
+      this.#keepDomain(entry)
     } catch (error) {
       this.#options.log.warn(
         { err: error, id: entry.stored.id },
-        'cannot save the address of the tunnel',
+        'cannot save the public name of the tunnel',
       )
     }
   }

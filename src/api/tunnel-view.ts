@@ -22,7 +22,7 @@ export type TunnelView = z.infer<typeof TunnelView>
 export const TunnelSpecView = z.strictObject({
   protocol: z.string(),
   forwards_to: z.string(),
-  domain: z.string().describe('empty for a tcp tunnel without an address'),
+  domain: z.string().describe('empty until the service has given a name or an address'),
   policy: PolicyObject.nullable().describe('null: the default policy of the device'),
   upstream: UpstreamOptionsSchema.optional(),
   pooling_enabled: z.boolean().optional(),

@@ -50,7 +50,7 @@ const SetQuery = z.strictObject({
 const MAX_SET_BYTES = 4 * 1024 * 1024
 const NoQuery = z.strictObject({})
 
-// The domain may be left out: an address is given, or it is in the path.
+// The domain may be left out: the service gives one, or it is in the path.
 const TunnelSpecBody = TunnelBody.partial({ domain: true })
 const TunnelReplacement = TunnelBody.partial({ domain: true })
 const Tunnels = z.union([z.array(TunnelView), z.array(TunnelSpecView), z.array(TunnelStatusView)])
@@ -102,12 +102,16 @@ function listAndCreate(agent: Agent): Route[] {
       id: 'createTunnel',
       summary: 'Create a tunnel',
       description:
-        'Stores the tunnel, opens it and responds with the outcome. A tunnel that the service refuses is deleted. Without a policy, the default policy of the device applies.',
+        'Stores the tunnel, opens it and responds with the outcome. A tunnel that the service refuses is deleted. Without a domain, the service gives a random name, or a free port for tcp, and the tunnel keeps it. Without a policy, the default policy of the device applies. The Location header has the path of the tunnel.',
       obeysConditions: true,
       body: { TunnelSpec: TunnelSpecBody },
       answers: {
         200: { means: 'The tunnel is stored and online.', schema: Tunnel },
-        202: PENDING,
+        202: {
+          ...PENDING,
+          means:
+            'The tunnel is stored and opens when the link is back. Without a domain in the request, url and domain are empty until then.',
+        },
       },
       before: [refuseQuery, jsonBody],
       handle: async (request, response) => {
@@ -117,10 +121,13 @@ function listAndCreate(agent: Agent): Route[] {
           () => agent.create(spec, (present) => conditions.require(setEtag(present))),
           ({ tunnel }) => about(tunnel.id, undefined, tunnel.spec),
           { targetName: spec.domain },
-          // Not as it was asked for: an address may have been given.
+          // Not as it was asked for: the service may have given the domain.
           (id) => about(id, undefined, agent.find(id).spec),
         )
-        response.status(pending ? 202 : 200).json(tunnelView(tunnel, tunnel.spec.policy))
+        response
+          .status(pending ? 202 : 200)
+          .location(locationOf(tunnel))
+          .json(tunnelView(tunnel, tunnel.spec.policy))
       },
     },
   ]
@@ -214,7 +221,7 @@ function oneTunnel(agent: Agent): Route[] {
         )
         response
           .status(pending ? 202 : created ? 201 : 200)
-          .location(`/tunnels/${tunnel.spec.domain}`)
+          .location(locationOf(tunnel))
           .json(tunnelView(tunnel, tunnel.spec.policy))
       },
     },
@@ -240,6 +247,7 @@ function oneTunnel(agent: Agent): Route[] {
   ]
 }
 
+const locationOf = ({ id, spec }: StoredTunnel) => `/tunnels/${spec.domain || id}`
 const urlPartOf = ({ params }: Request) => String(params.url_part)
 
 /** A row of the audit trail for each tunnel that changes. */

@@ -80,6 +80,26 @@ describe('the plan of a whole set', () => {
     ])
   })
 
+  it('gives an http tunnel without a domain the one that it has, and none of another protocol', () => {
+    const present = [
+      stored('tun_0', tcp('localhost:1', 'gw.test:20001')),
+      stored('tun_1', specOf('amber', 'localhost:1')),
+      stored('tun_2', { ...specOf('', 'localhost:2'), domain: '' }),
+    ]
+    const nameless = (forwardsTo: string) => ({ ...specOf('', forwardsTo), domain: '' })
+    expect(planned([nameless('localhost:1')], present)).toEqual([
+      'keep amber.site.test as tun_1',
+      'delete gw.test:20001 as tun_0',
+      'delete an address to come as tun_2',
+    ])
+    expect(planned([nameless('localhost:2'), nameless('localhost:2')], present)).toEqual([
+      'keep an address to come as tun_2',
+      'create an address to come',
+      'delete gw.test:20001 as tun_0',
+      'delete amber.site.test as tun_1',
+    ])
+  })
+
   it('leaves an address to who names it', () => {
     const present = [stored('tun_0', tcp('localhost:22', 'gw.test:20001'))]
     const wanted = [tcp('localhost:22'), tcp('localhost:22', 'gw.test:20001')]

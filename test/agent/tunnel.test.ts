@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { TunnelSpecSchema } from '../../src/agent/tunnel.ts'
+import { domainIn, TunnelSpecSchema } from '../../src/agent/tunnel.ts'
 
 const GOOD = { protocol: 'http', forwards_to: ':8001', domain: 'Device1.Site.Test' }
 
@@ -45,13 +45,18 @@ describe('TunnelSpecSchema', () => {
     expect(TunnelSpecSchema.parse(body)).toMatchObject({ protocol: 'tcp', domain: expected })
   })
 
+  it.each(['http', 'tls'])('takes an empty domain of a %s tunnel, or none', (protocol) => {
+    const { domain: _domain, ...rest } = { ...GOOD, protocol }
+    for (const body of [rest, { ...rest, domain: '' }]) {
+      expect(TunnelSpecSchema.parse(body)).toMatchObject({ protocol, domain: '' })
+    }
+  })
+
   it.each([
     [{ protocol: 'tcp' }, /^domain must be host:port/],
     [{ protocol: 'tcp', domain: 'a.test:0' }, /^domain must be/],
     [{ protocol: 'tcp', domain: '*.a.test:1' }, /^domain must be/],
-    [{ domain: '' }, /^domain must be a domain name/],
     [{ protocol: 'tls', domain: 'a.test:443' }, /^domain must be a domain name/],
-    [{ protocol: 'tls', domain: '' }, /^domain must be a domain name/],
     [{ protocol: 'ftp' }, /^protocol must be http/],
     [{ protocol: undefined }, /^protocol /],
     [{ forwards_to: 'http://a:1' }, /^forwards_to must be host:port/],
@@ -90,5 +95,24 @@ describe('TunnelSpecSchema', () => {
 
   it('takes a wildcard as first label', async () => {
     expect(await complaint({ domain: '*.site.test' })).toBeUndefined()
+  })
+})
+
+describe('domainIn', () => {
+  it.each([
+    ['https://a-b.site.test', 'a-b.site.test'],
+    ['https://A-b.site.test:8443', 'a-b.site.test'],
+    ['http://a.site.test:8080/', 'a.site.test'],
+    ['tls://a.site.test:8443', 'a.site.test'],
+    ['tcp://gw.test:20017', 'gw.test:20017'],
+    ['tcp://[::1]:20017', '[::1]:20017'],
+    [undefined, undefined],
+    ['', undefined],
+    ['drain:0', undefined],
+    ['https://user@a.site.test', undefined],
+    ['https://localhost', undefined],
+    ['tcp://gw.test', undefined],
+  ])('reads %s as %s', (url, domain) => {
+    expect(domainIn(url)).toBe(domain)
   })
 })

@@ -84,6 +84,28 @@ describe('POST /tunnels', () => {
     expect((await call('GET', '/tunnels')).json).toHaveLength(1)
   })
 
+  it('answers with the name that the service gives, and with none while it is away', async () => {
+    const { call, service } = await startApi()
+    const { domain: _none, ...nameless } = SPEC
+    const { name, address } = service.connector
+    const given = await call('POST', '/tunnels', nameless)
+    const view = { ...nameless, url: `https://${name}:8443`, domain: name, policy: null }
+    expect([given.status, given.json]).toEqual([200, view])
+    expect(given.headers.location).toBe(`/tunnels/${name}`)
+    const tcp = await call('POST', '/tunnels', { ...nameless, protocol: 'tcp', domain: '' })
+    expect(tcp.headers.location).toBe(`/tunnels/${address}`)
+    const again = await call('PUT', '/tunnels', [nameless])
+    expect(again.json.tunnels).toMatchObject([
+      { action: 'keep', domain: name },
+      { action: 'delete', domain: address },
+    ])
+    service.goAway()
+    const { status, json, headers } = await call('POST', '/tunnels', nameless)
+    expect([status, json]).toEqual([202, { ...nameless, url: '', domain: '', policy: null }])
+    const pending = await call('GET', headers.location ?? '')
+    expect([pending.status, pending.json.url_part]).toEqual([200, pending.json.id])
+  })
+
   it('keeps nothing of a tunnel that the service refused, and says why', async () => {
     const { call, service } = await startApi()
     service.refuse(DOMAIN, 320)

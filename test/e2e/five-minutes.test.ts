@@ -57,6 +57,18 @@ async function startIn(cwd: string) {
   return { program, paste }
 }
 
+it('serves TCP at a port that it chooses, and a page at a name that it chooses', async () => {
+  const cwd = temporaryFolder()
+  symlinkSync(join(ROOT, 'dist'), join(cwd, 'dist'))
+  const { paste } = await startIn(cwd)
+  const added = await paste('node dist/main.js tunnels add --protocol tcp :7041')
+  const [, port = ''] = /^tcp:\/\/127\.0\.0\.1:(71\d\d): /.exec(added) ?? []
+  expect(await paste(`curl -sS http://127.0.0.1:${port}/`)).toMatch(/^Hello from the device\./)
+  const named = await paste('node dist/main.js tunnels add :7041')
+  const [, host = ''] = /^https:\/\/([a-z2-9-]+\.site\.localhost):/.exec(named) ?? []
+  expect(await paste(`curl -sS -H 'host: ${host}' http://127.0.0.1:8080/`)).toContain(host)
+})
+
 it('works as the README says it, line by line', async () => {
   const [
     [start] = [],

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import * as z from 'zod'
+import type { StatusView } from '../../src/api/status-view.ts'
 import { TunnelSpecView } from '../../src/api/tunnel-view.ts'
 import { LocalAgent } from '../../src/cli/local/local-agent.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -26,6 +27,15 @@ async function startAgent(env: Record<string, string> = {}) {
   const run = (...args: string[]) => runProgram({ args, cwd: folder, env: SERVICE })
   const json = async (...args: string[]) => JSON.parse((await run(...args, '--json')).stdout)
   return { folder, program, run, json }
+}
+
+/** Stops the site with the test. Resolves when its link is up. */
+async function isLinked(site: Site): Promise<void> {
+  onTestFinished(() => site.stop())
+  await eventually(async () => {
+    const { link } = (await (await site.call('GET', '/status')).json()) as StatusView
+    expect(link.state).toBe('up')
+  })
 }
 
 describe('the command line on the device', () => {
@@ -129,16 +139,39 @@ describe('the command line on the device', () => {
     expect(tunnels).toHaveLength(1)
   })
 
-  it('adds a tcp tunnel without an address, which the gateway chooses', async () => {
+  it('adds a tunnel to a port alone, and the gateway chooses its name', async () => {
     const { run, json } = await startAgent()
+    const waiting = await json('tunnels', 'add', '8080')
+    expect(waiting).toMatchObject({ protocol: 'http', domain: '', forwards_to: 'localhost:8080' })
+    const table = await run('tunnels', 'list')
+    expect(table.stdout).toMatch(/^name pending +offline .* localhost:8080$/m)
+    const policy = join(temporaryFolder(), 'policy.json')
+    writeFileSync(policy, '{}')
+    const early = await run('tunnels', 'set-policy', waiting.id, policy)
+    expect([early.code, early.stderr]).toEqual([1, expect.stringContaining('has no name yet')])
+    const removed = await run('tunnels', 'remove', waiting.id)
+    expect(removed.stdout).toBe(`Removed ${waiting.id}.\n`)
+    const wrong = await run('tunnels', 'add', 'cam.site.test')
+    expect(wrong.code).toBe(2)
+    expect(wrong.stderr).toContain('not a service. Add the port: tunnels add cam.site.test PORT')
+    const folder = temporaryFolder()
+    const site = await Site.start(folder)
+    await isLinked(site)
+    const env = { AGENT_DATA_DIR: join(folder, 'agent') }
+    const added = await runProgram({ args: ['tunnels', 'add', '8080'], cwd: folder, env })
+    expect(added.stdout).toMatch(
+      /^https:\/\/[a-z]+-[a-z]+-[a-z2-9]{7}\.site\.localhost:\d+: (working|opening|service down)\./,
+    )
+  })
+
+  it('adds a tcp tunnel without an address, which the gateway chooses', async () => {
+    const { json } = await startAgent()
     const waiting = await json('tunnels', 'add', '--protocol', 'tcp', '22')
     expect(waiting).toMatchObject({ protocol: 'tcp', domain: '', forwards_to: 'localhost:22' })
-    const { code, stderr } = await run('tunnels', 'add', '8080')
-    expect([code, stderr]).toEqual([2, expect.stringMatching(/^error: only a tcp tunnel can be/)])
     const folder = temporaryFolder()
     const { host, first, last } = somePorts()
     const site = await Site.start(folder, { GATEWAY_TCP_LISTEN: `${host}:${first}-${last}` })
-    onTestFinished(() => site.stop())
+    await isLinked(site)
     const env = { AGENT_DATA_DIR: join(folder, 'agent') }
     const args = ['tunnels', 'add', '--protocol', 'tcp', '22', '--json']
     const added = JSON.parse((await runProgram({ args, cwd: folder, env })).stdout)

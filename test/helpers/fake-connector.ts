@@ -30,8 +30,9 @@ export class FakeConnector implements Connector {
   /** What happened, in order: `open a.test`, `close a.test`, `close session`. */
   readonly journal: string[] = []
   connects = 0
-  /** What a TCP endpoint gets that asks for no address. */
+  /** What a TCP endpoint gets that asks for no address, and another one that asks for no name. */
   address = '127.0.0.1:20001'
+  name = 'amber-falcon.site.test'
 
   async connect(request: ConnectRequest): Promise<Session> {
     this.connects += 1
@@ -73,7 +74,8 @@ export class FakeSession implements Session {
 
   async open(request: EndpointRequest): Promise<Listener> {
     const { protocol } = request
-    const domain = request.domain || this.#connector.address
+    const { address, name } = this.#connector
+    const domain = request.domain || (protocol === 'tcp' ? address : name)
     await this.#connector.onOpen(request)
     if (!this.isAlive) throw new ProblemError(networkProblem('the session is gone'))
     this.#connector.journal.push(`open ${domain}`)

@@ -16,6 +16,18 @@ export function openAddForm() {
     title: 'Add a tunnel',
     action: 'Add tunnel',
     fields: [
+      textField({
+        name: 'forwards_to',
+        label: 'Service on this device',
+        placeholder: '8001',
+        hint: 'Port of the service, or its address: host:port, https://host:port or unix:/path.',
+      }),
+      textField({
+        name: 'domain',
+        label: 'Public name (optional)',
+        placeholder: 'cam.site.example.com',
+        hint: 'Leave empty for a random name. Or a host name that the authtoken of this device allows; for TCP host:port.',
+      }),
       selectField({
         name: 'protocol',
         label: 'Type',
@@ -23,18 +35,6 @@ export function openAddForm() {
           ['http', 'Web pages and APIs (HTTP)'],
           ['tcp', 'TCP connections, such as SSH'],
         ],
-      }),
-      textField({
-        name: 'domain',
-        label: 'Public name',
-        placeholder: 'cam.site.example.com',
-        hint: 'A host name that the authtoken of this device allows. For TCP: host:port, or leave empty.',
-      }),
-      textField({
-        name: 'forwards_to',
-        label: 'Service on this device',
-        placeholder: 'localhost:8001',
-        hint: 'Address of the service: host:port, port, https://host:port or unix:/path.',
       }),
       element(
         'details',

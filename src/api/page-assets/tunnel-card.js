@@ -1,6 +1,7 @@
 import { ask } from './api.js'
 import { actionButton, cardHead, facts } from './card.js'
 import { conditionBadge, isBad } from './condition.js'
+import { copyButton } from './copy-button.js'
 import { openForm } from './dialog.js'
 import { element, fill } from './element.js'
 import { formatDistance } from './format.js'
@@ -8,27 +9,25 @@ import { say } from './notice.js'
 
 /** A tunnel: where it leads, how it is, and what to do when it is not well. */
 export function tunnelCard(tunnel, { onRemoved }) {
+  let named = tunnel
+  const name = element('span', {})
+  const copy = element('span', {})
   const state = element('span', {})
+  const removal = actionButton('Remove', titleOf(tunnel), remove, true)
+  const inspection = element(
+    'a',
+    { class: 'button button-change', href: `#/inspect/${tunnel.id}` },
+    'Inspect',
+  )
+  showName(tunnel)
   const problem = element('div', {})
   const details = element('div', {})
   const node = element(
     'li',
     { class: 'card tunnel' },
-    cardHead(nameOf(tunnel), {
-      badge: state,
-      actions: [
-        tunnel.protocol === 'http' &&
-          element(
-            'a',
-            {
-              class: 'button button-change',
-              href: `#/inspect/${tunnel.id}`,
-              'aria-label': `Inspect ${tunnel.domain}`,
-            },
-            'Inspect',
-          ),
-        actionButton('Remove', tunnel.domain, remove, true),
-      ],
+    cardHead(name, {
+      badge: [copy, state],
+      actions: [tunnel.protocol === 'http' && inspection, removal],
     }),
     problem,
     details,
@@ -36,7 +35,17 @@ export function tunnelCard(tunnel, { onRemoved }) {
   let shown = ''
   return { node, update }
 
+  /** A tunnel without a name gets one when the link is up. */
+  function showName(now) {
+    named = now
+    fill(name, nameOf(now))
+    fill(copy, now.url !== '' && copyButton(now.url, now.url))
+    inspection.setAttribute('aria-label', `Inspect ${titleOf(now)}`)
+    removal.setAttribute('aria-label', `Remove ${titleOf(now)}`)
+  }
+
   function update(now) {
+    if (now.url !== named.url) showName(now)
     const view = [now.condition, now.last_error, now.remedy, now.isQuiet, factsOf(now)]
     if (JSON.stringify(view) === shown) return
     shown = JSON.stringify(view)
@@ -47,7 +56,7 @@ export function tunnelCard(tunnel, { onRemoved }) {
 
   async function remove() {
     const isRemoved = await openForm({
-      title: `Remove ${tunnel.domain}?`,
+      title: `Remove ${titleOf(named)}?`,
       text: `Its public URL stops working immediately and returns 404. The service at ${tunnel.forwards_to} keeps running.`,
       action: 'Remove tunnel',
       isDangerous: true,
@@ -58,13 +67,16 @@ export function tunnelCard(tunnel, { onRemoved }) {
       },
     })
     if (!isRemoved) return
-    say(`${tunnel.domain} was removed.`)
+    say(`${titleOf(named)} was removed.`)
     await onRemoved()
   }
 }
 
+const titleOf = ({ domain, forwards_to }) => domain || `the tunnel to ${forwards_to}`
+
 /** A web address leads there; others are read. */
 function nameOf({ url }) {
+  if (url === '') return 'Name pending'
   if (!url.startsWith('http')) return url
   return element('a', { href: url, target: '_blank', rel: 'noreferrer' }, url)
 }

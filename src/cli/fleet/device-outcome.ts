@@ -141,7 +141,7 @@ function settled(name: string, view: TunnelSetAnswer, earlier: Steps | undefined
   if (!waiting) return outcomeOf(name, told.length > 0 ? 'applied' : 'same', told)
   const { domain, state, last_error, remedy } = waiting
   const why = [last_error, remedy].filter((part) => part !== null).join(' ')
-  const problem = `${domain || 'a tcp tunnel'} is ${state}${why === '' ? '' : `: ${why}`}`
+  const problem = `${domain || 'a tunnel without a name'} is ${state}${why === '' ? '' : `: ${why}`}`
   return outcomeOf(name, 'pending', told, problem)
 }
 

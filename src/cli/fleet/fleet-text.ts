@@ -47,7 +47,7 @@ export function outcomeText(
   for (const tunnel of tunnels) {
     const [sign, signColour] = SIGNS[tunnel.action]
     lines.push(
-      `  ${paint(signColour, sign)} ${plainLine(tunnel.domain || 'tcp, address pending')}${changesText(tunnel)}`,
+      `  ${paint(signColour, sign)} ${plainLine(tunnel.domain || 'name pending')}${changesText(tunnel)}`,
     )
   }
   return `${lines.join('\n')}\n`

@@ -24,6 +24,9 @@ const COLOURS: Readonly<Record<TunnelStatusView['condition'], Colour>> = {
   unverified: 'yellow',
 }
 
+/** The URL of a tunnel. The gateway gives the name of a new tunnel when the link is up. */
+export const urlText = ({ url }: Pick<TunnelStatusView, 'url'>) => url || 'name pending'
+
 /** The verdict, up to three problems with their fixes, the link, and a table of the tunnels. */
 export function statusText(
   status: StatusView,
@@ -54,7 +57,7 @@ export function tunnelTable(
     (text): Cell => ({ text, colour: 'dim' }),
   )
   const rows = tunnels.map((tunnel): Cell[] => [
-    { text: tunnel.url },
+    { text: urlText(tunnel) },
     { text: conditionText(tunnel.condition), colour: COLOURS[tunnel.condition] },
     { text: ageText(tunnel.since, now) },
     { text: tunnel.forwards_to },
@@ -67,11 +70,11 @@ const conditionText = (condition: TunnelStatusView['condition']) => condition.re
 /** Problems and fixes below the table of tunnels. Tunnels with the same problem share an entry. */
 export function problemText(tunnels: readonly TunnelStatusView[], paint: Paint): string {
   const groups = new Map<string, string[]>()
-  for (const { domain, reason, last_error: error, remedy } of tunnels) {
+  for (const { url_part: name, reason, last_error: error, remedy } of tunnels) {
     if (reason === null) continue
     const advice = remedy === null ? '' : `\n  → ${plainLine(remedy)}`
     const text = `${plainLine(error ?? reason)}${advice}`
-    groups.set(text, [...(groups.get(text) ?? []), plainLine(domain)])
+    groups.set(text, [...(groups.get(text) ?? []), plainLine(name)])
   }
   const lines = [...groups].map(([text, domains]) => {
     const rest = domains.length - MAX_NAMED

@@ -1,9 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { Command, Option } from 'commander'
 import * as z from 'zod'
+import { parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
 import type { TunnelStatusView } from '../../api/tunnel-view.ts'
 import { StartError } from '../../base/app-error.ts'
 import type { CommandContext } from '../command-context.ts'
+import { urlText } from './status-text.ts'
 import { paintFor, plainLine } from './terminal-text.ts'
 
 interface Options {
@@ -43,12 +45,13 @@ export function tunnelsCommand(context: CommandContext): Command {
     (tunnel: string, options: Options) => show(context, tunnel, options),
   )
   verb(
-    'add <domain> [forwards-to]',
-    'add a tunnel, such as cam.site.example.com to localhost:8001, https://nas.lan:5001 or unix:/run/app.sock',
+    'add <domain-or-service> [forwards-to]',
+    'add a tunnel to 8001, localhost:8001, https://nas.lan:5001 or unix:/run/app.sock; without a domain it gets a random name and keeps it',
   )
+    .usage('[options] [domain] <forwards-to>')
     .option(
       '--protocol <name>',
-      'http, tls or tcp; the domain of a tcp tunnel is host:port, without it the gateway chooses an address',
+      'http, tls or tcp; the domain of a tcp tunnel is host:port, without it the gateway chooses a port',
       'http',
     )
     .option('--policy <file>', 'traffic policy in JSON or YAML; - for standard input')
@@ -73,9 +76,9 @@ export function tunnelsCommand(context: CommandContext): Command {
     .option('--max-connections <count>', 'connections that the upstream accepts at once')
     .action((first: string, second: string | undefined, options: AddOptions, command: Command) => {
       if (second !== undefined) return add(context, { domain: first, forwards_to: second }, options)
-      if (options.protocol === 'tcp') return add(context, { forwards_to: first }, options)
+      if (isForwardTarget(first)) return add(context, { forwards_to: first }, options)
       return command.error(
-        'error: only a tcp tunnel can be added without a domain: tunnels add DOMAIN FORWARDS-TO',
+        `error: ${first} is not a service. Add the port: tunnels add ${first} PORT`,
       )
     })
   verb(
@@ -91,6 +94,9 @@ export function tunnelsCommand(context: CommandContext): Command {
   )
   return tunnels
 }
+
+/** Whether the only argument is a service. A name alone is a domain whose service is missing. */
+const isForwardTarget = (text: string) => parseForwardTarget(text) !== undefined
 
 /** Loaded late, as in other commands: --help must not wait for them. */
 async function open(context: CommandContext, { dataDir }: Options) {
@@ -112,7 +118,7 @@ async function list(context: CommandContext, options: Options): Promise<void> {
     return
   }
   if (tunnels.length === 0) {
-    stdout.write('No tunnels. Add a tunnel with device-agent tunnels add DOMAIN FORWARDS-TO.\n')
+    stdout.write('No tunnels. Add a tunnel to a local port with device-agent tunnels add PORT.\n')
     return
   }
   const { problemText, tunnelTable } = await import('./status-text.ts')
@@ -155,11 +161,13 @@ async function add(
   const policy = options.policy === undefined ? {} : { policy: readPolicy(options.policy) }
   const { protocol, pooling: pooling_enabled } = options
   const body = { protocol, ...spec, ...policy, ...upstreamOf(options), pooling_enabled }
-  const { domain } = await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView)
-  if (domain !== '') return report(context, options, await find(domain))
-  // The gateway chooses the address when the link is up.
+  const made = await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView)
+  if (made.domain !== '') return report(context, options, await find(made.domain))
+  // The gateway chooses the name when the link is up.
   const tunnels = await agent.ask({ path: '/tunnels?view=status' }, z.array(TunnelStatusView))
-  const added = tunnels.findLast((tunnel) => tunnel.domain === '')
+  const added = tunnels.findLast(
+    (it) => it.protocol === made.protocol && it.forwards_to === made.forwards_to,
+  )
   if (added) report(context, options, added)
 }
 
@@ -190,6 +198,9 @@ async function setPolicy(
   const policy = options.file === undefined ? null : readPolicy(options.file)
   const { agent, find, TunnelView, TunnelSpecView } = await open(context, options)
   const { domain } = await find(tunnel)
+  if (domain === '') {
+    throw new StartError('The tunnel has no name yet. Try again when the link is up.')
+  }
   // The stored tunnel without its status, so that other fields stay unchanged.
   const specs = await agent.ask({ path: '/tunnels?view=spec' }, z.array(TunnelSpecView))
   const body = { ...specs.find((spec) => spec.domain === domain), policy }
@@ -202,7 +213,7 @@ async function remove(context: CommandContext, tunnel: string, options: Options)
   const { domain, id } = await find(tunnel)
   // By id: another tunnel may have the name by now.
   await agent.ask({ method: 'DELETE', path: pathOf(id) }, z.undefined())
-  const said = options.json ? JSON.stringify({ removed: domain, id }) : `Removed ${domain}.`
+  const said = options.json ? JSON.stringify({ removed: domain, id }) : `Removed ${domain || id}.`
   context.stdout.write(`${said}\n`)
 }
 
@@ -211,11 +222,13 @@ function report(
   { json }: Options,
   tunnel: Pick<TunnelStatusView, 'url' | 'condition' | 'remedy'>,
 ): void {
-  const remedy = tunnel.remedy === null ? '' : ` ${tunnel.remedy}`
+  const follows =
+    tunnel.url === '' ? ' device-agent tunnels list shows the name when it is known.' : ''
+  const remedy = tunnel.remedy === null ? follows : ` ${tunnel.remedy}`
   stdout.write(
     json
       ? `${JSON.stringify(tunnel)}\n`
-      : `${plainLine(`${tunnel.url}: ${tunnel.condition.replace('_', ' ')}.${remedy}`)}\n`,
+      : `${plainLine(`${urlText(tunnel)}: ${tunnel.condition.replace('_', ' ')}.${remedy}`)}\n`,
   )
 }
 

@@ -36,6 +36,9 @@ export interface CommandShape {
   readonly commands: readonly CommandShape[]
 }
 
+/** Start of a usage line, before the arguments. */
+const NO_ARGUMENTS = /^\[options\] ?(\[command\] ?)?/
+
 /** Reads a command from the definitions of commander. */
 export function shapeOf(command: Command): CommandShape {
   const help = command.createHelp()
@@ -43,7 +46,7 @@ export function shapeOf(command: Command): CommandShape {
   return {
     name: command.name(),
     description: command.description(),
-    usage: command.registeredArguments.map(termOf).join(' '),
+    usage: command.usage().replace(NO_ARGUMENTS, ''),
     options: help.visibleOptions(command).map(optionShape),
     arguments: args.length > 0 ? args : command.registeredArguments.map(argumentShape),
     // Without `help` of each group: its completion is of little use.

@@ -8,6 +8,8 @@ import { verdict } from '../verdict.js'
 
 const REFRESH_MS = 3_000
 
+const PENDING = 'The tunnel was added. It gets its public name when the link is up.'
+
 /** A problem of the link stands above all tunnels. The cards do not repeat it. */
 const isOfLink = (tunnel, { link }) =>
   link.last_error !== null && tunnel.last_error === link.last_error
@@ -71,7 +73,7 @@ export function tunnelsView() {
   async function add() {
     const tunnel = await openAddForm()
     if (!tunnel) return
-    say(`${tunnel.url} was added.`)
+    say(tunnel.url === '' ? PENDING : `${tunnel.url} was added.`)
     await live.now()
   }
 }
