@@ -49,7 +49,7 @@ const BINDS: readonly (readonly [client: string, bind: Bind, url: RegExp])[] = [
   [
     'ngrok-go 1.0, nothing',
     { Proto: 'https', Opts: goHttp({}), Extra: GO_EXTRA },
-    /^https:\/\/\w+\.site\.test:/,
+    /^https:\/\/[\w-]+\.site\.test:/,
   ],
   [
     'ngrok-go 1.0, http',
@@ -69,7 +69,7 @@ const BINDS: readonly (readonly [client: string, bind: Bind, url: RegExp])[] = [
   [
     'ngrok-go 1.10, termination by the edge',
     { Proto: 'tls', Opts: goTls({ TLSTermination: {} }), Extra: GO_EXTRA },
-    /^tls:\/\/\w+\.site\.test:/,
+    /^tls:\/\/[\w-]+\.site\.test:/,
   ],
   [
     'ngrok-go 1.11, a URL and a pool',
@@ -88,7 +88,7 @@ const BINDS: readonly (readonly [client: string, bind: Bind, url: RegExp])[] = [
   [
     'ngrok-go 2.0, no URL',
     { Proto: 'https', Opts: goHttp({ URL: '' }), Extra: go2Extra() },
-    /^https:\/\/\w+\.site\.test:/,
+    /^https:\/\/[\w-]+\.site\.test:/,
   ],
   [
     'ngrok-go 2.0, tcp://',
@@ -98,7 +98,7 @@ const BINDS: readonly (readonly [client: string, bind: Bind, url: RegExp])[] = [
   [
     'ngrok-go 2.0, tls://',
     { Proto: 'tls', Opts: goTls({ URL: 'tls://' }), Extra: go2Extra() },
-    /^tls:\/\/\w+\.site\.test:/,
+    /^tls:\/\/[\w-]+\.site\.test:/,
   ],
   [
     'ngrok-go 2.1, an internal URL',
