@@ -102,7 +102,7 @@ describe('POST /tunnels', () => {
     service.goAway()
     const { status, json, headers } = await call('POST', '/tunnels', nameless)
     expect([status, json]).toEqual([202, { ...nameless, url: '', domain: '', policy: null }])
-    const pending = await call('GET', headers.location ?? '')
+    const pending = await call('GET', String(headers.location))
     expect([pending.status, pending.json.url_part]).toEqual([200, pending.json.id])
   })
 
