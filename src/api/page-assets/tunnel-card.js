@@ -26,7 +26,7 @@ export function tunnelCard(tunnel, { onRemoved }) {
     'li',
     { class: 'card tunnel' },
     cardHead(name, {
-      badge: [copy, state],
+      badge: element('span', { class: 'row' }, copy, state),
       actions: [tunnel.protocol === 'http' && inspection, removal],
     }),
     problem,
