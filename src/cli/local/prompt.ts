@@ -15,6 +15,11 @@ export function askHidden(asker: Asker, question: string, nothing: string): Prom
   return askLine(asker, question, nothing, silent)
 }
 
+/** Asks for a text that the terminal shows. Throws a StartError with `nothing` if the input ends. */
+export function askText(asker: Asker, question: string, nothing: string): Promise<string> {
+  return askLine(asker, question, nothing, process.stderr)
+}
+
 /** Asks a question. Only y and yes are a yes. */
 export async function askYes(asker: Asker, question: string): Promise<boolean> {
   const answer = await askLine(asker, `${question} [y/N] `, 'Cancelled.', process.stderr)

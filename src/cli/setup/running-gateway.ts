@@ -1,4 +1,6 @@
+import { X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { connect } from 'node:tls'
 import * as z from 'zod'
 import { StartError } from '../../base/app-error.ts'
@@ -26,7 +28,10 @@ const Domain = z.object({
   id: z.string(),
   domain: z.string(),
   acme_challenge_cname_target: z.string(),
-  certificate_management_policy: z.object({ authority: z.string() }),
+  certificate_management_policy: z.object({
+    authority: z.string(),
+    challenge: z.string().optional(),
+  }),
   certificate_management_status: z.object({
     renews_at: z.string().nullable(),
     provisioning_job: Job.nullable(),
@@ -34,10 +39,26 @@ const Domain = z.object({
 })
 const Checked = z.object({ ok: z.boolean() })
 
+/** How the authority checks a domain. */
+export type Challenge = 'dns-01' | 'on-demand'
+
 export type GatewayDomain = z.infer<typeof Domain>
 
 /** Why the gateway does not serve yet, for people. */
 export type NotReady = { readonly reason: string }
+
+/** `ordered`: not issued yet. */
+export type CertificateResult =
+  | { readonly state: 'issued' | 'ordered' }
+  | { readonly state: 'failed'; readonly reason: string }
+
+export interface VisitorCertificate {
+  readonly issuer: string
+  /** Date of its end. */
+  readonly endsAt: string
+  /** Whether the gateway's own CA has issued it. */
+  readonly isOwnCa: boolean
+}
 
 export interface RunningGatewayOptions {
   readonly config: Config['gateway']
@@ -100,22 +121,27 @@ export class RunningGateway {
   }
 
   /** Lets the ACME authority issue the certificates of a domain. */
-  usePublicAuthority({ id }: GatewayDomain): Promise<GatewayDomain> {
-    const policy = { certificate_management_policy: { authority: 'letsencrypt' } }
+  usePublicAuthority({ id }: GatewayDomain, challenge: Challenge): Promise<GatewayDomain> {
+    const policy = { certificate_management_policy: { authority: 'letsencrypt', challenge } }
     return this.#client().update(`reserved_domains/${id}`, policy, Domain)
   }
 
-  /** Waits until an order has succeeded or failed. Failed orders are tried again first. */
-  async certificate(name: string, withinMs: number): Promise<GatewayDomain> {
+  /**
+   * Waits until visitors get a certificate of the authority, or the order fails. Failed orders are tried again
+   * first.
+   */
+  async certificate(name: string, withinMs: number): Promise<CertificateResult> {
     const { clock, stop } = this.#options
     const until = clock.monotonic() + withinMs
     let hasRetried = false
     for (;;) {
       const { domain } = await this.domain(name)
       const job = domain.certificate_management_status.provisioning_job
-      if (job === null || clock.monotonic() >= until) return domain
-      if (job.error_code !== null && hasRetried) return domain
-      if (job.error_code !== null) {
+      const seen = await this.visitorCertificate(name)
+      if (seen && !seen.isOwnCa) return { state: 'issued' }
+      if (job && job.error_code !== null && hasRetried) return { state: 'failed', reason: job.msg }
+      if (clock.monotonic() >= until) return { state: 'ordered' }
+      if (job && job.error_code !== null) {
         await this.#client().act(`reserved_domains/${domain.id}/check`, Checked)
         hasRetried = true
       }
@@ -126,7 +152,7 @@ export class RunningGateway {
   /** Whether this gateway answers at an address that is not of this machine, such as that of a router. */
   async answersAt(address: string, name: string): Promise<boolean> {
     const { config, stop } = this.#options
-    const ca = readFileSync(`${config.dataDir}/ca.pem`)
+    const ca = this.#caPem()
     const { port } = config.agentListen
     const work = (signal: AbortSignal) =>
       new Promise<boolean>((resolve) => {
@@ -141,15 +167,15 @@ export class RunningGateway {
     return abortedAfter(ANSWER_MS, stop, work)
   }
 
-  /** Issuer and end of the certificate that visitors of a name get; undefined without an answer. */
-  async visitorCertificate(
-    name: string,
-  ): Promise<{ readonly issuer: string; readonly endsAt: string } | undefined> {
+  /** The certificate that visitors of a name or wildcard get; undefined without an answer. */
+  async visitorCertificate(name: string): Promise<VisitorCertificate | undefined> {
     const { config, stop } = this.#options
-    const [host = '', port] = splitAddress(localAddress(config.httpsListen))
+    const [host, port] = splitAddress(localAddress(config.httpsListen))
+    const servername = name.replace(/^\*/, 'www')
+    const ca = new X509Certificate(this.#caPem())
     const work = (signal: AbortSignal) =>
-      new Promise<{ issuer: string; endsAt: string } | undefined>((resolve) => {
-        const socket = connect({ host, port, servername: name, rejectUnauthorized: false })
+      new Promise<VisitorCertificate | undefined>((resolve) => {
+        const socket = connect({ host, port, servername, rejectUnauthorized: false })
         signal.addEventListener('abort', () => socket.destroy(), { once: true })
         socket.once('close', () => resolve(undefined)).once('error', () => {})
         socket.once('secureConnect', () => {
@@ -157,11 +183,16 @@ export class RunningGateway {
           resolve({
             issuer: String(issuer?.CN ?? issuer?.O ?? 'unknown'),
             endsAt: new Date(valid_to).toISOString().slice(0, 10),
+            isOwnCa: socket.getPeerX509Certificate()?.checkIssued(ca) ?? false,
           })
           socket.destroy()
         })
       })
     return abortedAfter(ANSWER_MS, stop, work)
+  }
+
+  #caPem(): Buffer {
+    return readFileSync(join(this.#options.config.dataDir, 'ca.pem'))
   }
 }
 

@@ -1,5 +1,4 @@
 import { isIP } from 'node:net'
-import process from 'node:process'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import type * as z from 'zod'
 import { parseDuration } from '../../base/clock.ts'
@@ -7,9 +6,12 @@ import { parsePublicNames } from '../../base/net/public-names.ts'
 import { DatabaseUrlSchema } from '../../settings/database-url.ts'
 import { email, httpsUrl, listen, whole, wildcardDomain } from '../../settings/forms.ts'
 import type { CommandContext } from '../command-context.ts'
-import { Questions } from './questions.ts'
+import { askText, askYes, canAsk } from '../local/prompt.ts'
 import type { SetupRun } from './setup.ts'
 import { readSettings, type SetupAnswers } from './setup-plan.ts'
+
+/** Asks at the terminal. Throws a StartError if the input ends. */
+type Ask = (question: string) => Promise<string>
 
 export interface SetupOptions
   extends Partial<Omit<SetupAnswers, 'addresses'>>,
@@ -32,14 +34,14 @@ export function setupCommand(context: CommandContext): Command {
     // The command above it knows --json, too, and takes it.
     const options = self.optsWithGlobals<SetupOptions>()
     const { setup, settingsPlace } = await import('./setup.ts')
-    const questions =
-      process.stdin.isTTY && !options.yes
-        ? new Questions({ input: process.stdin, output: context.stderr, stop: context.stop })
-        : undefined
+    const canConfirm = canAsk() && !options.yes
+    const ask = (question: string) =>
+      askText(context, question, 'No answer was given. Nothing was written.')
     const before = readSettings(settingsPlace(context).path)
-    const answers = await completeAnswers(options, before, questions)
+    const answers = await completeAnswers(options, before, canConfirm ? ask : undefined)
     if (!answers) return self.error('error: use --name and --domain')
-    await setup(context, answers, { ...options, questions })
+    const confirm = () => askYes(context, 'Write these settings?')
+    await setup(context, answers, { ...options, confirm: canConfirm ? confirm : undefined })
   })
 }
 
@@ -69,7 +71,7 @@ function setupOptions(): Option[] {
     ),
     option(
       '--dns-listen <host:port>',
-      'address of the DNS server for wildcard certificates',
+      'address of a DNS server for wildcard certificates; without it, each name gets a certificate',
       formOf(listen),
     ),
     option(
@@ -101,7 +103,7 @@ function setupOptions(): Option[] {
 export async function completeAnswers(
   options: SetupOptions,
   before: Readonly<Record<string, string>>,
-  questions: Questions | undefined,
+  ask: Ask | undefined,
 ): Promise<SetupAnswers | undefined> {
   const known = parsePublicNames(
     (before.GATEWAY_PUBLIC_NAMES ?? '').split(/[\s,]+/).filter(Boolean),
@@ -113,23 +115,41 @@ export async function completeAnswers(
   const name =
     options.name ??
     knownName?.host ??
-    (await questions?.ask('Public DNS name of this gateway, such as gw.example.com: ', parseName))
+    (await asked(ask, 'Public DNS name of this gateway, such as gw.example.com: ', parseName))
   const domain =
     options.domain ??
     before.GATEWAY_RESERVED_DOMAIN ??
-    (await questions?.ask('Domain for devices, such as *.tunnels.example.com: ', parseDomain))
+    (await asked(ask, 'Domain for devices, such as *.tunnels.example.com: ', parseDomain))
   if (name === undefined || domain === undefined) return undefined
   const isOpen = before.GATEWAY_ACME_DIRECTORY ?? before.GATEWAY_TLS_CERT
   const contact =
     options.email ??
     (isOpen === undefined && options.acmeDirectory === undefined
-      ? await questions?.ask(
+      ? await asked(
+          ask,
           "Email for certificates of Let's Encrypt, accepts its terms (empty: no public certificates): ",
           (text) => (text === '' ? undefined : formOf(email)(text)),
         )
       : undefined)
   const { address: addresses = [], ...given } = options
   return { ...given, name, domain: domain.toLowerCase(), addresses, email: contact }
+}
+
+/** Asks until an answer is valid. Undefined if the owner cannot be asked. */
+async function asked<T>(
+  ask: Ask | undefined,
+  question: string,
+  parse: (text: string) => T,
+): Promise<T | undefined> {
+  for (let shown = question; ask; ) {
+    const text = await ask(shown)
+    try {
+      return parse(text.trim())
+    } catch (error) {
+      shown = `${(error as Error).message}\n${question}`
+    }
+  }
+  return undefined
 }
 
 function parseDomain(text: string): string {

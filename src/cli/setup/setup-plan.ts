@@ -169,7 +169,7 @@ function acmeSettings(
   return {
     GATEWAY_ACME_DIRECTORY: directory,
     ...(email !== undefined && { GATEWAY_ACME_EMAIL: email }),
-    GATEWAY_DNS_LISTEN: dnsListen ?? before.GATEWAY_DNS_LISTEN ?? '0.0.0.0:53',
+    ...(dnsListen !== undefined && { GATEWAY_DNS_LISTEN: dnsListen }),
   }
 }
 

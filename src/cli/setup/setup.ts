@@ -13,7 +13,6 @@ import { hasSystemd, planFiles, startInstalled, writeFiles } from '../service/se
 import { type FileChange, settingsPathOf } from '../service/service-files.ts'
 import { NameCheck, type NameFinding } from './name-check.ts'
 import { type PlannedListener, portChecks } from './port-check.ts'
-import type { Questions } from './questions.ts'
 import { type GatewayDomain, RunningGateway } from './running-gateway.ts'
 import { planSettings, type SetupAnswers, type SetupPlace, type SetupPlan } from './setup-plan.ts'
 import { SetupReport } from './setup-report.ts'
@@ -37,8 +36,8 @@ export interface SetupRun {
   readonly wait?: number | true
   readonly dryRun?: boolean
   readonly json?: boolean
-  /** Set if the owner can be asked. */
-  readonly questions?: Questions | undefined
+  /** Asks the owner before settings are written. */
+  readonly confirm?: (() => Promise<boolean>) | undefined
 }
 
 /** Files of the gateway service of this machine. */
@@ -64,7 +63,7 @@ export async function setup(
   machine: Machine = thisMachine(),
 ): Promise<void> {
   const { root = '/', stdout, stderr, environment } = context
-  const { dryRun = false, json = false, questions } = run
+  const { dryRun = false, json = false, confirm } = run
   const report = new SetupReport({ out: json ? stderr : stdout, environment })
   if (!machine.isRoot && !dryRun) {
     throw new StartError(
@@ -86,7 +85,7 @@ export async function setup(
   const isRefused = await preflight(site, root)
   if (dryRun || !isRefused) report.settings(plan.changed)
   if (dryRun) writeFiles(report.out, installation, changes, true)
-  else if (!isRefused && (await questions?.confirm('Write these settings?')) !== false) {
+  else if (!isRefused && (await confirm?.()) !== false) {
     report.unchanged(changes)
     if (changes.some(isChange)) writeFiles(report.out, installation, changes)
     if (isManaged) startInstalled(report.out, installation, changes)
@@ -190,10 +189,11 @@ async function finish(site: Site, changes: readonly FileChange[]): Promise<void>
   const { domain, isNew } = await gateway.domain(answers.domain)
   if (isNew) report.step(`reserve      ${answers.domain}`)
   const areNamesGood = await waitForNames(site, gateway, domain, until)
-  if (plan.config.acme && areNamesGood) await certify(site, gateway, domain, leftMs(ISSUE_MS))
-  else if (plan.config.acme)
+  const isOrdered = plan.config.acme !== undefined && areNamesGood
+  const name = isOrdered ? await certify(site, gateway, domain, leftMs(ISSUE_MS)) : answers.domain
+  if (plan.config.acme && !isOrdered)
     report.left('Public certificates follow when the DNS records are right.')
-  await showVisitors(site, gateway)
+  await showVisitors(site, gateway, name)
   report.devices(plan.config)
 }
 
@@ -208,13 +208,15 @@ function nameCheckOf({ plan: { config }, machine }: Site): NameCheck {
 
 /** Without a domain of a running gateway, the records of challenges are not known yet. */
 async function checkNames(
-  { answers: { name, domain: wildcard }, plan: { config } }: Site,
+  site: Site,
   names: NameCheck,
   domain: GatewayDomain | undefined,
   proven: readonly string[],
 ): Promise<NameFinding[]> {
+  const { name, domain: wildcard } = site.answers
+  const { config } = site.plan
   const found = [names.publicName(name, proven), names.wildcard(wildcard, name, proven)]
-  if (config.acme && config.dnsListen && domain) {
+  if (config.acme && domain && isByDns(site, domain)) {
     const { cnameBase } = config
     const challenge = `_acme-challenge.${wildcard.slice(2)}`
     found.push(
@@ -256,36 +258,56 @@ async function waitForNames(
   return false
 }
 
+/**
+ * Orders a certificate and returns its name. With a DNS server for challenges it is the wildcard. Otherwise
+ * devices get certificates on demand, and the name of the gateway shows that orders succeed.
+ */
 async function certify(
-  { answers, report }: Site,
+  site: Site,
   gateway: RunningGateway,
   domain: GatewayDomain,
   withinMs: number,
-): Promise<void> {
-  if (domain.certificate_management_policy.authority === 'gateway') {
-    await gateway.usePublicAuthority(domain)
-    report.step(`order        certificate for ${answers.domain}`)
+): Promise<string> {
+  const { answers, report } = site
+  const challenge = isByDns(site, domain) ? 'dns-01' : 'on-demand'
+  const domains = [domain]
+  if (challenge === 'on-demand') {
+    const { domain: own, isNew } = await gateway.domain(answers.name)
+    if (isNew) report.step(`reserve      ${answers.name}`)
+    domains.push(own)
   }
-  const { certificate_management_status: status } = await gateway.certificate(
-    answers.domain,
-    withinMs,
-  )
-  const job = status.provisioning_job
-  if (job === null) return
-  report.left(
-    job.error_code === null
-      ? 'The certificate is ordered. Run this command again to see the result.'
-      : `The certificate was not issued: ${job.msg} Correct this, then run this command again.`,
-  )
+  for (const it of domains) {
+    const { authority, challenge: now } = it.certificate_management_policy
+    if (authority !== 'gateway' && now === challenge) continue
+    await gateway.usePublicAuthority(it, challenge)
+    report.step(`order        certificates for ${it.domain} (${challenge})`)
+  }
+  const name = domains.at(-1)?.domain ?? answers.domain
+  const result = await gateway.certificate(name, withinMs)
+  if (result.state === 'ordered') {
+    report.left('The certificate is ordered. Run this command again to see the result.')
+  } else if (result.state === 'failed') {
+    report.left(
+      `The certificate of ${name} was not issued: ${result.reason} Correct this, then run this command again.`,
+    )
+  }
+  return name
+}
+
+/** A choice that the owner has made for the domain stays, unless this run names a DNS server. */
+function isByDns({ answers, plan: { config } }: Site, domain: GatewayDomain): boolean {
+  if (!config.dnsListen) return false
+  const { authority, challenge } = domain.certificate_management_policy
+  return answers.dnsListen !== undefined || authority === 'gateway' || challenge === 'dns-01'
 }
 
 /** Shows the certificate that visitors get. */
 async function showVisitors(
-  { answers, plan, report }: Site,
+  { plan, report }: Site,
   gateway: RunningGateway,
+  shown: string,
 ): Promise<void> {
-  const name = answers.domain.replace(/^\*/, 'www')
-  const certificate = await gateway.visitorCertificate(name)
+  const certificate = await gateway.visitorCertificate(shown)
   if (!certificate) {
     const remedy = `Check the log: journalctl --unit ${SERVICE}.`
     report.findings([bad('https', 'the gateway does not answer', remedy)])
@@ -293,8 +315,6 @@ async function showVisitors(
     return
   }
   const { issuer, endsAt } = certificate
-  report.findings([
-    good('https', `certificate of ${issuer} for ${answers.domain}, until ${endsAt}`),
-  ])
+  report.findings([good('https', `certificate of ${issuer} for ${shown}, until ${endsAt}`)])
   if (!plan.config.acme && !plan.config.tls) report.ownCa()
 }

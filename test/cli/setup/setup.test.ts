@@ -6,7 +6,6 @@ import { PassThrough } from 'node:stream'
 import { parse } from 'dotenv'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
-import { Questions } from '../../../src/cli/setup/questions.ts'
 import { type SetupRun, setup } from '../../../src/cli/setup/setup.ts'
 import { completeAnswers } from '../../../src/cli/setup/setup-command.ts'
 import type { SetupAnswers } from '../../../src/cli/setup/setup-plan.ts'
@@ -199,7 +198,7 @@ describe('gateway setup', () => {
     const stderr = new PassThrough()
     const context = { root, stdout: stderr, stderr, environment: {}, stop: NEVER }
     const machine = { isRoot: true, addresses: [OWN], clock: new ManualClock(Date.now() + offMs) }
-    const given = { ...answers, acmeDirectory: acme.directoryUrl, dnsListen: '127.0.0.1:0' }
+    const given = { ...answers, acmeDirectory: acme.directoryUrl }
     await setup(context, given, {}, machine)
     process.exitCode = 0
     const text = String(stderr.read())
@@ -237,7 +236,7 @@ describe('gateway setup', () => {
     await new Promise((resolve) => closed.close(resolve))
     const { run } = await server(ZONE)
     const acmeDirectory = `http://127.0.0.1:${port}/directory`
-    const { findings, state } = await run({}, { acmeDirectory, dnsListen: '127.0.0.1:0' })
+    const { findings, state } = await run({}, { acmeDirectory })
     expect(state).toBe('failed')
     expect(findings).toContainEqual(
       expect.objectContaining({ check: 'ACME authority', outcome: 'bad' }),
@@ -247,10 +246,9 @@ describe('gateway setup', () => {
   it('writes nothing when the owner says no', async () => {
     const { run, envPath } = await server(ZONE)
     const before = readFileSync(envPath, 'utf8')
-    const input = new PassThrough()
-    const questions = new Questions({ input, output: new PassThrough(), stop: NEVER })
-    input.write('no\n')
-    expect(await run({ questions })).toMatchObject({ failures: ['Nothing was written.'] })
+    expect(await run({ confirm: async () => false })).toMatchObject({
+      failures: ['Nothing was written.'],
+    })
     expect(readFileSync(envPath, 'utf8')).toBe(before)
     expect(existsSync(`${envPath}.tmp`)).toBe(false)
   })
@@ -258,16 +256,8 @@ describe('gateway setup', () => {
 
 describe('questions of a gateway setup', () => {
   const asked = (lines: readonly string[]) => {
-    const input = new PassThrough()
-    const output = new PassThrough()
-    const questions = new Questions({ input, output, stop: NEVER })
-    // One answer for each question, as at a terminal.
     const left = [...lines]
-    output.on('data', (text) => {
-      const isQuestion = /: $/.test(String(text))
-      if (isQuestion && left.length > 0) input.write(`${left.shift()}\n`)
-    })
-    return questions
+    return async () => left.shift() ?? expect.fail('asked too often')
   }
 
   it('ask again until an answer is valid', async () => {
