@@ -40,6 +40,7 @@ export async function setUpServer(): Promise<number> {
 
   const first = await runAsOwner(zone, [...options, '--wait'])
   expect('gateway setup --wait ends with 0', first.code === 0)
+  expect('it ends with an invitation', first.text.includes('Paste this line on the device'))
   expect('gateway.env is private', (statSync(ENV_PATH).mode & 0o777) === 0o600)
   await expectTrusted(NAME, acme)
 

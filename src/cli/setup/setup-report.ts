@@ -1,10 +1,8 @@
 import { dirname } from 'node:path'
-import type { Config } from '../../config.ts'
 import { SECRET_SETTINGS } from '../../settings/settings.ts'
 import { findingText } from '../doctor/doctor.ts'
 import type { Finding } from '../doctor/finding.ts'
 import { type Paint, paintFor, plainLine } from '../local/terminal-text.ts'
-import { agentReach } from '../local-address.ts'
 import type { EnvSettings } from '../provision/env-file.ts'
 import type { FileChange } from '../service/service-files.ts'
 import type { DnsRecord, NameFinding } from './name-check.ts'
@@ -100,13 +98,8 @@ export class SetupReport {
     )
   }
 
-  devices({ agentListen, publicNames, dataDir }: Config['gateway']): void {
-    const [address = ''] = agentReach(agentListen, publicNames).addresses
-    this.out.write(
-      `\nSet these on each device, and copy the two files to the device:\n\n` +
-        `  SVC_SERVER_ADDR=${address}\n  SVC_CA_CERT=${dataDir}/ca.pem\n  SVC_AUTHTOKEN_FILE=${dataDir}/authtoken\n\n` +
-        'For more devices, see device-agent provision --help.\n',
-    )
+  inviteHint(): void {
+    this.step('Add a device: sudo device-agent gateway invite')
   }
 
   left(text: string): void {

@@ -11,6 +11,7 @@ import type { CommandContext } from '../command-context.ts'
 import { bad, type Finding, good, skipped } from '../doctor/finding.ts'
 import { hasSystemd, planFiles, startInstalled, writeFiles } from '../service/service.ts'
 import { type FileChange, settingsPathOf } from '../service/service-files.ts'
+import { invite } from '../site/invites.ts'
 import { NameCheck, type NameFinding } from './name-check.ts'
 import { type PlannedListener, portChecks } from './port-check.ts'
 import { type GatewayDomain, RunningGateway } from './running-gateway.ts'
@@ -194,7 +195,15 @@ async function finish(site: Site, changes: readonly FileChange[]): Promise<void>
   if (plan.config.acme && !isOrdered)
     report.left('Public certificates follow when the DNS records are right.')
   await showVisitors(site, gateway, name)
-  report.devices(plan.config)
+  await inviteDevice(site, isNew || changes.some(isChange))
+}
+
+/** A first device after a change. Later runs create no invitation that is not asked for. */
+async function inviteDevice(site: Site, hasChanged: boolean): Promise<void> {
+  const { answers, report, run } = site
+  if (!hasChanged || run.json) return report.inviteHint()
+  report.step('')
+  await invite({ ...site, stdout: report.out }, { domain: answers.domain, count: 1 })
 }
 
 function nameCheckOf({ plan: { config }, machine }: Site): NameCheck {

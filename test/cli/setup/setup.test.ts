@@ -100,7 +100,7 @@ describe('gateway setup', () => {
     const second = await run()
     expect(second).toMatchObject({ state: 'done', code: 0, settings: {}, records: [], left: [] })
     expect(second.text).toContain('Nothing changed')
-    expect(second.text).toContain('SVC_SERVER_ADDR=gw.example.com:')
+    expect(second.text).toContain('sudo device-agent gateway invite')
     expect(readFileSync(envPath, 'utf8')).toBe(before)
   })
 
