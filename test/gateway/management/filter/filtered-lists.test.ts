@@ -42,6 +42,8 @@ async function startFilledApi() {
   await make('/ip_policies', { metadata: '{"floor":2}' })
   await make('/ip_policy_rules', { ip_policy_id: policy.id, cidr: '10.0.0.0/8', action: 'deny' })
   await make('/ip_policy_rules', { ip_policy_id: policy.id, cidr: '10.1.0.0/16' })
+  await make('/invites', { name: 'cam', domain: '*.site.test', tags: ['hall'] })
+  await make('/invites', { domain: '*.{name}.site.test', description: 'open' })
   await make('/reserved_domains', { domain: '*.a.test', description: 'site a' })
   await clock.advance(3_600_000)
   await make('/reserved_domains', { domain: 'b.test' })
@@ -96,6 +98,16 @@ const CASES: readonly (readonly [path: string, field: string, Record<string, unk
       'obj.owner_id != "OWNER"': ['open'],
       'obj.owner_id == null': ['open'],
       'obj.token != null': [],
+    },
+  ],
+  [
+    'invites',
+    'description',
+    {
+      'obj.name == "cam" && "hall" in obj.tags': [''],
+      'obj.state == "expired" && obj.uses == 0': ['open', ''],
+      'obj.max_uses > 1': [],
+      'obj.join_string != null': [],
     },
   ],
   ['api_keys', 'description', { 'obj.description == "ci" && obj.metadata != ""': ['ci'] }],

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { parseJoinString } from '../../../../src/join/join-string.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
 
 type Api = Awaited<ReturnType<typeof startManagementApi>>
@@ -35,6 +36,13 @@ const WALKS: readonly (readonly [name: string, steps: readonly Step[]])[] = [
       ['POST', '/webhook_endpoints/id/rotate', {}],
       ['POST', '/webhook_endpoints/id/replay', { since: '2030-01-01T00:00:00Z' }],
     ]),
+  ],
+  [
+    'invitations',
+    [
+      ['POST', '/invites', { name: 'cam', domain: '*.site.example' }],
+      ['DELETE', '/invites/id'],
+    ],
   ],
 ]
 
@@ -95,6 +103,32 @@ describe('a change through the management API', () => {
     const { body: credential } = await api.call('POST', '/credentials', { body: {} })
     const device = { credential_id: credential.id, name: 'a' }
     await take(api, walk('devices', device, { name: 'b', tags: ['hall'] }))
+  })
+
+  it('and all that a device gets that joins are one transaction', async () => {
+    const { call, commits, intents, invites, trail, domains, deviceStore } = await start()
+    const { body } = await call('POST', '/invites', { body: { domain: '*.{name}.site.example' } })
+    const joinString = parseJoinString(body.join_string)
+    if ('problem' in joinString) throw new Error(joinString.problem)
+    const { id, secret } = joinString
+    const claim = { v: 1 as const, id, secret: secret.reveal(), claim: 'c'.repeat(22) }
+    const before = commits()
+    const { signal } = new AbortController()
+    const welcome = await invites.join({ ...claim, hostname: 'cam' }, '192.0.2.7', signal)
+    expect(commits() - before).toBe(1)
+    expect(intents()).toEqual([])
+    const rows = trail.page({ limit: 5 })
+    expect(rows.map(({ action }) => action)).toEqual([
+      'credential.create',
+      'bot_user.create',
+      'reserved_domain.create',
+      'invite.use',
+      'invite.create',
+    ])
+    expect(rows[3]).toMatchObject({ targetId: body.id, client: '192.0.2.7', result: 'ok' })
+    expect(domains.find('*.cam.site.example')).toBeDefined()
+    expect(deviceStore.page({ limit: 2 })).toMatchObject([{ name: 'cam', isProvisioned: true }])
+    expect(JSON.stringify(rows)).not.toContain(welcome.authtoken)
   })
 
   it('is undone when its row cannot be written', async () => {
