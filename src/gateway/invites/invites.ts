@@ -255,19 +255,19 @@ export class Invites {
     const now = this.#deps.clock.now()
     const state = this.stateOf(invite)
     if (state === 'withdrawn') {
-      throw new JoinRefused('withdrawn', 'The invitation was withdrawn. Ask for a new one.')
+      throw new JoinRefused('withdrawn', 'The invitation was withdrawn. Ask for a new invitation.')
     }
     const mayRepeat = earlier && now < Math.max(invite.expiresAt, earlier.at + RETRY_MS)
     if (state === 'open' || mayRepeat) return
     if (state === 'expired' || earlier) {
       const end = new Date(invite.expiresAt).toISOString()
-      throw new JoinRefused('expired', `The invitation ended at ${end}. Ask for a new one.`)
+      throw new JoinRefused('expired', `The invitation ended at ${end}. Ask for a new invitation.`)
     }
     const [last] = this.claimsOf(invite, 1)
     const by = last
       ? ` at ${new Date(last.at).toISOString()} by ${last.hostname} from ${last.address}. If that was not your device, delete its authtoken ${last.credentialId} at the gateway`
       : ''
-    throw new JoinRefused('used', `The invitation was used${by}. Ask for a new one.`)
+    throw new JoinRefused('used', `The invitation was used${by}. Ask for a new invitation.`)
   }
 
   /** A device of this gateway that proves with the hash of its authtoken that it has joined before. */
@@ -316,7 +316,10 @@ export class Invites {
 }
 
 function unknown(): JoinRefused {
-  return new JoinRefused('not-found', 'This gateway has no such invitation. Ask for a new one.')
+  return new JoinRefused(
+    'not-found',
+    'This gateway has no such invitation. Ask for a new invitation.',
+  )
 }
 
 const USE = 'invite.use'
