@@ -12,7 +12,6 @@ const HOST = 'hello.site.example.com'
 const SETTINGS = {
   PUBLIC_NAME: NAME,
   DOMAIN: '*.site.example.com',
-  GATEWAY: `${NAME}:4443`,
   UPSTREAM: 'web:8000',
 }
 const SERVICE = "require('node:http').createServer((_, it) => it.end('hello')).listen(8000)"
@@ -56,7 +55,7 @@ export async function tryCompose(engine: Engine, work: string): Promise<void> {
   writeFileSync(podman, `#!/bin/sh\nexec podman ${engine.globals.join(' ')} "$@"\n`, {
     mode: 0o755,
   })
-  for (const name of ['svc-authtoken', 'gateway-ca']) writeFileSync(join(folder, name), '')
+  writeFileSync(join(folder, 'join'), '')
   const limits = '--ulimit nofile=4096:4096 --ulimit nproc=4096:4096'
   const compose = async (...args: string[]) => {
     const options = ['--podman-path', podman, '--file', file, '--podman-run-args', limits]
@@ -78,8 +77,10 @@ export async function tryCompose(engine: Engine, work: string): Promise<void> {
   await engine.podman('rm', '--all', '--force', '--time', '0')
   await compose('up', '--detach', 'gateway', 'web')
   await healthy(NAME, '--gateway')
-  writeFileSync(join(folder, 'svc-authtoken'), await shown('authtoken'))
-  writeFileSync(join(folder, 'gateway-ca'), await shown('ca'))
+  const wish = ['--name', 'composed', '--domain', '*.site.example.com', '--allow', HOST, '--json']
+  const invited = await engine.agent(NAME, 'gateway', 'invite', ...wish)
+  const { join_string: joinString } = JSON.parse(expectDone('gateway invite', invited).stdout)
+  writeFileSync(join(folder, 'join'), `${joinString}\n`)
   await compose('up', '--detach', 'agent')
   await healthy('composed-agent')
   const added = await engine.agent('composed-agent', 'tunnels', 'add', HOST, 'web:8000')

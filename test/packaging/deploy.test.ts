@@ -46,7 +46,6 @@ const VALUES: Readonly<Record<string, string>> = {
   VERSION: version,
   PUBLIC_NAME: 'gateway.example.com',
   DOMAIN: '*.site.example.com',
-  GATEWAY: 'gateway.example.com:4443',
   UPSTREAM: 'web:8080',
 }
 
@@ -112,7 +111,8 @@ describe.each([...composed, ...orchestrated])('$name', ({ image, args, env, chec
     expect(image).toBe(`device-agent:${version}`)
     await expectCommand(args)
     const config = parseConfig(env)
-    const files = [config.agent.caCertPath].filter((path) => path !== undefined)
+    const { caCertPath, joinFile } = config.agent
+    const files = [caCertPath, joinFile].filter((path) => path !== undefined)
     for (const path of files) expect(secrets).toContain(path)
     // Without it, TLS is required, and the PostgreSQL of the file has none.
     const { GATEWAY_DATABASE_URL: url } = env
