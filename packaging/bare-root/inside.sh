@@ -14,6 +14,13 @@ device-agent help tunnels add >/dev/null
 /usr/lib/device-agent/bin/node /try.mjs device-agent
 echo 'installed, and a tunnel answers'
 
+# The device joins by its service, which a stand-in for systemd starts.
+mkdir -p /run/systemd/system
+cp /systemctl.sh /usr/local/bin/systemctl
+/usr/lib/device-agent/bin/node /join.mjs
+rm -r /run/systemd /usr/local/bin/systemctl /run/device-agent /tmp/joined /tmp/inviting
+echo 'joined, and left'
+
 cp -r /var/lib/device-agent /var/lib/device-gateway /tmp
 dpkg -r device-agent
 test -s /var/lib/device-agent/agent.db && test -s /var/lib/device-gateway/gateway.db

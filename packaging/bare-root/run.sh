@@ -42,7 +42,10 @@ rm -f "$root.log"
 cp "$deb" "$root/package.deb"
 cp "$archive" "$root/package.tar.gz"
 cp -r "$repositories" "$root/repositories"
-cp "$here/inside-apt.sh" "$here/inside.sh" "$here/try.mjs" "$root/"
+cp "$here/inside-apt.sh" "$here/inside.sh" "$here/try.mjs" "$here/join.mjs" "$here/systemctl.sh" "$root/"
+# From join to the connection; an emulated processor may take longer.
+max_seconds=Infinity
+[ "$arch" != "$(dpkg --print-architecture)" ] || max_seconds=10
 
 # Its mounts and processes end with it.
 unshare --net --mount --pid --fork --kill-child sh -euc '
@@ -51,5 +54,5 @@ unshare --net --mount --pid --fork --kill-child sh -euc '
   mount -t tmpfs tmpfs "$1/tmp"
   mount --rbind /dev "$1/dev"
   exec chroot "$1" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    HOME=/root DEBIAN_FRONTEND=noninteractive sh -euc "sh /inside-apt.sh; exec sh /inside.sh"
-' sh "$root"
+    HOME=/root MAX_SECONDS="$2" DEBIAN_FRONTEND=noninteractive sh -euc "sh /inside-apt.sh; exec sh /inside.sh"
+' sh "$root" "$max_seconds"
