@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
+import { gunzipSync } from 'node:zlib'
 import { expect, it, onTestFinished } from 'vitest'
 import { eventually } from '../helpers/eventually.ts'
 import { joinPeer } from '../helpers/join-peer.ts'
@@ -44,13 +45,13 @@ function container(joinString: string) {
 it('a container joins once, and keeps what it got on its volume', async () => {
   const peer = await joinPeer()
   const string = peer.invite()
-  const { volume, file, start, run } = container(string)
+  const { folder, volume, file, start, run } = container(string)
   const first = start()
   await first.ready()
   expect(first.stderr).toContain('joined the gateway of SVC_JOIN_FILE')
   await first.end()
   const settings = join(volume, 'joined.env')
-  expect(readFileSync(settings, 'utf8')).toContain('SVC_AUTHTOKEN=authtoken-of-cam-7\n')
+  expect(readFileSync(settings, 'utf8')).toContain('SVC_AUTHTOKEN=id_authtoken-of-cam-7\n')
   expect(statSync(settings).mode & 0o777).toBe(0o600)
   const written = readFileSync(settings)
 
@@ -60,6 +61,12 @@ it('a container joins once, and keeps what it got on its volume', async () => {
   // The settings of the join are those of every command.
   const doctor = await run('doctor')
   expect(doctor.stdout).toContain(peer.address)
+  // A careless log, and everything that this device keeps of the join.
+  const careless = join(folder, 'careless.log')
+  writeFileSync(careless, `${JSON.stringify({ level: 'info', msg: `joins with ${string}` })}\n`)
+  await run('support-bundle', 'bundle.tar.gz', '--log-file', careless)
+  const bundle = gunzipSync(readFileSync(join(folder, 'bundle.tar.gz'))).toString()
+  expect(bundle).toContain('joins with [secret]')
   await second.end()
   rmSync(file)
   const third = start()
@@ -69,7 +76,7 @@ it('a container joins once, and keeps what it got on its volume', async () => {
   expect(readFileSync(settings)).toEqual(written)
   const log = [first, second, third].map(({ stderr }) => stderr).join('\n')
   for (const secret of [string.slice(8, 40), 'authtoken-of-cam-7', peer.claims[0]?.claim ?? '?']) {
-    expect(log).not.toContain(secret)
+    expect(`${log}${bundle}${doctor.stdout}`).not.toContain(secret)
   }
 
   const left = await run('leave', '--yes')
@@ -127,11 +134,11 @@ it('without a service, join writes .env from standard input, and leave takes it 
   const { stdout, stderr } = await pipe(folder, broken, '-', '--name', 'cam-7')
   expect(stderr).toBe('')
   expect(stdout).toBe(
-    'This device has joined as cam-7: https://agent.cam-7.site.test\nIts settings are in .env. Start the agent in this directory: device-agent run\n',
+    'This device has joined as cam-7: https://agent.cam-7.site.test\nIts settings are in .env. Start or restart the agent in this directory: device-agent run\n',
   )
   const env = join(folder, '.env')
   expect(readFileSync(env, 'utf8')).toBe(
-    `AGENT_MAX_TUNNELS=7\nSVC_SERVER_ADDR=${peer.address}\nSVC_CA_CERT=data/gateway-ca.pem\nSVC_AUTHTOKEN=authtoken-of-cam-7\nAGENT_DOMAIN=agent.cam-7.site.test\n`,
+    `AGENT_MAX_TUNNELS=7\nSVC_SERVER_ADDR=${peer.address}\nSVC_CA_CERT=data/gateway-ca.pem\nSVC_AUTHTOKEN=id_authtoken-of-cam-7\nAGENT_DOMAIN=agent.cam-7.site.test\n`,
   )
   expect(statSync(env).mode & 0o777).toBe(0o600)
   expect(peer.claims[0]?.hostname).toBe('cam-7')

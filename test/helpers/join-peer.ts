@@ -10,6 +10,7 @@ export interface SentClaim {
   readonly id: string
   readonly claim: string
   readonly hostname: string
+  readonly earlier?: object
 }
 
 export interface JoinPeer {
@@ -26,7 +27,7 @@ type Answer = (claim: SentClaim) => object | 'closed'
 export const welcome = (name: string) => ({
   v: 1,
   name,
-  authtoken: `authtoken-of-${name}`,
+  authtoken: `id_authtoken-of-${name}`,
   agent_domain: `agent.${name}.site.test`,
   agent_url: `https://agent.${name}.site.test`,
   tags: [],

@@ -5,6 +5,7 @@ import process from 'node:process'
 import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
 import { formatListenAddress } from '../../base/listen-address.ts'
+import type { Secret } from '../../base/secret.ts'
 import { agentDataDir } from '../../config.ts'
 import { JoinError, type Joined, joinGateway } from '../../join/join-client.ts'
 import { type JoinString, parseJoinString } from '../../join/join-string.ts'
@@ -13,6 +14,7 @@ import { askHidden, askYes, canAsk } from '../local/prompt.ts'
 import { systemctl } from '../service/service.ts'
 import { readVersion } from '../version.ts'
 import {
+  authtokenIn,
   type Belonging,
   belongingOf,
   folderPlace,
@@ -181,11 +183,12 @@ async function enrol(
     )
   }
   const wanted = name ?? before?.name ?? hostname()
-  const joined = await ask(place, record, { joinString, hostname: wanted, stop })
+  const earlierAuthtoken = isSame ? authtokenIn(place) : undefined
+  const joined = await ask(place, record, { joinString, hostname: wanted, earlierAuthtoken, stop })
   for (const write of planJoin(place, joined, { isSame })) writeInto(place, write)
   record.finish(joinString, joined)
   if (name !== undefined && joined.name !== name) {
-    stderr.write(`The invitation names this device ${joined.name}. --name was not used.\n`)
+    stderr.write(`The gateway names this device ${joined.name}. --name was not used.\n`)
   }
   const clock = clockText(joined.clockAheadMs)
   if (clock !== undefined) stderr.write(`${clock}\n`)
@@ -195,6 +198,7 @@ async function enrol(
 interface Asking {
   readonly joinString: JoinString
   readonly hostname: string
+  readonly earlierAuthtoken: Secret | undefined
   readonly stop: AbortSignal
 }
 
@@ -291,6 +295,6 @@ function describeStart(
   }
   const at = device.url === null ? '' : `: ${device.url}`
   stdout.write(
-    `This device has joined as ${device.name}${at}\nIts settings are in .env. Start the agent in this directory: device-agent run\n`,
+    `This device has joined as ${device.name}${at}\nIts settings are in .env. Start or restart the agent in this directory: device-agent run\n`,
   )
 }

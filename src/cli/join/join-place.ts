@@ -4,6 +4,7 @@ import { parse as parseDotenv } from 'dotenv'
 import { StartError } from '../../base/app-error.ts'
 import { makeFolder, writeFileDurably } from '../../base/file.ts'
 import { formatListenAddress, isIPv6Address } from '../../base/listen-address.ts'
+import { Secret } from '../../base/secret.ts'
 import type { Joined } from '../../join/join-client.ts'
 import { type JoinString, pinOf } from '../../join/join-string.ts'
 import { parseSettings } from '../../settings/settings.ts'
@@ -97,6 +98,14 @@ export function belongingOf(place: JoinPlace): Belonging | undefined {
     addresses,
     pins: caPath ? pinsIn(caPath) : [],
   }
+}
+
+/** The authtoken that the device has, for a proof to its gateway. */
+export function authtokenIn({ envPath, tokenPath }: JoinPlace): Secret | undefined {
+  const given = parseDotenv(readIfThere(envPath) ?? '')
+  const file = tokenPath ? readIfThere(tokenPath)?.trim() : undefined
+  const token = given.SVC_AUTHTOKEN_JOINED || file || given.SVC_AUTHTOKEN
+  return token ? new Secret(token) : undefined
 }
 
 /** Whether a join string is of the gateway that the device belongs to. */

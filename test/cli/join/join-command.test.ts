@@ -28,7 +28,7 @@ describe.runIf(process.geteuid?.() === 0)('device-agent join, with the installed
       'enable device-agent',
       'restart device-agent',
     ])
-    expect(system.read(TOKEN)).toBe('authtoken-of-cam-7\n')
+    expect(system.read(TOKEN)).toBe('id_authtoken-of-cam-7\n')
     expect(system.read('etc/device-agent/ca.pem')?.trim()).toBe(peer.caPem.trim())
     expect(system.read(ENV)).toMatch(/\nAGENT_DOMAIN=agent\.cam-7\.site\.test\n/)
     expect(system.read(ENV)).toContain(`\nSVC_SERVER_ADDR=${peer.address}\n`)
@@ -69,7 +69,7 @@ describe.runIf(process.geteuid?.() === 0)('device-agent join, with the installed
     ])
     const found = await system.run('join', string, '--wait', '0')
     expect(found.error).toBeUndefined()
-    expect(system.read(TOKEN)).toBe('authtoken-of-cam-7\n')
+    expect(system.read(TOKEN)).toBe('id_authtoken-of-cam-7\n')
     expect(peer.claims).toHaveLength(2)
     expect(peer.claims[1]?.claim).toBe(peer.claims[0]?.claim)
     // From now on, the invitation is used, and the gateway is not asked again.
@@ -85,6 +85,9 @@ describe.runIf(process.geteuid?.() === 0)('device-agent join, with the installed
     const again = await system.run('join', peer.invite(), '--wait', '0')
     expect(again.stderr).toContain('already belongs to this gateway')
     expect(peer.claims.at(-1)?.hostname).toBe('cam-7')
+    // The gateway knows the device by a hash of its authtoken.
+    expect(peer.claims.map(({ earlier }) => earlier !== undefined)).toEqual([false, true])
+    expect(JSON.stringify(peer.claims)).not.toContain('authtoken-of-cam-7')
     const named = await system.run('join', peer.invite(), '--wait', '0', '--name', 'cam-8')
     expect(peer.claims.at(-1)?.hostname).toBe('cam-8')
     expect(named.stderr).toContain('names this device cam-7. --name was not used.')
