@@ -92,8 +92,6 @@ describe('the plan of a whole set', () => {
       'delete gw.test:20001 as tun_0',
       'delete an address to come as tun_2',
     ])
-    const changed = { ...nameless('localhost:1'), policy: { on_http_request: [] } }
-    expect(planned([changed], present)[0]).toBe('replace amber.site.test as tun_1')
     expect(planned([nameless('localhost:2'), nameless('localhost:2')], present)).toEqual([
       'keep an address to come as tun_2',
       'create an address to come',

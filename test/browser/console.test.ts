@@ -26,7 +26,7 @@ const VIEWS_WITH_CHANGES = [
   ['Authtokens', 'Hall 3'],
   ['API keys', 'viewer'],
 ] as const
-const CHANGES = /^(Create|Reserve|Delete|Deactivate|Edit|Restart|Stop|Check status)/
+const CHANGES = /^(Add|Withdraw|Create|Reserve|Delete|Deactivate|Edit|Restart|Stop|Check status)/
 const deviceLine = (page: Page, name: string) =>
   page.locator('.device-line').filter({ has: page.getByText(name, { exact: true }) })
 
@@ -47,8 +47,10 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     const { baseUrl, key } = await startManagementApi()
     const { page, complaints } = await openPage(browser, PHONE, baseUrl)
     await signIn(page, key)
-    await page.getByText('Connect a device in four steps.').waitFor()
+    await page.getByText('No devices yet').waitFor()
+    await button(page, 'Add a device').waitFor()
     for (const [view, title] of [
+      ['Invitations', 'No invitations'],
       ['Domains', 'No reserved domains'],
       ['Bot users', 'No bot users'],
       ['Authtokens', 'No authtokens'],

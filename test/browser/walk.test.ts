@@ -1,8 +1,11 @@
 import type { Browser } from 'playwright-core'
 import { toString as drawQrCode } from 'qrcode'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/base/clock.ts'
 import { formatListenAddress } from '../../src/base/listen-address.ts'
 import { Secret } from '../../src/base/secret.ts'
+import { joinGateway } from '../../src/join/join-client.ts'
+import { parseJoinString } from '../../src/join/join-string.ts'
 import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
 import {
   button,
@@ -25,6 +28,65 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
 
   beforeAll(async () => {
     browser = await sharedChromium()
+  })
+
+  it('adds a device with one command', async () => {
+    const site = await startGateway({
+      apiListen: { host: '127.0.0.1', port: 0 },
+      publicNames: [{ host: 'gateway.example.com', port: undefined }],
+    })
+    const { gateway, addresses } = site
+    if (!addresses.api) throw new Error('the management API is not served')
+    const key = await gateway.provisionApiKey({ description: 'Site office' })
+    const baseUrl = `http://${formatListenAddress(addresses.api)}`
+    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    await signIn(page, key)
+    await button(page, 'Add a device').click()
+    await field(page, 'Name').fill('camera-7')
+    await page.getByText('More', { exact: true }).click()
+    await field(page, 'Number of devices').fill('2')
+    await expectGoodView(page, 'add-device-form')
+    await dialogButton(page, 'Create the command').click()
+    await page.getByRole('alert').getByText('max_uses is more than 1').waitFor()
+    await field(page, 'Number of devices').fill('1')
+    await field(page, 'Tags').fill('hall-3, camera')
+    await dialogButton(page, 'Create the command').click()
+    const shown = page.getByRole('dialog', { name: 'Run this command on the device' })
+    const command = (await shown.getByRole('code').first().textContent()) ?? ''
+    await shown.getByText('Waiting for the device…').waitFor()
+    await shown.getByText(/It works once, until \w/).waitFor()
+    expect(await shown.getByText('knows only addresses of its own machine').count()).toBe(0)
+    await shown.getByRole('img', { name: 'QR code' }).waitFor()
+    await expectGoodView(page, 'add-device-shown')
+
+    const text = /^echo (\S+) \| sudo device-agent join -$/.exec(command)?.[1] ?? ''
+    const joinString = parseJoinString(text)
+    if ('problem' in joinString) throw new Error(joinString.problem)
+    const { port } = addresses.agent
+    const joined = await joinGateway({
+      joinString: { ...joinString, addresses: [{ host: 'localhost', port }] },
+      claim: new Secret('c'.repeat(22)),
+      hostname: 'raspberrypi',
+      clock: systemClock,
+    })
+    await shown.getByText('camera-7 has joined, from 127.0.0.1.').waitFor()
+    await expectGoodView(page, 'add-device-joined')
+    await dialogButton(page, 'Done').click()
+    expect(await page.content()).not.toContain(text)
+    const { authtoken } = joined
+    await connectSdk(site, { authtoken, metadata: 'camera-7' })
+    await page.locator('.device-line').getByText('camera-7').waitFor()
+
+    await button(page, 'Add a device').click()
+    await dialogButton(page, 'Create the command').click()
+    await dialogButton(page, 'Done').click()
+    await goTo(page, 'Invitations')
+    await page.getByText(/^camera-7, .+ from 127\.0\.0\.1$/).waitFor()
+    await expectGoodView(page, 'invitations')
+    await button(page, 'Withdraw Named by the device').click()
+    await dialogButton(page, 'Withdraw invitation').click()
+    await page.getByText('withdrawn', { exact: true }).waitFor()
+    expect(complaints.filter((it) => !it.includes('400'))).toEqual([])
   })
 
   it('leads from a domain to a device', async () => {

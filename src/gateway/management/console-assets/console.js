@@ -7,6 +7,7 @@ import { authtokensView } from './views/authtokens-view.js'
 import { botUsersView } from './views/bot-users-view.js'
 import { devicesView } from './views/devices-view.js'
 import { domainsView } from './views/domains-view.js'
+import { invitesView } from './views/invites-view.js'
 import { nodesView } from './views/nodes-view.js'
 import { signInView } from './views/sign-in-view.js'
 import { webhooksView } from './views/webhooks-view.js'
@@ -15,6 +16,7 @@ void runPage({
   title: 'Gateway console',
   views: {
     devices: { label: 'Devices', make: devicesView },
+    invitations: { label: 'Invitations', make: invitesView },
     domains: { label: 'Domains', make: domainsView },
     addresses: { label: 'Addresses', make: addressesView },
     'bot-users': { label: 'Bot users', make: botUsersView },

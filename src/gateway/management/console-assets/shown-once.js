@@ -25,8 +25,8 @@ export async function showOnce({ title, text, token, what, hasQrCode = false }) 
   })
 }
 
-/** The token is on the screen either way: without its picture nothing is lost. */
-async function qrCode(token, what) {
+/** Returns a picture of a text that is also shown as text, or undefined if it cannot be drawn. */
+export async function qrCode(token, what) {
   try {
     const svg = await ask('POST', 'api/qr_codes', { body: { text: token } })
     return element('img', {

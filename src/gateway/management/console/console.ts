@@ -37,8 +37,8 @@ function* onlyCloud(endpoints: Iterable<Endpoint>): Generator<CloudEndpoint> {
   for (const endpoint of endpoints) if (endpoint.type === 'cloud') yield endpoint
 }
 
-/** Twice the longest token, and still a code that a phone reads off a screen. */
-const MAX_TEXT = 128
+/** Longest join string. Most have one address, and phones read them off a screen. */
+const MAX_TEXT = 2_048
 
 const QrCodeCreate = z.strictObject({ text: z.string().min(1).max(MAX_TEXT) })
 

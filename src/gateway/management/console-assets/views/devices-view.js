@@ -1,3 +1,4 @@
+import { addDeviceButton } from '../add-device.js'
 import { ask, askPage } from '../api.js'
 import { cloudEndpoints } from '../cloud-endpoints.js'
 import { deviceChoice } from '../device-choice.js'
@@ -5,11 +6,10 @@ import { deviceRow } from '../device-row.js'
 import { element, fill, keepChildren, keepFocus, setText } from '../element.js'
 import { figures } from '../figures.js'
 import { formatBytes, formatNumber } from '../format.js'
-import { gettingStarted } from '../getting-started.js'
 import { missingNodes } from '../missing-nodes.js'
 import { poll } from '../poll.js'
 import { measureSums } from '../rates.js'
-import { pauseButton, viewHead } from '../view.js'
+import { emptyState, pauseButton, viewHead } from '../view.js'
 
 const ROWS = 50
 const REFRESH_MS = 2_000
@@ -38,10 +38,12 @@ export function devicesView() {
     look,
   })
   const intro = 'Devices, their state and traffic.'
+  const addButton = addDeviceButton(live.now)
+  addButton.hidden = true
   const node = element(
     'div',
     {},
-    viewHead('Devices', intro, pauseButton(live)),
+    viewHead('Devices', intro, addButton, pauseButton(live)),
     problem,
     missing.node,
     sums.node,
@@ -77,22 +79,24 @@ export function devicesView() {
       ask('GET', 'api/device_rows', { isBackground }),
       askPage('cloud_endpoints', 'cloud_endpoints', { isBackground }),
     ])
-    return async () => {
+    return () => {
       cloud.show(cloudPage)
       devices = rates.measure(answer.devices)
       isPart = answer.is_part
       missing.show(answer.missing_nodes)
-      await show()
+      show()
       kept.get(opened)?.refresh()
     }
   }
 
-  async function show() {
+  function show() {
     const isEmpty = devices.length === 0
     for (const part of [sums.node, choice.node, list]) part.hidden = isEmpty
+    // One button of a kind is enough: an empty list has its own.
+    addButton.hidden = isEmpty
     if (isEmpty) {
       pager.hidden = true
-      if (!below.querySelector('.empty')) fill(below, await gettingStarted())
+      if (!below.querySelector('.empty')) fill(below, noDevices(live.now))
       return
     }
     fill(below)
@@ -147,6 +151,14 @@ export function devicesView() {
       label,
     )
   }
+}
+
+function noDevices(reload) {
+  return emptyState(
+    'No devices yet',
+    'Add a device: you get one command. Run it on the device, and the device appears here.',
+    addDeviceButton(reload),
+  )
 }
 
 function sumsOf(devices) {
