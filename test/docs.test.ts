@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ERRORS } from '../src/base/app-error.ts'
+import { deviceNames } from '../src/gateway/access/device-names.ts'
 import { EDGE_ERRORS } from '../src/gateway/ingress/common/edge-error.ts'
 import { ACTIONS } from '../src/policy/actions/all-actions.ts'
 import { expectTable, markdownPages, ROOT } from './helpers/document-part.ts'
@@ -200,5 +201,22 @@ describe('docs/internals', () => {
     expect(names.filter(([, name = '', member]) => !has(name, member)).map(([it]) => it)).toEqual(
       [],
     )
+  })
+})
+
+describe('the examples of tunnels for a device that has joined', () => {
+  it('use names below the name of the device, which is the address of its API', () => {
+    const deployments = ['compose/agent.yaml', 'kubernetes/agent.yaml']
+    const places = [...PAGES, ...deployments.map((file) => `packaging/${file}`)]
+    const examples = places.flatMap((place) =>
+      [...readPage(place).matchAll(/ tunnels add .*?(\S+\.site\.example\.com)/g)].map(
+        ([, name = '']) => `${place}: ${name}`,
+      ),
+    )
+    expect(examples.length).toBeGreaterThan(3)
+    // Of an invitation for cam01, with the wildcard of these pages.
+    const names = deviceNames('cam01', { domain: '*.site.example.com' })
+    const own = 'problem' in names ? '' : names.agentDomain
+    expect(examples.filter((it) => !it.endsWith(`.${own}`))).toEqual([])
   })
 })
