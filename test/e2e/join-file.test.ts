@@ -1,5 +1,13 @@
 import { spawn } from 'node:child_process'
-import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { gunzipSync } from 'node:zlib'
@@ -82,6 +90,10 @@ it('a container joins once, and keeps what it got on its volume', async () => {
   const left = await run('leave', '--yes')
   expect(left.stdout).toContain(`This device has left ${peer.address}.`)
   expect(existsSync(settings)).toBe(false)
+  const purged = await run('leave', '--yes', '--purge')
+  expect(purged.stdout).toContain('All data of the agent was deleted.')
+  // The volume is mounted, so its folder stays.
+  expect(readdirSync(volume)).toEqual([])
 })
 
 it('a container waits for its gateway, and ends when the invitation cannot be used', async () => {

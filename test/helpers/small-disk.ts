@@ -9,6 +9,7 @@ import { temporaryFolder } from './temporary-folder.ts'
 export interface SmallDisk {
   readonly folder: string
   remount(mode: 'ro' | 'rw'): void
+  unmount(): void
 }
 
 /** True where this user may mount: tests of full and read-only disks need a disk of their own. */
@@ -25,15 +26,19 @@ export function canMount(): boolean {
   }
 }
 
-export function mountSmallDisk(size: string): SmallDisk {
-  const folder = temporaryFolder()
+/** The disk is mounted at `folder`, which exists. */
+export function mountSmallDisk(size: string, folder = temporaryFolder()): SmallDisk {
   mount(folder, size)
-  onTestFinished(() => {
+  let isMounted = true
+  const unmount = () => {
     // Lazy: a test may close its database only after this.
-    execFileSync('umount', ['-l', folder], { stdio: 'ignore' })
-  })
+    if (isMounted) execFileSync('umount', ['-l', folder], { stdio: 'ignore' })
+    isMounted = false
+  }
+  onTestFinished(unmount)
   return {
     folder,
+    unmount,
     remount: (mode) => execFileSync('mount', ['-o', `remount,${mode}`, folder]),
   }
 }

@@ -1,8 +1,9 @@
-import { existsSync, rmSync } from 'node:fs'
+import { existsSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { StartError } from '../../base/app-error.ts'
+import { syncFolder } from '../../base/file.ts'
 import { agentDataDir } from '../../config.ts'
-import { tryLockFolder } from '../../store/data-folder.ts'
+import { type FolderLock, tryLockFolder } from '../../store/data-folder.ts'
 import type { CommandContext } from '../command-context.ts'
 import { askYes, canAsk } from '../local/prompt.ts'
 import { openProcessLog } from '../process-log.ts'
@@ -16,6 +17,9 @@ import { JoinRecord } from './join-record.ts'
 const UNIT = 'device-agent'
 /** The service manager links the first to the second. */
 const SERVICE_DATA = ['/var/lib/private/device-agent', '/var/lib/device-agent']
+const LOCK = 'agent.lock'
+/** In the data directory, but not of the agent: the data of a gateway, and a folder of the file system. */
+const NOT_OF_AGENT = new Set(['gateway', 'lost+found'])
 
 /** The options of the command line. */
 export interface LeaveOptions {
@@ -36,7 +40,7 @@ export async function leaveGateway(context: CommandContext, options: LeaveOption
   if (isInstalled) requireRoot('disconnect')
   const belonging = belongingOf(place)
   const folders = isInstalled ? SERVICE_DATA.map((it) => join(root, it)) : [dataDir]
-  const data = purge ? folders.filter(existsSync) : []
+  const data = purge ? folders.filter((folder) => dataIn(folder).length > 0) : []
   const changes = planLeave(place)
   if (changes.length === 0 && data.length === 0) {
     stdout.write(json ? `${JSON.stringify({ left: null, name: null })}\n` : NOTHING)
@@ -45,12 +49,16 @@ export async function leaveGateway(context: CommandContext, options: LeaveOption
   const { name } = new JoinRecord(place).joined ?? { name: undefined }
   await requireYes(context, belonging, options)
   if (isInstalled) systemctl(['disable', '--now', UNIT])
-  else requireStopped(context, dataDir)
-  for (const { path, text, mode } of changes) {
-    if (text === undefined) removeDurably(path)
-    else writeInto(place, { path, text, mode })
+  const lock = isInstalled ? undefined : lockStopped(context, dataDir)
+  try {
+    for (const { path, text, mode } of changes) {
+      if (text === undefined) removeDurably(path)
+      else writeInto(place, { path, text, mode })
+    }
+    for (const folder of data) purgeData(folder)
+  } finally {
+    lock?.release()
   }
-  for (const folder of data) rmSync(folder, { recursive: true, force: true })
   if (json) {
     const result = { left: belonging?.gateway ?? null, name: name ?? null, purged: purge }
     stdout.write(`${JSON.stringify(result)}\n`)
@@ -75,15 +83,47 @@ async function requireYes(
   }
 }
 
-/** A running agent would go on with its old settings. */
-function requireStopped(context: CommandContext, dataDir: string): void {
-  if (!existsSync(dataDir)) return
+/** A running agent would go on with its old settings. No agent starts until the lock is released. */
+function lockStopped(context: CommandContext, dataDir: string): FolderLock | undefined {
+  if (!existsSync(dataDir)) return undefined
   const log = openProcessLog(context, 'error')
   const lock = tryLockFolder({ folder: dataDir, owner: 'agent', log })
-  if (!lock) {
-    throw new StartError(`The agent that uses ${dataDir} is running. Stop it first.`)
+  if (lock) return lock
+  throw new StartError(`The agent that uses ${dataDir} is running. Stop it first.`)
+}
+
+/** Names of the agent's files in its data directory, in the order of a purge. */
+function dataIn(folder: string): string[] {
+  if (!existsSync(folder)) return []
+  const names = namesIn(folder).filter((name) => !NOT_OF_AGENT.has(name))
+  // An interrupted restore begins with a dot, and would bring data back. The lock keeps agents away until the end.
+  const [locks, others] = [names.filter((it) => it === LOCK), names.filter((it) => it !== LOCK)]
+  return [...others.sort(), ...locks]
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder)
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new StartError(`Cannot read the data directory ${folder} (${code}).`, { cause: error })
   }
-  lock.release()
+}
+
+/** Deletes the data, and keeps the directory: in a container, it is a mount point. Throws a StartError. */
+function purgeData(folder: string): void {
+  for (const path of dataIn(folder).map((name) => join(folder, name))) {
+    try {
+      rmSync(path, { recursive: true, force: true })
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException
+      throw new StartError(
+        `Cannot delete ${path} (${code}). The device has left its gateway, but this data is still there. Unmount it or make it writable. Then run this command again.`,
+        { cause: error },
+      )
+    }
+  }
+  syncFolder(folder)
 }
 
 function leftText(

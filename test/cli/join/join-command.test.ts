@@ -1,9 +1,10 @@
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { clockText } from '../../../src/cli/join/join-device.ts'
 import { installedSystem } from '../../helpers/installed-system.ts'
 import { joinPeer, welcome } from '../../helpers/join-peer.ts'
+import { canMount, mountSmallDisk } from '../../helpers/small-disk.ts'
 
 const ENV = 'etc/device-agent/agent.env'
 const TOKEN = 'etc/credstore/svc-authtoken'
@@ -214,6 +215,33 @@ describe.runIf(process.geteuid?.() === 0)('device-agent join, with the installed
     const purged = await system.run('leave', '--yes', '--purge')
     expect(purged.stdout).toContain('All data of the agent was deleted.')
     expect(system.read('var/lib/device-agent/agent.db')).toBeUndefined()
+  })
+})
+
+describe.runIf(canMount())('a purge of data on a disk of its own', () => {
+  it('deletes the content, the lock at last, and says what it could not delete', async () => {
+    const system = installedSystem()
+    const { folder } = mountSmallDisk('1m', join(system.root, 'var/lib/device-agent'))
+    for (const name of ['agent.db', 'agent.lock']) writeFileSync(join(folder, name), name)
+    // A gateway of the same directory, and a folder of the file system, are not of the agent.
+    for (const name of ['gateway', 'lost+found', 'policies', 'zone']) mkdirSync(join(folder, name))
+    const inner = mountSmallDisk('64k', join(folder, 'zone'))
+    const kept = ['gateway', 'lost+found']
+
+    const failed = await system.run('leave', '--yes', '--purge')
+    expect(failed.error).toContain(`Cannot delete ${inner.folder} (`)
+    expect(failed.error).toContain('Then run this command again.')
+    expect(readdirSync(folder).sort()).toEqual(['agent.lock', ...kept, 'zone'])
+    inner.unmount()
+
+    const purged = await system.run('leave', '--yes', '--purge')
+    expect(purged).toMatchObject({
+      error: undefined,
+      stdout: expect.stringContaining('All data of the agent was deleted.'),
+    })
+    expect(readdirSync(folder).sort()).toEqual(kept)
+    const again = await system.run('leave', '--yes', '--purge')
+    expect(again.stdout).toContain('Nothing was changed.')
   })
 })
 
