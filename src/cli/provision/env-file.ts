@@ -63,7 +63,7 @@ export function writePrivately(path: string, text: string): void {
   }
 }
 
-/** The text of a file with these settings in it; lines of others stay as they are. */
+/** The text of a file with these settings in it; lines of others stay as they are. Throws a StartError. */
 export function mergeSettings(text: string, settings: EnvSettings): string {
   const left = { ...settings }
   const lines = text.split('\n').flatMap((line) => {
@@ -72,17 +72,21 @@ export function mergeSettings(text: string, settings: EnvSettings): string {
     const value = left[name]
     // A second line for the same name would win over ours.
     left[name] = undefined
-    return value === undefined ? [] : [`${name}=${quoted(value)}`]
+    return value === undefined ? [] : [`${name}=${quoted(name, value)}`]
   })
   const added = Object.entries(left).flatMap(([name, value]) =>
-    value === undefined ? [] : [`${name}=${quoted(value)}`],
+    value === undefined ? [] : [`${name}=${quoted(name, value)}`],
   )
   return `${[lines.join('\n').trimEnd(), ...added].filter((part) => part !== '').join('\n')}\n`
 }
 
 /** dotenv and systemd agree on plain words, and on double quotes around text without escapes. */
-function quoted(value: string): string {
+function quoted(name: string, value: string): string {
   if (/^[\w.:/@%+,*-]+$/.test(value)) return value
   if (/^[^"\\$`\n\r]*$/.test(value)) return `"${value}"`
-  throw new StartError(`The value ${JSON.stringify(value)} cannot be stored in a settings file.`)
+  // Without the value, which may be a secret.
+  throw new StartError(
+    `${name} has a character that a settings file cannot hold: a quote, \\, $, \` or a line break. ` +
+      'Use a value without it, or its %-code in a URL, such as %24 for $.',
+  )
 }

@@ -1,6 +1,7 @@
 import { isIP } from 'node:net'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import type * as z from 'zod'
+import { StartError } from '../../base/app-error.ts'
 import { parseDuration } from '../../base/clock.ts'
 import { parsePublicNames } from '../../base/net/public-names.ts'
 import { DatabaseUrlSchema } from '../../settings/database-url.ts'
@@ -74,10 +75,11 @@ function setupOptions(): Option[] {
       'address of a DNS server for wildcard certificates; without it, each name gets a certificate',
       formOf(listen),
     ),
+    option('--database <url>', 'PostgreSQL database of a cluster of gateways', parseDatabase),
     option(
-      '--database <url>',
-      'PostgreSQL database of a cluster of gateways',
-      formOf(DatabaseUrlSchema),
+      '--cname-base <name>',
+      'parent domain of DNS targets, the same on all nodes of a cluster',
+      parseName,
     ),
     option(
       '--peer-listen <host:port>',
@@ -183,6 +185,13 @@ function parseWait(text: string | true): number | true {
   const ms = parseDuration(text)
   if (ms !== undefined && ms > 0) return ms
   throw new InvalidArgumentError('Use a duration such as 30s, 10m or 2h.')
+}
+
+/** Commander's own error would repeat the text, which may have a password. */
+function parseDatabase(text: string): string {
+  const { error } = DatabaseUrlSchema.safeParse(text)
+  if (!error) return text
+  throw new StartError(`The URL of --database ${error.issues[0]?.message}. Nothing was written.`)
 }
 
 /** The text, if it has the form of a setting. */

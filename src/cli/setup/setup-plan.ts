@@ -22,6 +22,8 @@ export interface SetupAnswers {
   readonly acmeDirectory?: string | undefined
   readonly dnsListen?: string | undefined
   readonly database?: string | undefined
+  /** Parent of DNS targets, the same on all nodes. */
+  readonly cnameBase?: string | undefined
   readonly peerListen?: string | undefined
   readonly joinTokenFile?: string | undefined
   /** Undefined: the port in the settings, else 80, 443 and 4443. */
@@ -73,7 +75,7 @@ export function planSettings(
     Object.entries(wanted).filter(([name, value]) => before[name] !== value),
   )
   const environment = { ...before, ...wanted }
-  const config = parsed(path, { STATE_DIRECTORY: stateDirectory, ...environment })
+  const config = parsed(path, { STATE_DIRECTORY: stateDirectory, ...environment }, changed)
   return { environment, changed, config }
 }
 
@@ -88,10 +90,14 @@ export function readSettings(path: string): Readonly<Record<string, string>> {
   }
 }
 
-function parsed(path: string, environment: Readonly<Record<string, string>>): Config['gateway'] {
+function parsed(
+  path: string,
+  environment: Readonly<Record<string, string>>,
+  changed: EnvSettings,
+): Config['gateway'] {
   try {
-    // Refuses values that a settings file cannot hold.
-    mergeSettings('', environment)
+    // Refuses values that a settings file cannot hold. Lines of the owner stay as they are.
+    mergeSettings('', changed)
     return parseConfig(environment).gateway
   } catch (error) {
     if (!(error instanceof StartError)) throw error
@@ -165,7 +171,13 @@ function acmeSettings(
   }
   const directory =
     acmeDirectory ?? before.GATEWAY_ACME_DIRECTORY ?? (isAsked ? PUBLIC_AUTHORITY : undefined)
-  if (directory === undefined) return {}
+  if (directory === undefined) {
+    if (dnsListen === undefined) return {}
+    throw new StartError(
+      '--dns-listen is only used for certificates of an ACME authority. Add --email or --acme-directory, or ' +
+        'leave it out. Nothing was written.',
+    )
+  }
   return {
     GATEWAY_ACME_DIRECTORY: directory,
     ...(email !== undefined && { GATEWAY_ACME_EMAIL: email }),
@@ -175,7 +187,7 @@ function acmeSettings(
 
 function clusterSettings(
   before: Readonly<Record<string, string>>,
-  { name, database, peerListen, joinTokenFile }: SetupAnswers,
+  { database, cnameBase, peerListen, joinTokenFile }: SetupAnswers,
 ): Record<string, string> {
   const known = before.GATEWAY_DATABASE_URL
   if (database !== undefined && known !== undefined && database !== known) {
@@ -184,13 +196,16 @@ function clusterSettings(
         'setting yourself: the records stay in the old database. Nothing was written.',
     )
   }
+  if (database !== undefined && (cnameBase ?? before.GATEWAY_CNAME_BASE) === undefined) {
+    throw new StartError(
+      'A cluster requires --cname-base, a DNS name that leads to its gateways, such as gw.example.com. Use the ' +
+        'same name on all nodes. Nothing was written.',
+    )
+  }
   return {
     ...(database !== undefined && { GATEWAY_DATABASE_URL: database }),
     ...(peerListen !== undefined && { GATEWAY_PEER_LISTEN: peerListen }),
     ...(joinTokenFile !== undefined && { GATEWAY_JOIN_TOKEN_FILE: joinTokenFile }),
-    // All nodes need the same parent of their DNS targets.
-    ...((database ?? known) !== undefined && {
-      GATEWAY_CNAME_BASE: before.GATEWAY_CNAME_BASE ?? name,
-    }),
+    ...(cnameBase !== undefined && { GATEWAY_CNAME_BASE: cnameBase }),
   }
 }

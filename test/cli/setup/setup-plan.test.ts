@@ -74,11 +74,20 @@ describe('settings of a gateway setup', () => {
   })
 
   it('gives all nodes of a cluster the same parent of DNS targets', () => {
-    const { changed } = planned(undefined, {
-      database: 'postgres://gw@db.example.com/site',
-      peerListen: '10.0.0.1:4444',
-    })
-    expect(changed).toMatchObject({ GATEWAY_CNAME_BASE: 'gw.example.com' })
+    const database = 'postgres://gw@db.example.com/site'
+    const node = { database, peerListen: '10.0.0.1:4444' }
+    const ofNode = (name: string, text = '', more: Partial<SetupAnswers> = {}) =>
+      planned(text, { ...node, name, ...more }).config.cnameBase
+    for (const name of ['gw1.example.com', 'gw2.example.com']) {
+      expect(() => ofNode(name)).toThrow(/--cname-base.*same .*all nodes.*Nothing was written/)
+      expect(ofNode(name, '', { cnameBase: 'site.example.com' })).toBe('site.example.com')
+      expect(ofNode(name, 'GATEWAY_CNAME_BASE=old.example.com\n')).toBe('old.example.com')
+    }
+    const known = `GATEWAY_DATABASE_URL=${database}\nGATEWAY_PEER_LISTEN=10.0.0.1:4444\n`
+    expect(planned(known).changed).not.toHaveProperty('GATEWAY_CNAME_BASE')
+    expect(ofNode('gw1.example.com', known, { cnameBase: 'site.example.com' })).toBe(
+      'site.example.com',
+    )
   })
 
   it.each([
@@ -99,7 +108,7 @@ describe('settings of a gateway setup', () => {
     ],
     [
       '',
-      { database: 'postgres://a@one/x' },
+      { database: 'postgres://a@one/x', cnameBase: 'site.example.com' },
       /cannot be used together.*requires GATEWAY_PEER_LISTEN/,
     ],
     [
@@ -108,9 +117,27 @@ describe('settings of a gateway setup', () => {
       /Did you mean GATEWAY_HTTPS_LISTEN\? Nothing was written\./,
     ],
     ['GATEWAY_PUBLIC_NAMES=*.example.com', {}, /GATEWAY_PUBLIC_NAMES .*wildcard/],
+    ['', { dnsListen: '203.0.113.7:53' }, /--dns-listen .*--email or --acme-directory.*Nothing/],
     ['', { email: 'no address' }, /GATEWAY_ACME_EMAIL must be an email address/],
   ] as const)('refuses settings that contradict: %s %j', (text, answers, flaw) => {
     expect(() => planned(text, answers)).toThrow(flaw)
+  })
+
+  it('leaves values of the owner that it could not write itself', () => {
+    const text =
+      "GATEWAY_DATABASE_URL='postgres://gw:pa$$word@db.example.com/site'\n" +
+      'GATEWAY_PEER_LISTEN=10.0.0.1:4444\nGATEWAY_CNAME_BASE=site.example.com\n'
+    const { changed, config } = planned(text)
+    expect(changed).not.toHaveProperty('GATEWAY_DATABASE_URL')
+    expect(config.shared).toBeDefined()
+  })
+
+  it('refuses a value that a settings file cannot hold, without repeating it', () => {
+    const database = 'postgres://gw:pa$$word@db.example.com/site'
+    const node = { database, peerListen: '10.0.0.1:4444', cnameBase: 'site.example.com' }
+    const refused = () => planned('', node)
+    expect(refused).toThrow(/GATEWAY_DATABASE_URL has a character.*%24.*Nothing was written/)
+    expect(refused).not.toThrow(/word@/)
   })
 
   it('leaves loopback listeners to a proxy in front', () => {

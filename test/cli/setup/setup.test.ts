@@ -6,6 +6,7 @@ import { PassThrough } from 'node:stream'
 import { parse } from 'dotenv'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
+import { createProgram, exitCodeOf } from '../../../src/cli/program.ts'
 import { type SetupRun, setup } from '../../../src/cli/setup/setup.ts'
 import { completeAnswers } from '../../../src/cli/setup/setup-command.ts'
 import type { SetupAnswers } from '../../../src/cli/setup/setup-plan.ts'
@@ -224,7 +225,8 @@ describe('gateway setup', () => {
     const data = join(root, 'var/lib/device-gateway/gateway')
     mkdirSync(data, { recursive: true })
     writeFileSync(join(data, 'gateway.db'), '')
-    const cluster = { database: 'postgres://gw@db.example.com/site', peerListen: '10.0.0.1:4444' }
+    const database = 'postgres://gw@db.example.com/site'
+    const cluster = { database, peerListen: '10.0.0.1:4444', cnameBase: 'site.example.com' }
     await expect(run({}, cluster)).rejects.toThrow(/device-agent gateway migrate/)
     expect(readFileSync(envPath, 'utf8')).not.toContain('DATABASE')
   })
@@ -252,6 +254,25 @@ describe('gateway setup', () => {
     expect(readFileSync(envPath, 'utf8')).toBe(before)
     expect(existsSync(`${envPath}.tmp`)).toBe(false)
   })
+})
+
+describe('options of a gateway setup', () => {
+  it.each(['postgres://gw:hidden#1@db/site', 'mysql://gw:hidden@db/site'])(
+    'refuse a database URL without repeating its password: %s',
+    async (url) => {
+      const stdout = new PassThrough()
+      const context = { root: temporaryFolder(), stdout, stderr: stdout, environment: {} }
+      const program = createProgram({ ...context, stop: NEVER })
+      const args = ['gateway', 'setup', '--name', 'gw.example.com', '--domain', 'a.example.com']
+      const error = await program
+        .parseAsync([...args, '--database', url, '--dry-run'], { from: 'user' })
+        .catch((error: unknown) => error)
+      exitCodeOf(error, stdout, { isJournal: false })
+      const text = String(stdout.read())
+      expect(text).toMatch(/--database must be postgres:\/\//)
+      expect(text).not.toContain('hidden')
+    },
+  )
 })
 
 describe('questions of a gateway setup', () => {
