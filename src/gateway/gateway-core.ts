@@ -395,7 +395,7 @@ function openCloudEndpoints(
   const { certificates, ingress } = core
   return new CloudEndpoints({
     ...core,
-    coverHost: (host) => certificates.coverHost(host),
+    coverHost: (host, ownerId) => certificates.coverHost(host, ownerId),
     openAddress: (address) => ingress.openAddress(address),
     clock,
     log,

@@ -214,7 +214,7 @@ export class Gateway {
         ids: core.agentIds,
         failures: new FailureLimiter(clock, () => core.others.count),
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
-        coverHost: (host) => certificates.coverHost(host),
+        coverHost: (host, ownerId) => certificates.coverHost(host, ownerId),
         openAddress: (address) => ingress.openAddress(address),
         clients,
         leastRate,

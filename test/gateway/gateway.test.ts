@@ -123,7 +123,7 @@ describe('Gateway', () => {
     const clock = new ManualClock(0)
     const { gateway, addresses } = await startGateway({ clock })
     const { certificates } = gateway.parts
-    await certificates.coverHost('cam.site.test')
+    await certificates.coverHost('cam.site.test', null)
     const visitor = certificates.served('cam.site.test')
     const server = await shownCertificate(addresses.agent)
     const ca = readFileSync(addresses.caCertPath, 'utf8')
@@ -140,7 +140,7 @@ describe('Gateway', () => {
     const clock = new ManualClock()
     const { gateway, addresses } = await startGateway({ clock })
     const { certificates } = gateway.parts
-    await certificates.coverHost('cam.site.test')
+    await certificates.coverHost('cam.site.test', null)
     const visitor = certificates.served('cam.site.test')
     const server = await shownCertificate(addresses.agent)
     clock.stepWall(61 * 86_400_000)

@@ -66,7 +66,7 @@ export interface AgentDeps {
   readonly failures: Limiter
   readonly limits: AgentLimits
   /** Makes sure that HTTPS clients of a host get a certificate. */
-  readonly coverHost: (host: string) => Promise<void>
+  readonly coverHost: (host: string, ownerId: string | null) => Promise<void>
   /** Listens on a TCP address. Throws ServiceError 334 if another program uses it. */
   readonly openAddress: (address: string) => Promise<void>
   /** Unsent bytes for slow visitors and devices, for the whole gateway. */

@@ -191,8 +191,8 @@ async function prepareOnce(
   })
   sessions.checkRoom(session, binding)
   checkQuota(binding, findPredecessor(binding, session, deps)?.endpoint, deps)
-  const { host, protocol } = binding
-  if (protocol !== 'tcp') await coverHost(host)
+  const { host, protocol, ownerId } = binding
+  if (protocol !== 'tcp') await coverHost(host, ownerId)
   return binder.compile(binding, session.identity.credentialId)
 }
 

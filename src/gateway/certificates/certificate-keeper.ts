@@ -103,9 +103,9 @@ export class CertificateKeeper {
     return found
   }
 
-  /** Makes sure that HTTPS clients of a host get a certificate. */
-  async coverHost(host: string): Promise<void> {
-    if (!this.#own && !isInternal(host)) await this.domains.cover(host)
+  /** Makes sure that HTTPS clients of a host get a certificate. `ownerId`: account of the endpoint. */
+  async coverHost(host: string, ownerId: string | null): Promise<void> {
+    if (!this.#own && !isInternal(host)) await this.domains.cover(host, ownerId)
   }
 
   /** Renews due certificates until `stop()`. */

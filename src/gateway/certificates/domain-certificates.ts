@@ -223,12 +223,12 @@ export class DomainCertificates {
     this.#names?.stop()
   }
 
-  /** Makes sure that a name which is about to come online has a certificate. */
-  async cover(host: string): Promise<void> {
+  /** Makes sure that a name which an account is about to bring online has a certificate. */
+  async cover(host: string, ownerId: string | null): Promise<void> {
     // Its domain may have been reserved a moment ago.
     await this.#queue
     // An order takes longer than an agent waits: until then another certificate is served.
-    this.#names?.cover(host)
+    this.#names?.cover(host, ownerId)
     if (this.served(host.replace(/^\*\./, 'any.'))) return
     const parent = `*${host.slice(host.indexOf('.'))}`
     const { authority, clock, log } = this.#deps

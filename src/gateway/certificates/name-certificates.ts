@@ -6,13 +6,15 @@ import { isOnDemand, type ReservedDomain } from '../records/reserved-domain-stor
 import type { AcmeAuthority } from './acme/acme-authority.ts'
 import type { OrderGates } from './acme/order-gate.ts'
 import type { ServedCertificate } from './certificate-file.ts'
-import type { CertificateStatus, ManagedCertificate } from './server-certificate.ts'
+import type { CertificateJob, CertificateStatus, ManagedCertificate } from './server-certificate.ts'
 
 /** Maximum number of names with certificates of their own, because devices choose the names. */
 export const MAX_NAMES = 1_000
+/** The same for one bot user. The gateway's owner has no share. */
+export const MAX_NAMES_OF_BOT_USER = MAX_NAMES / 4
 
-/** Shortest time between two searches for names that have left, while there is no room. */
-const SWEEP_MS = 60_000
+/** Delay before room is searched again for an account without room. */
+const REFUSED_MS = 60_000
 
 /** An account that has brought exactly this name online, at any gateway. */
 export type HolderOf = (host: string) => { readonly ownerId: string | null } | undefined
@@ -30,33 +32,56 @@ export interface NameCertificatesOptions {
   readonly log: Logger
 }
 
+/** Bot user; null for the gateway's owner. */
+type Account = string | null
+
 interface Entry {
   readonly reserved: ReservedDomain
+  readonly account: Account
   readonly certificate: ManagedCertificate
+}
+
+/** The last name of an account that got no place. */
+interface Refusal {
+  readonly host: string
+  readonly reserved: ReservedDomain
+  /** Monotonic. */
+  readonly at: number
+  readonly job: CertificateJob
 }
 
 /**
  * Certificates on demand for names that are online below a reserved wildcard. A name that no device or cloud
  * endpoint has brought online gets none, whatever visitors ask for.
+ *
+ * INVARIANT: if all places are taken, an account gets places of larger accounts, until it has as many.
  */
 export class NameCertificates {
   readonly #options: NameCertificatesOptions
   readonly #entries = new Map<string, Entry>()
   /** The same by reserved wildcard, because anyone may ask for the number of failures. */
   readonly #hostsOf = new Map<string, Set<string>>()
-  #sweptAt = Number.NEGATIVE_INFINITY
+  readonly #hostsOfAccount = new Map<Account, Set<string>>()
+  /** By reserved wildcard and account. */
+  readonly #refusals = new Map<string, Map<Account, Refusal>>()
 
   constructor(options: NameCertificatesOptions) {
     this.#options = options
   }
 
-  /** Starts the certificate of a name that is online, or about to be. */
-  cover(host: string): void {
+  /** Starts the certificate of a name that an account has online, or is about to. */
+  cover(host: string, account: Account): void {
     const { acme, gates, folder, holderOf, reservationOf, isCovered, clock } = this.#options
     if (this.#entries.has(host) || host.startsWith('*.')) return
     const reserved = reservationOf(host)
     if (!reserved?.domain.startsWith('*.') || !isOnDemand(reserved)) return
-    if (!this.#makeRoom()) return
+    const refused = this.#refusals.get(reserved.id)?.get(account)
+    if (refused && clock.monotonic() - refused.at < REFUSED_MS) return
+    if (!this.#makeRoom(account)) {
+      this.#refuse(host, reserved, account)
+      return
+    }
+    remove(this.#refusals, reserved.id, account)
     // File names are shorter than the longest host names.
     const label = createHash('sha256').update(host).digest('hex').slice(0, 32)
     const certificate = acme.certificateFor({
@@ -69,36 +94,39 @@ export class NameCertificates {
       clock,
       log: this.#options.log.child({ domain: host }),
     })
-    this.#entries.set(host, { reserved, certificate })
-    const hosts = this.#hostsOf.get(reserved.id) ?? new Set()
-    this.#hostsOf.set(reserved.id, hosts.add(host))
+    this.#entries.set(host, { reserved, account, certificate })
+    this.#hostsOf.set(reserved.id, (this.#hostsOf.get(reserved.id) ?? new Set()).add(host))
+    const own = this.#hostsOfAccount.get(account) ?? new Set()
+    this.#hostsOfAccount.set(account, own.add(host))
     certificate.start()
   }
 
   /** Certificate of exactly this name. */
   served(host: string): ServedCertificate | undefined {
     // The name may be online at another gateway, which has ordered its certificate.
-    const isNew = !this.#entries.has(host) && this.#options.holderOf(host) !== undefined
-    if (isNew) this.cover(host)
+    const holder = this.#entries.has(host) ? undefined : this.#options.holderOf(host)
+    if (holder) this.cover(host, holder.ownerId)
     return this.#entries.get(host)?.certificate.served
   }
 
   /**
-   * Stops the certificates of names whose reservation has changed, and of names that are offline without a
-   * certificate. `isFull`: of all names that are offline.
+   * Stops the certificates of names whose reservation or account has changed, and of names that are offline
+   * without a certificate. Names without a place try again.
    */
-  sweep({ isFull = false } = {}): void {
+  sweep(): void {
     const { holderOf, reservationOf } = this.#options
-    for (const [host, { reserved, certificate }] of this.#entries) {
-      const isOnline = holderOf(host) !== undefined
-      const isKept = isOnline || (certificate.served !== undefined && !isFull)
-      const isSame = hasSamePolicy(reservationOf(host), reserved)
-      if (isSame && isKept) continue
-      certificate.stop()
-      this.#entries.delete(host)
-      this.#hostsOf.get(reserved.id)?.delete(host)
-      if (this.#hostsOf.get(reserved.id)?.size === 0) this.#hostsOf.delete(reserved.id)
-      if (isOnline) this.cover(host)
+    for (const [host, { reserved, account, certificate }] of this.#entries) {
+      const holder = holderOf(host)
+      const isKept = holder ? holder.ownerId === account : certificate.served !== undefined
+      if (isKept && hasSamePolicy(reservationOf(host), reserved)) continue
+      this.#remove(host)
+      if (holder) this.cover(host, holder.ownerId)
+    }
+    for (const { host, reserved, account } of [...this.#refused()]) {
+      const holder = holderOf(host)
+      if (holder?.ownerId === account && hasSamePolicy(reservationOf(host), reserved)) {
+        this.cover(host, account)
+      } else remove(this.#refusals, reserved.id, account)
     }
   }
 
@@ -110,6 +138,8 @@ export class NameCertificates {
     for (const { certificate } of this.#entries.values()) certificate.stop()
     this.#entries.clear()
     this.#hostsOf.clear()
+    this.#hostsOfAccount.clear()
+    this.#refusals.clear()
   }
 
   /** Status of all names below a reserved wildcard: the first name with a problem, else the next renewal. */
@@ -126,7 +156,8 @@ export class NameCertificates {
       const error = status.job.error && `${host}: ${status.job.error}`
       job = { ...status.job, error }
     }
-    return { renewsAt, endsAt, job }
+    const [refusal] = this.#refusals.get(reserved.id)?.values() ?? []
+    return { renewsAt, endsAt, job: job?.error === undefined ? (refusal?.job ?? job) : job }
   }
 
   *#below({ id }: ReservedDomain) {
@@ -136,15 +167,94 @@ export class NameCertificates {
     }
   }
 
-  /** Whether there is room for another name, after names that are offline have left. */
-  #makeRoom(): boolean {
-    const now = this.#options.clock.monotonic()
-    if (this.#entries.size >= MAX_NAMES && now - this.#sweptAt >= SWEEP_MS) {
-      this.#sweptAt = now
-      this.sweep({ isFull: true })
+  *#refused() {
+    for (const refusals of this.#refusals.values()) {
+      for (const [account, refusal] of refusals) yield { ...refusal, account }
     }
-    return this.#entries.size < MAX_NAMES
   }
+
+  /** Whether there is room for another name of an account, after a name has left if needed. */
+  #makeRoom(account: Account): boolean {
+    const own = this.#hostsOfAccount.get(account)?.size ?? 0
+    const hasShare = own < maxOf(account)
+    if (hasShare && this.#entries.size < MAX_NAMES) return true
+    const accounts = [...this.#hostsOfAccount].sort(([, a], [, b]) => b.size - a.size)
+    for (const [other, hosts] of accounts) {
+      const isLarger = hasShare && hosts.size > own + 1
+      if (other !== account && !isLarger) continue
+      const host = this.#leaver(hosts, isLarger)
+      if (host === undefined) continue
+      this.#evict(host)
+      return true
+    }
+    return false
+  }
+
+  /** The name that needs its place least. A name that is online with a certificate keeps it. */
+  #leaver(hosts: ReadonlySet<string>, isOnlineToo: boolean): string | undefined {
+    let found: string | undefined
+    let best = 3
+    for (const host of hosts) {
+      const isOnline = this.#options.holderOf(host) !== undefined
+      const hasCertificate = this.#entries.get(host)?.certificate.served !== undefined
+      if (isOnline && (hasCertificate || !isOnlineToo)) continue
+      // Its file stays, and serves the name again when it is back.
+      const rank = hasCertificate ? 2 : Number(isOnline)
+      if (rank >= best) continue
+      found = host
+      best = rank
+    }
+    return found
+  }
+
+  #evict(host: string): void {
+    const { reserved, account } = this.#entries.get(host) ?? {}
+    this.#remove(host)
+    const isOnline = this.#options.holderOf(host) !== undefined
+    if (reserved && account !== undefined && isOnline) this.#refuse(host, reserved, account)
+  }
+
+  #remove(host: string): void {
+    const entry = this.#entries.get(host)
+    if (!entry) return
+    entry.certificate.stop()
+    this.#entries.delete(host)
+    remove(this.#hostsOf, entry.reserved.id, host)
+    remove(this.#hostsOfAccount, entry.account, host)
+  }
+
+  #refuse(host: string, reserved: ReservedDomain, account: Account): void {
+    const { clock } = this.#options
+    const startedAt = clock.now()
+    const isShare = (this.#hostsOfAccount.get(account)?.size ?? 0) >= maxOf(account)
+    const places =
+      isShare && account !== null
+        ? `${MAX_NAMES_OF_BOT_USER} places of the account`
+        : `${MAX_NAMES} places`
+    const job = {
+      startedAt,
+      error: `${host}: All ${places} for certificates of names are taken. Close other names, or use a wildcard certificate.`,
+      retriesAt: startedAt + REFUSED_MS,
+    }
+    const refusals = this.#refusals.get(reserved.id) ?? new Map<Account, Refusal>()
+    refusals.set(account, { host, reserved, at: clock.monotonic(), job })
+    this.#refusals.set(reserved.id, refusals)
+  }
+}
+
+function maxOf(account: Account): number {
+  return account === null ? MAX_NAMES : MAX_NAMES_OF_BOT_USER
+}
+
+/** Removes one item of a group, and the group when it is empty. */
+function remove<Group, Item>(
+  groups: Map<Group, { delete(item: Item): boolean; readonly size: number }>,
+  group: Group,
+  item: Item,
+): void {
+  const items = groups.get(group)
+  items?.delete(item)
+  if (items?.size === 0) groups.delete(group)
 }
 
 function hasSamePolicy(now: ReservedDomain | undefined, before: ReservedDomain): boolean {

@@ -33,7 +33,7 @@ export interface CloudEndpointsDeps {
   readonly urls: EndpointUrls
   readonly ids: IdSource
   /** Makes sure that HTTPS clients of a host get a certificate. */
-  readonly coverHost: (host: string) => Promise<void>
+  readonly coverHost: (host: string, ownerId: string | null) => Promise<void>
   /** Undefined if public TCP endpoints are off. */
   readonly tcpAddresses: TcpAddresses | undefined
   /** Listens on a TCP address. Throws ServiceError 334 if the address is not available. */
@@ -109,7 +109,7 @@ export class CloudEndpoints {
   async restore(): Promise<void> {
     const { cloudEndpointStore, registry, coverHost } = this.#deps
     for (const stored of cloudEndpointStore.all()) {
-      if (stored.protocol !== 'tcp') await coverHost(stored.host)
+      if (stored.protocol !== 'tcp') await coverHost(stored.host, stored.ownerId)
       if (!registry.find(stored.id)) this.#putOnline(stored, this.#restorePolicy(stored))
     }
   }
@@ -303,8 +303,9 @@ export class CloudEndpoints {
   /** Brings an endpoint online that another node or request has changed. */
   async #catchUp(id: string): Promise<void> {
     const { cloudEndpointStore, coverHost } = this.#deps
-    const { host, protocol } = cloudEndpointStore.get(id) ?? {}
-    if (host !== undefined && protocol !== 'tcp') await coverHost(host)
+    const found = cloudEndpointStore.get(id)
+    if (found && found.protocol !== 'tcp') await coverHost(found.host, found.ownerId)
+    // Read again, because it may have changed meanwhile.
     const stored = cloudEndpointStore.get(id)
     if (stored) this.#putOnline(stored, this.#restorePolicy(stored, this.#online(id)?.policy))
   }
@@ -364,7 +365,7 @@ export class CloudEndpoints {
   /** Checks first whether the address may be used: only then a certificate or a port is worth its cost. */
   async #prepare(place: EndpointAddress, claim: NameUse): Promise<void> {
     this.#checkUse(place, claim)
-    if (place.protocol !== 'tcp') await this.#deps.coverHost(place.host)
+    if (place.protocol !== 'tcp') await this.#deps.coverHost(place.host, claim.ownerId)
   }
 
   #checkUse(place: EndpointAddress, claim: NameUse): void {

@@ -32,7 +32,7 @@ export const CERTIFICATE_ORDER_MIGRATIONS: readonly Migration[] = [
 
 /**
  * Most orders in a time. Let's Encrypt allows 300 orders in 3 hours, and 50 certificates a week for a
- * registered domain. A renewal does not count for the registered domain, there and here.
+ * registered domain. Renewals and failed orders do not count for the registered domain, there and here.
  */
 export const ORDER_BUDGETS = {
   gateway: { max: 20, windowMs: HOUR_MS, text: '20 orders an hour for all accounts' },
@@ -89,7 +89,9 @@ export class CertificateOrderStore {
            ORDER BY at DESC LIMIT 1 OFFSET ${ORDER_BUDGETS[scope].max - 1}`,
         )
         .pluck()
-    const ofDomain = 'AND is_renewal = 0 AND registered_domain = @domain'
+    // Authorities count certificates. Without a result, an order may have led to one.
+    const ofDomain =
+      'AND is_renewal = 0 AND registered_domain = @domain AND (is_issued = 1 OR error IS NULL)'
     this.#nth = {
       gateway: nth('gateway', ''),
       account: nth('account', 'AND account = @account'),

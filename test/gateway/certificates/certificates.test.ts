@@ -147,7 +147,7 @@ describe('DomainCertificates', () => {
     await certificates.refresh()
     const wildcard = certificates.served('cam.site.test')
     for (const host of ['cam.site.test', '*.site.test', 'x.cam.site.test', '*.door.site.test']) {
-      await certificates.cover(host)
+      await certificates.cover(host, null)
     }
     expect(certificates.served('cam.site.test')).toBe(wildcard)
     expect(certificates.served('x.cam.site.test')).toBeDefined()
@@ -167,7 +167,7 @@ describe('DomainCertificates', () => {
     const cover = async (n: number) => {
       const names = Array.from({ length: 50 }, (_, index) => `*.cam${n + index}.site.test`)
       if (n % names.length === 0) issued = authority.issue(names)
-      await certificates.cover(`x.cam${n}.site.test`)
+      await certificates.cover(`x.cam${n}.site.test`, null)
     }
     const isCovered = (n: number) => certificates.served(`x.cam${n}.site.test`) !== undefined
     for (let n = 0; n < 1_000; n += 1) await cover(n)

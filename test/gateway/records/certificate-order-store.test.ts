@@ -75,6 +75,28 @@ describe('the orders of certificates on demand', () => {
     expect(await begin('late.tunnels.test')).toBeTypeOf('string')
   })
 
+  it('count for a domain only if they did not fail', async () => {
+    const { orders, begin, clock } = openOrders()
+    const fails = async (name: string, ownerId: string | null) => {
+      const id = await begin(name, ownerId)
+      expect(id).toBeTypeOf('string')
+      await orders.conclude(id as string, 'the firewall is closed')
+    }
+    for (let n = 0; n < 2 * ORDER_BUDGETS.domain.max; n += 1) {
+      await fails(`n${n}.tunnels.test`, n % 2 === 0 ? 'bot_a' : null)
+      if (n % 4 === 3) await clock.advance(HOUR_MS)
+    }
+    expect(await begin('good.tunnels.test', 'bot_a')).toBeTypeOf('string')
+    expect(await begin('good.tunnels.test', null)).toBeTypeOf('string')
+    // They count for the hour.
+    for (let n = 0; n < 2; n += 1) await clock.advance(HOUR_MS)
+    for (let n = 0; n < ORDER_BUDGETS.account.max; n += 1)
+      await fails(`m${n}.tunnels.test`, 'bot_a')
+    expect(await begin('more.tunnels.test', 'bot_a')).toMatchObject({
+      reason: expect.stringContaining('for one account'),
+    })
+  })
+
   it('count renewals for the hour alone', async () => {
     const { begin, clock } = openOrders()
     for (let n = 0; n < 40; n += 1) {
