@@ -4,16 +4,22 @@ import process from 'node:process'
 import { PassThrough } from 'node:stream'
 import { onTestFinished, vi } from 'vitest'
 import { createProgram } from '../../src/cli/program.ts'
-import { MAIN } from './program.ts'
+import { MAIN, Program } from './program.ts'
 import { temporaryFolder } from './temporary-folder.ts'
 
 /** `systemctl` of the installed agent: what systemd does with its unit, for the commands that we use. */
 const SYSTEMCTL = `#!${process.execPath}
 const { spawn } = require('node:child_process')
 const fs = require('node:fs')
-const { ROOT, MAIN, LOAD_STATE, HAS_AGENT } = JSON.parse(fs.readFileSync(__dirname + '/system.json', 'utf8'))
+const { ROOT, MAIN, LOAD_STATE, HAS_AGENT, HANGS_UP } = JSON.parse(fs.readFileSync(__dirname + '/system.json', 'utf8'))
 const words = process.argv.slice(2)
-fs.appendFileSync(ROOT + '/calls', words.join(' ') + '\\n')
+const line = words.join(' ') + '\\n'
+const isFirst = !fs.existsSync(ROOT + '/calls') || !fs.readFileSync(ROOT + '/calls', 'utf8').includes(line)
+fs.appendFileSync(ROOT + '/calls', line)
+if (HANGS_UP && isFirst && words[0] !== 'show') {
+  process.kill(process.ppid, 'SIGHUP')
+  process.kill(process.pid, 'SIGHUP')
+}
 const pidFile = ROOT + '/pid'
 function stop() {
   if (!fs.existsSync(pidFile)) return
@@ -71,10 +77,21 @@ export interface InstalledSystem {
   readonly calls: () => string[]
   readonly read: (path: string) => string | undefined
   readonly run: (...args: string[]) => Promise<CommandOutcome>
+  /** The same in a process of its own. */
+  readonly start: (...args: string[]) => Program
 }
 
-/** `hasAgent`: its service runs the built program. */
-export function installedSystem({ loadState = 'loaded', hasAgent = false } = {}): InstalledSystem {
+const COMMAND = join(import.meta.dirname, 'installed-command.ts')
+
+/**
+ * `hasAgent`: its service runs the built program. `hangsUp`: each change of the service closes the terminal of the
+ * command.
+ */
+export function installedSystem({
+  loadState = 'loaded',
+  hasAgent = false,
+  hangsUp = false,
+} = {}): InstalledSystem {
   const root = temporaryFolder()
   const bin = join(root, 'bin')
   for (const folder of [
@@ -90,7 +107,7 @@ export function installedSystem({ loadState = 'loaded', hasAgent = false } = {})
   writeFileSync(join(root, 'etc/systemd/system/device-agent.service'), '')
   writeFileSync(join(bin, 'systemctl'), SYSTEMCTL)
   chmodSync(join(bin, 'systemctl'), 0o755)
-  const system = { ROOT: root, MAIN, LOAD_STATE: loadState, HAS_AGENT: hasAgent }
+  const system = { ROOT: root, MAIN, LOAD_STATE: loadState, HAS_AGENT: hasAgent, HANGS_UP: hangsUp }
   writeFileSync(join(bin, 'system.json'), JSON.stringify(system))
   const read = (path: string) => {
     return existsSync(join(root, path)) ? readFileSync(join(root, path), 'utf8') : undefined
@@ -104,6 +121,11 @@ export function installedSystem({ loadState = 'loaded', hasAgent = false } = {})
     read,
     calls: () => (read('calls') ?? '').split('\n').filter((line) => line !== ''),
     run: (...args) => runIn(root, bin, args),
+    start: (...args) => {
+      const command = [process.execPath, '--import', 'tsx', COMMAND, root] as const
+      const PATH = `${bin}${delimiter}${process.env.PATH}`
+      return new Program({ command: [...command], args, env: { PATH } })
+    },
   }
 }
 

@@ -13,6 +13,7 @@ import type { CommandContext } from '../command-context.ts'
 import { askHidden, askYes, canAsk } from '../local/prompt.ts'
 import { systemctl } from '../service/service.ts'
 import { readVersion } from '../version.ts'
+import { despiteHangup } from './despite-hangup.ts'
 import {
   authtokenIn,
   type Belonging,
@@ -92,12 +93,18 @@ export async function joinDevice(
   }
   const record = new JoinRecord(place)
   const isRepeated = isSame && record.hasUsed(joinString)
-  const device = isRepeated
-    ? record.joined
-    : await enrol(context, place, record, { joinString, isSame, name: options.name })
+  const device = await despiteHangup(context, async () => {
+    const joined = isRepeated
+      ? record.joined
+      : await enrol(context, place, record, { joinString, isSame, name: options.name })
+    if (isRepeated) context.stderr.write('This device has already used this invitation.\n')
+    if (joined && isInstalled) restart(context, joined)
+    return joined
+  })
   if (!device) return
-  if (isRepeated) context.stderr.write('This device has already used this invitation.\n')
-  await (isInstalled ? connect(context, device, options) : describeStart(context, device, options))
+  await (isInstalled
+    ? describeLink(context, device, options)
+    : describeStart(context, device, options))
 }
 
 /** A masked service could not start, and the invitation would be used up. */
@@ -253,16 +260,20 @@ function describePlan(
   stdout.write(`${lines.join('\n')}\n`)
 }
 
-/** Starts the service with its new settings, and waits for its link. */
-async function connect(
+/** Starts the service with its new settings. */
+function restart({ stderr }: CommandContext, { name }: JoinedDevice): void {
+  stderr.write(`Joined as ${name}. Starting the service.\n`)
+  systemctl(['enable', UNIT])
+  systemctl(['restart', UNIT])
+}
+
+/** Waits for the link of the started service. */
+async function describeLink(
   context: CommandContext,
   device: JoinedDevice,
   { wait, json }: JoinOptions,
 ): Promise<void> {
   const { stdout, stderr } = context
-  stderr.write(`Joined as ${device.name}. Starting the service.\n`)
-  systemctl(['enable', UNIT])
-  systemctl(['restart', UNIT])
   const link = wait > 0 ? await waitForLink(context, wait * 1_000) : undefined
   if (json) {
     const state = link === undefined ? 'started' : link.isUp ? 'connected' : 'waiting'

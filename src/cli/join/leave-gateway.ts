@@ -10,6 +10,7 @@ import { openProcessLog } from '../process-log.ts'
 import { removeDurably } from '../service/handover-file.ts'
 import { systemctl } from '../service/service.ts'
 import { JOINED_ENV } from '../surroundings.ts'
+import { despiteHangup } from './despite-hangup.ts'
 import { placeOf, requireRoot } from './join-device.ts'
 import { type Belonging, belongingOf, folderPlace, planLeave, writeInto } from './join-place.ts'
 import { JoinRecord } from './join-record.ts'
@@ -48,17 +49,19 @@ export async function leaveGateway(context: CommandContext, options: LeaveOption
   }
   const { name } = new JoinRecord(place).joined ?? { name: undefined }
   await requireYes(context, belonging, options)
-  if (isInstalled) systemctl(['disable', '--now', UNIT])
-  const lock = isInstalled ? undefined : lockStopped(context, dataDir)
-  try {
-    for (const { path, text, mode } of changes) {
-      if (text === undefined) removeDurably(path)
-      else writeInto(place, { path, text, mode })
+  await despiteHangup(context, async () => {
+    if (isInstalled) systemctl(['disable', '--now', UNIT])
+    const lock = isInstalled ? undefined : lockStopped(context, dataDir)
+    try {
+      for (const { path, text, mode } of changes) {
+        if (text === undefined) removeDurably(path)
+        else writeInto(place, { path, text, mode })
+      }
+      for (const folder of data) purgeData(folder)
+    } finally {
+      lock?.release()
     }
-    for (const folder of data) purgeData(folder)
-  } finally {
-    lock?.release()
-  }
+  })
   if (json) {
     const result = { left: belonging?.gateway ?? null, name: name ?? null, purged: purge }
     stdout.write(`${JSON.stringify(result)}\n`)

@@ -253,7 +253,16 @@ export function systemctl(command: readonly string[]): string {
       stdio: ['ignore', 'pipe', 'pipe'],
     })
   } catch (error) {
-    const { code, stderr = '' } = error as { code?: string; stderr?: string }
+    const {
+      code,
+      signal,
+      stderr = '',
+    } = error as NodeJS.ErrnoException & {
+      readonly signal?: string
+      readonly stderr?: string
+    }
+    // Its terminal has closed, and this process goes on. systemctl may not have told systemd.
+    if (signal === 'SIGHUP') return systemctl(command)
     if (code === 'ENOENT' || /booted with systemd|connect to (system scope )?bus/i.test(stderr)) {
       throw new StartError(WITHOUT_SYSTEMD, { cause: error })
     }

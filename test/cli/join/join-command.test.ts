@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { clockText } from '../../../src/cli/join/join-device.ts'
 import { installedSystem } from '../../helpers/installed-system.ts'
 import { joinPeer, welcome } from '../../helpers/join-peer.ts'
+import type { Program } from '../../helpers/program.ts'
 import { canMount, mountSmallDisk } from '../../helpers/small-disk.ts'
 
 const ENV = 'etc/device-agent/agent.env'
@@ -78,6 +79,33 @@ describe.runIf(process.geteuid?.() === 0)('device-agent join, with the installed
     expect(third.stderr).toContain('already used this invitation')
     expect(third.error).toBeUndefined()
     expect(peer.claims).toHaveLength(2)
+  })
+
+  it('ends its work when its terminal closes: an ssh session may lead through the own tunnel', async () => {
+    const system = installedSystem({ hangsUp: true })
+    const hangUp = ({ child }: Program) => {
+      child.stdout?.destroy()
+      child.stderr?.destroy()
+      child.kill('SIGHUP')
+    }
+    const peer = await joinPeer({
+      answer: () => {
+        hangUp(joining)
+        return welcome('cam-7')
+      },
+    })
+    const joining = system.start('join', peer.invite(), '--wait', '0')
+    expect(await joining.ended).toMatchObject({ code: 0, signal: null })
+    expect(system.read(TOKEN)).toBe('id_authtoken-of-cam-7\n')
+    // The terminal has ended systemctl, too.
+    const called = system.calls().slice(1)
+    expect(called.map((line) => line.split(' ')[0])).toEqual([
+      ...['enable', 'enable'],
+      ...['restart', 'restart'],
+    ])
+    const leaving = system.start('leave', '--yes')
+    expect(await leaving.ended).toMatchObject({ code: 0, signal: null })
+    expect(system.read(TOKEN)).toBeUndefined()
   })
 
   it('keeps its name when it joins the same gateway again', async () => {
