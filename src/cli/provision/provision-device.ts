@@ -183,6 +183,8 @@ function settingsOf({ device, apiToken }: DeviceChange, token: string | undefine
     AGENT_DOMAIN: agentDomain,
     SVC_AUTHTOKEN: authtokenPath ? undefined : token,
     SVC_AUTHTOKEN_FILE: authtokenPath,
+    // Of an interrupted join: it would win.
+    SVC_AUTHTOKEN_JOINED: undefined,
     [HASH]: hashToken(apiToken.reveal()),
     // Options that are not given stay unchanged.
     ...(serverAddr && { SVC_SERVER_ADDR: serverAddr }),

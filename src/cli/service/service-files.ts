@@ -146,13 +146,21 @@ function readIfAllowed(path: string): string | undefined {
   }
 }
 
-/** The owner's settings, changed only by the handover file. The authtoken then is among the credentials. */
+/**
+ * The owner's settings, changed only by the handover file, and by an authtoken: it goes to the credentials, and that
+ * of an interrupted join would win over it.
+ */
 function settingsFile(layout: ServiceLayout): FileChange {
   const { root, name, settings, authtoken } = layout
   const path = ENV_FILES[name]
-  if (!settings) return ownersFile(layout, path, 0o600, envTemplate(name))
-  const given = authtoken ? { ...settings, SVC_AUTHTOKEN: undefined } : settings
   const target = join(root, path)
+  const { SVC_AUTHTOKEN_JOINED: joined } = parseDotenv(readIfAllowed(target) ?? '')
+  if (!settings && !(authtoken && joined)) return ownersFile(layout, path, 0o600, envTemplate(name))
+  const given = {
+    ...settings,
+    ...(authtoken && { SVC_AUTHTOKEN_JOINED: undefined }),
+    ...(authtoken && settings && { SVC_AUTHTOKEN: undefined }),
+  }
   const text = existsSync(target) ? readFileSync(target, 'utf8') : envTemplate(name)
   return change(layout, path, 0o600, mergeSettings(text, given))
 }

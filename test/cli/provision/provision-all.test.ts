@@ -111,6 +111,14 @@ describe('provisioning one device', () => {
     expect(envOf('cam1')).toMatchObject({ AGENT_DOMAIN: 'api.site.test', SVC_AUTHTOKEN })
   })
 
+  it('removes the authtoken of an interrupted join, which would win', async () => {
+    const { run, plan, envOf, folder } = await startSite()
+    writeFileSync(join(folder, 'cam1.env'), 'SVC_AUTHTOKEN_JOINED=earlier\n', { mode: 0o600 })
+    await run([plan('cam1')])
+    expect(envOf('cam1')).not.toHaveProperty('SVC_AUTHTOKEN_JOINED')
+    expect(envOf('cam1').SVC_AUTHTOKEN).toMatch(/./)
+  })
+
   it('keeps the authtoken in a file of its own when told so', async () => {
     const { run, plan, envOf, authority, folder } = await startSite()
     const authtokenPath = join(folder, 'secrets/authtoken')

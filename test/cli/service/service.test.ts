@@ -10,12 +10,14 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
+import { parse } from 'dotenv'
 import { describe, expect, it } from 'vitest'
 import { formatListenAddress } from '../../../src/base/listen-address.ts'
 import { Secret } from '../../../src/base/secret.ts'
 import { readHandover, removeDurably } from '../../../src/cli/service/handover-file.ts'
 import { serviceCommand } from '../../../src/cli/service/service.ts'
 import { applyChanges, planInstall, planUninstall } from '../../../src/cli/service/service-files.ts'
+import { parseConfig } from '../../../src/config.ts'
 import { parseSettings } from '../../../src/settings/settings.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
@@ -187,6 +189,24 @@ describe('service install', () => {
     expect(again.map(({ kind }) => kind)).toEqual(['update', 'update', 'keep', 'keep'])
     applyChanges(root, again)
     expect(readFileSync(settings, 'utf8')).toBe('AGENT_DOMAIN=mine.example.com\n')
+  })
+
+  it.each([
+    ['of its own', undefined],
+    ['with settings', { AGENT_DOMAIN: 'mine.example.com' }],
+  ])('removes the authtoken of an interrupted join for an authtoken %s', (_name, settings) => {
+    const root = temporaryFolder()
+    applyChanges(root, planInstall(layout(root)))
+    const path = join(root, '/etc/device-agent/agent.env')
+    writeFileSync(path, '# mine\nAGENT_DOMAIN=mine.example.com\nSVC_AUTHTOKEN_JOINED=earlier\n')
+    const without = { ...layout(root), authtoken: undefined, settings }
+    expect(planInstall(without).map(({ kind }) => kind)).toEqual(['keep', 'keep', 'keep'])
+    applyChanges(root, planInstall({ ...layout(root), settings }))
+    const given = parse(readFileSync(path))
+    expect(given).toEqual({ AGENT_DOMAIN: 'mine.example.com' })
+    expect(readFileSync(path, 'utf8')).toMatch(/^# mine\n/)
+    const { agent } = parseConfig({ ...given, CREDENTIALS_DIRECTORY: join(root, 'etc/credstore') })
+    expect(readFileSync(agent.authtokenFile ?? '', 'utf8')).toBe('canary-token\n')
   })
 
   it('says which file cannot be written, and as whom to run it', () => {
