@@ -67,7 +67,7 @@ export interface AgentDeps {
   readonly limits: AgentLimits
   /** Makes sure that HTTPS clients of a host get a certificate. */
   readonly coverHost: (host: string, ownerId: string | null) => Promise<void>
-  /** Listens on a TCP address. Throws ServiceError 334 if another program uses it. */
+  /** Listens on a TCP address. Throws ServiceError 334 with the error of the system as its cause. */
   readonly openAddress: (address: string) => Promise<void>
   /** Unsent bytes for slow visitors and devices, for the whole gateway. */
   readonly buffers: BufferAccount

@@ -6,6 +6,7 @@ import { checkAddressFree } from '../endpoints/endpoint-host.ts'
 import { problemsText } from '../endpoints/endpoint-policies.ts'
 import { isPooled } from '../endpoints/endpoint-pool.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import { isPortTaken } from '../endpoints/tcp-addresses.ts'
 import { carriesRequests, type EndpointProtocol } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { AgentDeps } from './agent-deps.ts'
@@ -24,6 +25,9 @@ interface Predecessor {
   readonly endpoint: AgentEndpoint
   readonly session: TableEntry
 }
+
+/** Maximum number of ports that one bind tries. */
+const MAX_DRAWS = 32
 
 interface Places {
   readonly registry: EndpointRegistry
@@ -162,7 +166,7 @@ export async function prepareBinding(
   deps: AgentDeps,
 ): Promise<CompiledBinding> {
   let refused: { readonly host: string; readonly error: unknown } | undefined
-  for (;;) {
+  for (let draws = 1; ; draws += 1) {
     const binding = await prepareOnce(request, session, deps)
     const { host, protocol, isDrawn } = binding
     if (protocol !== 'tcp') return binding
@@ -173,7 +177,8 @@ export async function prepareBinding(
       await deps.openAddress(host)
       return binding
     } catch (error) {
-      if (!isDrawn) throw error
+      const isTaken = error instanceof ServiceError && isPortTaken(error.cause)
+      if (!isDrawn || !isTaken || draws === MAX_DRAWS) throw error
       refused = { host, error }
     }
   }

@@ -3,6 +3,7 @@ import type { Clock } from '../../base/clock.ts'
 import {
   formatListenAddress,
   hasPort,
+  listenProblem,
   type PortRange,
   parseListenAddress,
 } from '../../base/listen-address.ts'
@@ -42,6 +43,11 @@ export interface AddressWish extends DeviceMark {
   readonly mayBind: (address: string) => boolean
 }
 
+/** Whether another program uses the port, by the error of the system. */
+export function isPortTaken(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException | undefined)?.code === 'EADDRINUSE'
+}
+
 /** Addresses for TCP endpoints: `host:port`, with the same host for all. */
 export class TcpAddresses {
   readonly range: PortRange
@@ -50,7 +56,7 @@ export class TcpAddresses {
   readonly #clock: Clock
   /**
    * Ports that are not assigned before this time (monotonic): another program had them, or they were just
-   * assigned.
+   * assigned. Kept afterwards: the lowest time is the port that was assigned longest ago.
    */
   readonly #notBefore = new Map<number, number>()
 
@@ -116,12 +122,21 @@ export class TcpAddresses {
     return parseListenAddress(address)?.port ?? 0
   }
 
-  /** Returns the refusal for an address whose port cannot be opened. The port is not assigned for a while. */
-  refuse(address: string, problem: string): ServiceError {
-    this.#notBefore.set(this.portOf(address), this.#clock.monotonic() + FOREIGN_MS)
+  /**
+   * Returns the refusal for an address that could not be listened on, with the error of the system as its
+   * cause. The port of another program is not assigned for a while.
+   */
+  refuse(address: string, error: unknown): ServiceError {
+    const isTaken = isPortTaken(error)
+    const blockMs = isTaken ? FOREIGN_MS : 0
+    this.#notBefore.set(this.portOf(address), this.#clock.monotonic() + blockMs)
+    const remedy = isTaken
+      ? 'Request another address, or leave it out.'
+      : 'Check GATEWAY_TCP_LISTEN and the limits of the gateway.'
     return new ServiceError(
       334,
-      `The address ${address} is not available: ${problem}. Request another address, or leave it out.`,
+      `The address ${address} is not available: ${listenProblem(error)}. ${remedy}`,
+      { cause: error },
     )
   }
 
@@ -135,17 +150,28 @@ export class TcpAddresses {
     return address
   }
 
-  /** Returns any address that is neither used nor reserved. Throws ServiceError 15013. */
+  /**
+   * Returns any address that is neither used nor reserved: a port that was not assigned before, or else the
+   * port that was assigned longest ago, because visitors may still know it. Throws ServiceError 15013.
+   */
   drawFree(mayHave: (address: string) => boolean = () => true): string {
     const { first, last } = this.range
     const count = last - first + 1
     const start = randomInt(count)
+    const now = this.#clock.monotonic()
+    let oldest: { readonly address: string; readonly notBefore: number } | undefined
     for (let step = 0; step < count; step += 1) {
       const port = first + ((start + step) % count)
       const address = this.#at(port)
       if (!mayHave(address) || this.#registry.match(address, 'tcp')) continue
-      if (!this.#isReserved(address) && !this.#isLeftAlone(port)) return address
+      if (this.#isReserved(address)) continue
+      const notBefore = this.#notBefore.get(port)
+      if (notBefore === undefined) return address
+      if (notBefore <= now && notBefore < (oldest?.notBefore ?? Number.POSITIVE_INFINITY)) {
+        oldest = { address, notBefore }
+      }
     }
+    if (oldest) return oldest.address
     throw new ServiceError(
       15013,
       'No TCP address is free. Request a reserved address, add an ACL rule to the authtoken, or widen GATEWAY_TCP_LISTEN on the gateway.',
@@ -173,14 +199,6 @@ export class TcpAddresses {
     if (given === undefined || !this.has(given) || !mayBind(given)) return undefined
     const isFree = !this.#registry.match(given, 'tcp') && !this.#isReserved(given)
     return isFree ? given : undefined
-  }
-
-  #isLeftAlone(port: number): boolean {
-    const until = this.#notBefore.get(port)
-    if (until === undefined) return false
-    if (this.#clock.monotonic() < until) return true
-    this.#notBefore.delete(port)
-    return false
   }
 
   #at(port: number): string {

@@ -51,6 +51,19 @@ describe('TcpAddresses', () => {
     expect(draw()).toMatch(/^gateway\.test:/)
   })
 
+  it('gives the port that was given longest ago only after all others', async () => {
+    const { addresses, clock, registry } = setUp({ last: 20_003 })
+    const draw = () => addresses.draw({ ...wish, mayBind: () => true })
+    const given: string[] = []
+    for (let turn = 0; turn < 8; turn += 1) {
+      given.push(draw())
+      await clock.advance(6_000)
+    }
+    expect([...registry.all()]).toEqual([])
+    expect(new Set(given.slice(0, 4)).size).toBe(4)
+    expect(given.slice(4)).toEqual(given.slice(0, 4))
+  })
+
   it('lets an account have a quarter, online or away, beside what is reserved', () => {
     const { addresses, registry, add } = setUp({ reserved: ['gateway.test:20007'] })
     const ask = (ownerId: string | null, port: number) =>

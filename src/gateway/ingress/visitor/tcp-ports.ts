@@ -1,5 +1,5 @@
 import { createServer, type Server, type Socket } from 'node:net'
-import { listenOn, listenProblem } from '../../../base/listen-address.ts'
+import { listenOn } from '../../../base/listen-address.ts'
 import { ConnectionShares } from '../../../base/net/connection-shares.ts'
 import { bindingOf } from '../../endpoints/endpoint-host.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
@@ -77,7 +77,7 @@ export class TcpPorts {
       server.on('error', (err) => context.log.error({ err, address }, 'listener failed'))
     } catch (error) {
       this.#servers.delete(address)
-      throw addresses.refuse(address, listenProblem(error))
+      throw addresses.refuse(address, error)
     } finally {
       this.#opening.delete(address)
       // The address may never get into the registry, so the next sweep checks it.

@@ -107,6 +107,29 @@ describe('a TCP endpoint of the SDK', () => {
     expect(await sdkCode(bindTcp(session))).toBe('ERR_NGROK_15013')
   })
 
+  it('is refused with the reason, and can be asked for again, if no port of the host can be opened', async () => {
+    // An address of documentation (RFC 5737), which no machine has.
+    const session = await connectSdk(
+      await startGateway({ tcpListen: { ...somePorts(4), host: '192.0.2.1' } }),
+    )
+    for (let turn = 0; turn < 6; turn += 1) {
+      const error = await bindTcp(session).catch((reason: Error) => reason)
+      expect(String(error)).toMatch(/this machine does not have the address.*ERR_NGROK_334/s)
+    }
+  })
+
+  it('is refused for now, if other programs have more ports than one bind tries', async () => {
+    const tcpListen = somePorts(40)
+    const { host, first } = tcpListen
+    const others = Array.from({ length: 40 }, (_, step) =>
+      createServer().listen(first + step, host),
+    )
+    await Promise.all(others.map((other) => once(other, 'listening')))
+    onTestFinished(() => others.forEach((other) => void other.close()))
+    const session = await connectSdk(await startGateway({ tcpListen }))
+    expect(await sdkCode(bindTcp(session))).toBe('ERR_NGROK_334')
+  })
+
   it('follows the rules of the authtoken, by host and port', async () => {
     const tcpListen = somePorts()
     const running = await startGateway({ tcpListen })
