@@ -124,8 +124,16 @@ const MEANINGS: readonly ErrorMapping[] = [
     remedy: 'No action needed on the device. The agent retries automatically.',
   },
   {
+    // The detail names the option or address that the service cannot serve.
+    codes: [301],
+    reason: 'internal',
+    permanent: true,
+    answer: 'service-refused',
+    remedy: 'Correct the tunnel as the detail says. For an unknown option, update the older side.',
+  },
+  {
     // The detail says which of the two is older.
-    codes: [301, 811],
+    codes: [811],
     reason: 'internal',
     permanent: true,
     answer: 'service-refused',

@@ -28,6 +28,12 @@ describe('serviceProblem', () => {
     expect(answer.message).toBe(`the text. ${problem.remedy}`)
   })
 
+  it('sends nobody to update for an address that is not served', () => {
+    const { remedy, permanent } = serviceProblem('not served', 'ERR_NGROK_301')
+    expect([remedy, permanent]).toEqual([expect.stringMatching(/^Correct the tunnel/), true])
+    expect(serviceProblem('too old', 'ERR_NGROK_811').remedy).toMatch(/^Update the agent/)
+  })
+
   it('takes an error without a code for trouble on the way', () => {
     expect(serviceProblem('failed to open muxado stream', undefined)).toMatchObject({
       reason: 'network',
