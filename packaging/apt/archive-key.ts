@@ -36,7 +36,8 @@ export function checkedKeys(keys: readonly string[]): readonly string[] {
 function checkUsable(key: string): void {
   const missing = `gpg has no key ${key}. Import it: gpg --import FILE`
   const listed = gpg(['--with-colons', '--list-keys', key], missing)
-  const validity = /^pub:([^:]*):/m.exec(listed)?.[1] ?? ''
+  // Validity is field 2 of the line, the end is field 7.
+  const [, validity = '', , , , , end = ''] = /^pub:.*/m.exec(listed)?.[0].split(':') ?? []
   const faults = new Map([
     ['e', 'has expired'],
     ['r', 'was revoked'],
@@ -45,6 +46,9 @@ function checkUsable(key: string): void {
   ])
   const fault = faults.get(validity)
   if (fault !== undefined) throw new Error(`The key ${key} ${fault}. Use another key.`)
+  // Later, every device would refuse the repository and its next key.
+  if (end !== '')
+    throw new Error(`The key ${key} has an end. Use: gpg --quick-set-expire ${key} never`)
 }
 
 function gpg(args: readonly string[], failure: string): string {

@@ -18,7 +18,7 @@ const NOON = Date.parse('2026-03-01T12:00:00Z')
 const POOL_FILE = 'pool/device-agent_1.0.0_amd64.deb'
 const SUITE = 'dists/stable'
 
-/** This key, the next key, a foreign key, and a key that has expired. */
+/** This key, the next key, a foreign key, a key that has expired, and a key that will. */
 const keys: string[] = []
 let gpgHome: string
 
@@ -143,8 +143,8 @@ describe.runIf(hasTools)('the apt repository', { timeout: 120_000 }, () => {
   beforeAll(() => {
     gpgHome = run('mktemp', ['-d']).trim()
     vi.stubEnv('GNUPGHOME', gpgHome)
-    for (const name of ['this', 'next', 'other', 'ended']) {
-      const life = name === 'ended' ? '1y' : 'never'
+    for (const name of ['this', 'next', 'other', 'ended', 'ending']) {
+      const life = name.startsWith('end') ? '1y' : 'never'
       const made = [
         '--quick-generate-key',
         `${name} <${name}@example.com>`,
@@ -352,6 +352,16 @@ describe.runIf(hasTools)('the apt repository', { timeout: 120_000 }, () => {
     expect(() => checkedKeys([key, ended])).toThrow(/gpg has no key/)
     vi.stubEnv('GNUPGHOME', gpgHome)
     expect(() => checkedKeys([key, ended])).toThrow(/has expired\. Use another key/)
+  })
+
+  it('refuses keys that will end: devices would refuse the repository from then on', () => {
+    const [key = '', , , , ending = ''] = keys
+    const sentence = `The key ${ending} has an end. Use: gpg --quick-set-expire ${ending} never`
+    expect(() => checkedKeys([ending])).toThrow(sentence)
+    expect(() => checkedKeys([key, ending])).toThrow(sentence)
+    // What the sentence says helps.
+    run('gpg', ['--batch', '--quick-set-expire', ending, 'never'])
+    expect(checkedKeys([ending])).toEqual([ending])
   })
 })
 
