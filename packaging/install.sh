@@ -109,10 +109,12 @@ read_join() {
 
 # A repository that is not signed with the key of this script leaves no trace.
 add_repository() {
-	work=$(mktemp -d)
+	# apt reads the keys as a user of its own: that user may be barred from TMPDIR.
+	work=$(mktemp -d /tmp/device-agent.XXXXXXXX)
 	trap 'rm -rf "$work"' EXIT
-	chmod 755 "$work" # apt reads it as a user of its own
+	chmod 755 "$work"
 	printf %s "$keyring" | base64 -d >"$work/keys.gpg"
+	chmod 644 "$work/keys.gpg"
 	sources_with "$work/keys.gpg" >"$work/trial.sources"
 	sources_with "$keys" >"$work/device-agent.sources"
 	say "repository $url"

@@ -180,8 +180,10 @@ describe('the install script', () => {
     fill({})
     const given = join(bin, '../given')
     // These would change the system: they only say yes here. The trial of the repository is noted as it is.
+    const note =
+      'cat "${part#*=}" >>"$CALLED"; stat --format "mode %a" "${part%/*}" "${part%/*}/keys.gpg" >>"$CALLED"'
     const answers = {
-      'apt-get': 'case $* in *trial.sources*) cat "$TMPDIR"/*/trial.sources >>"$CALLED" ;; esac',
+      'apt-get': `for part; do case $part in *=*/trial.sources) part=\${part#*=}; ${note} ;; esac; done`,
       install: ':',
       sudo: 'exec "$@"',
       'device-agent': `[ "$1" != join ] || cat >${given}`,
@@ -189,11 +191,13 @@ describe('the install script', () => {
     for (const [name, text] of Object.entries(answers)) {
       put(join(bin, name), `#!/bin/sh\necho "${name} $*" >>"$CALLED"\n${text}\n`, 0o755)
     }
-    for (const name of ['base64', 'chmod', 'env', 'mktemp', 'rm']) link(name)
+    for (const name of ['base64', 'chmod', 'env', 'mktemp', 'rm', 'stat']) link(name)
     const file = join(bin, '../install.sh')
     writeFileSync(file, SCRIPT)
+    const args = ['--join', '--version', '1.0.0']
     const env = { PATH: bin, CALLED: called, TMPDIR: join(bin, '..') }
-    const { status, stderr } = spawnSync('/bin/sh', [file, '--join', '--version', '1.0.0'], {
+    const command = 'umask 077; exec sh "$0" "$@"'
+    const { status, stderr } = spawnSync('/bin/sh', ['-c', command, file, ...args], {
       input: 'dajoin1_secret@gateway:443',
       encoding: 'utf8',
       env,
@@ -203,8 +207,10 @@ describe('the install script', () => {
     const calls = readFileSync(called, 'utf8')
     expect(calls).not.toContain('secret')
     expect(calls).toMatch(
-      /^URIs: https:\/\/packages\.example\.com\n.*\n.*\n.*\nSigned-By: .*\/keys\.gpg$/m,
+      /^URIs: https:\/\/packages\.example\.com\n.*\n.*\n.*\nSigned-By: \/tmp\/device-agent\.\w+\/keys\.gpg$/m,
     )
+    // The user of apt can read them, even if this user lets nobody else read new files and TMPDIR.
+    expect(calls.match(/^mode .*$/gm)).toEqual(['mode 755', 'mode 644'])
     const steps = [
       ...calls.matchAll(/^(?:apt-get (?:.* )?(update|install) |(install|device-agent) )/gm),
     ]
