@@ -43,7 +43,7 @@ main() {
 	[ -z "$has_join" ] || read_join
 	add_repository
 	install_packages
-	say "installed: device-agent $(device-agent --version)"
+	check_version
 	if [ -n "$join" ]; then
 		# By stdin: command lines are visible to every user of the machine.
 		printf '%s\n' "$join" | $sudo device-agent join -
@@ -118,10 +118,12 @@ add_repository() {
 	sources_with "$work/keys.gpg" >"$work/trial.sources"
 	sources_with "$keys" >"$work/device-agent.sources"
 	say "repository $url"
-	if ! update "$work/trial.sources"; then
-		stop "the repository $url could not be read, see above. Check the network and the clock ($(date +%Y-%m-%d)), then try again. Nothing was changed."
+	# Installed keys can be newer than the keys of this copy: they stay while they fit.
+	if [ ! -e "$keys" ] || ! update "$work/device-agent.sources" 2>/dev/null; then
+		update "$work/trial.sources" ||
+			stop "the repository $url could not be read, see above. Check the network and the clock ($(date +%Y-%m-%d)), then try again. Nothing was changed."
+		$sudo install -D -m 644 "$work/keys.gpg" "$keys"
 	fi
-	$sudo install -D -m 644 "$work/keys.gpg" "$keys"
 	$sudo install -D -m 644 "$work/device-agent.sources" "$sources"
 	update "$sources"
 }
@@ -138,11 +140,22 @@ update() {
 
 # Settings that were changed stay. An older version is only installed if it was asked for.
 install_packages() {
+	# First and again, because the keys of this copy may be older, and device-agent may be held.
+	$sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y --reinstall install device-agent-archive-keyring </dev/null
 	$sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y ${version:+--allow-downgrades} \
 		-o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
 		install "device-agent${version:+=$version}" </dev/null
-	# Again, because the keys of this script may be older than those of the package.
-	$sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y --reinstall install device-agent-archive-keyring </dev/null
 }
+
+# A newer version of device-agent update stays in place when an older package is installed.
+check_version() {
+	running=$(device-agent --version)
+	[ -z "$version" ] || [ "$(in_debian "$running")" = "$(in_debian "$version")" ] ||
+		stop "the package $version is installed, but $running from device-agent update runs. To run $version, which may not read newer data: sudo rm /opt/device-agent/current && sudo systemctl restart device-agent"
+	say "installed: device-agent $running"
+}
+
+# 1.1.0-rc.1 of the program is 1.1.0~rc.1 for dpkg.
+in_debian() { printf %s "$1" | tr - '~'; }
 
 { main "$@"; }

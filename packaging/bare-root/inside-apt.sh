@@ -28,7 +28,8 @@ echo 'a foreign key is refused, and nothing is left of it'
 
 serve first
 start=$(seconds)
-sh <$script >/tmp/installed # as from curl
+# As from curl, by a user that lets no other user read its files.
+(umask 077 && mkdir /tmp/private && TMPDIR=/tmp/private sh <$script >/tmp/installed)
 first=$(device-agent --version)
 grep 'sudo device-agent join' /tmp/installed
 [ -s /usr/share/doc/device-agent/docs/getting-started/install.md ]
@@ -99,6 +100,12 @@ sh /repository/install.sh >/tmp/repeated
 cmp $keys /repositories/rolled/device-agent-archive-keyring.gpg
 update
 echo 'a device that missed the next key is refused, until the script of today has run'
+
+apt-mark hold device-agent >/dev/null
+if sh $script --version "$first" >/tmp/held 2>&1; then fail 'a held package was changed'; fi
+cmp $keys /repositories/rolled/device-agent-archive-keyring.gpg
+apt-mark unhold device-agent >/dev/null
+echo 'an old copy of the script brings no old key back'
 
 if printf 'no join string' | sh /repository/install.sh --join >/tmp/joined 2>&1; then fail 'nonsense was taken for a join string'; fi
 grep -i 'join' /tmp/joined | tail -n 2

@@ -176,40 +176,50 @@ describe('the install script', () => {
     expect(changes()).toEqual([])
   })
 
-  it('trusts a repository before it adds it, then gives the join string to the program by stdin', () => {
+  /**
+   * Runs the script on a system whose programs only note their calls. `keys`: whether apt reads the
+   * repository with the keys that are installed; null without such keys. `running`: the version that runs.
+   */
+  function installNoted({ keys = null as boolean | null, running = '1.0.0' } = {}) {
     fill({})
-    const given = join(bin, '../given')
-    // These would change the system: they only say yes here. The trial of the repository is noted as it is.
-    const note =
-      'cat "${part#*=}" >>"$CALLED"; stat --format "mode %a" "${part%/*}" "${part%/*}/keys.gpg" >>"$CALLED"'
+    const folder = join(bin, '..')
+    const given = join(folder, 'given')
+    const work = `"\${part%/*}"`
+    const trial = `cat "$part"; stat --format "mode %a" ${work} ${work}/keys.gpg`
+    const tries = `case $part in */trial.sources) ${trial} ;; */device-agent.sources) ${keys === false ? 'exit 1' : ':'} ;; esac`
     const answers = {
-      'apt-get': `for part; do case $part in *=*/trial.sources) part=\${part#*=}; ${note} ;; esac; done`,
+      'apt-get': `for part; do case $part in Dir::Etc::sourcelist=${folder}/etc/*) ;; Dir::Etc::sourcelist=*) part=\${part#*=}; ${tries} ;; esac; done >>"$CALLED"`,
       install: ':',
       sudo: 'exec "$@"',
-      'device-agent': `[ "$1" != join ] || cat >${given}`,
+      'device-agent': `case $1 in join) cat >${given} ;; *) echo ${running} ;; esac`,
     }
     for (const [name, text] of Object.entries(answers)) {
       put(join(bin, name), `#!/bin/sh\necho "${name} $*" >>"$CALLED"\n${text}\n`, 0o755)
     }
-    for (const name of ['base64', 'chmod', 'env', 'mktemp', 'rm', 'stat']) link(name)
-    const file = join(bin, '../install.sh')
-    writeFileSync(file, SCRIPT)
-    const args = ['--join', '--version', '1.0.0']
-    const env = { PATH: bin, CALLED: called, TMPDIR: join(bin, '..') }
-    const command = 'umask 077; exec sh "$0" "$@"'
-    const { status, stderr } = spawnSync('/bin/sh', ['-c', command, file, ...args], {
-      input: 'dajoin1_secret@gateway:443',
-      encoding: 'utf8',
-      env,
-    })
+    for (const name of ['base64', 'chmod', 'env', 'mktemp', 'rm', 'stat', 'tr']) link(name)
+    if (keys !== null)
+      put(join(folder, 'usr/share/keyrings/device-agent-archive-keyring.gpg'), 'installed')
+    const file = join(folder, 'install.sh')
+    const script = SCRIPT.replace('sources=/', `sources=${folder}/`)
+    writeFileSync(file, script.replace('keys=/', `keys=${folder}/`))
+    // A user that lets no other user read its new files, or look into its TMPDIR.
+    const args = ['-c', 'umask 077; exec sh "$0" "$@"', file, '--join', '--version', '1.0.0']
+    const env = { PATH: bin, CALLED: called, TMPDIR: folder }
+    const options = { input: 'dajoin1_secret@gateway:443', encoding: 'utf8', env } as const
+    const { status, stderr } = spawnSync('/bin/sh', args, options)
+    const calls = readFileSync(called, 'utf8')
+    return { status, stderr, calls, given }
+  }
+
+  it('trusts a repository before it adds it, then gives the join string to the program by stdin', () => {
+    const { status, stderr, calls, given } = installNoted()
     expect([status, stderr]).toEqual([0, ''])
     expect(readFileSync(given, 'utf8')).toBe('dajoin1_secret@gateway:443\n')
-    const calls = readFileSync(called, 'utf8')
     expect(calls).not.toContain('secret')
     expect(calls).toMatch(
       /^URIs: https:\/\/packages\.example\.com\n.*\n.*\n.*\nSigned-By: \/tmp\/device-agent\.\w+\/keys\.gpg$/m,
     )
-    // The user of apt can read them, even if this user lets nobody else read new files and TMPDIR.
+    // The user of apt can read them.
     expect(calls.match(/^mode .*$/gm)).toEqual(['mode 755', 'mode 644'])
     const steps = [
       ...calls.matchAll(/^(?:apt-get (?:.* )?(update|install) |(install|device-agent) )/gm),
@@ -221,6 +231,34 @@ describe('the install script', () => {
     expect(calls).toMatch(
       /^apt-get .*--allow-downgrades .*--force-confold install device-agent=1\.0\.0$/m,
     )
+  })
+
+  it('brings no key of its own back while the installed keys read the repository', () => {
+    const writesKeys = /^install .*keyring\.gpg$/m
+    const fitting = installNoted({ keys: true })
+    expect([fitting.status, writesKeys.test(fitting.calls)]).toEqual([0, false])
+    // Before the program, which may be held.
+    const packages = [...fitting.calls.matchAll(/^apt-get .* install (\S+)$/gm)]
+    expect(packages.map(([, name]) => name)).toEqual([
+      'device-agent-archive-keyring',
+      'device-agent=1.0.0',
+    ])
+  })
+
+  it('replaces installed keys that do not read the repository', () => {
+    const { status, calls } = installNoted({ keys: false })
+    expect([status, /^install .*keyring\.gpg$/m.test(calls)]).toEqual([0, true])
+  })
+
+  it('says so if another version runs than was asked for', () => {
+    const { status, stderr, calls } = installNoted({ running: '1.1.0' })
+    expect([status, stderr]).toEqual([
+      1,
+      expect.stringMatching(
+        /but 1\.1\.0 from device-agent update runs\. .*sudo rm \/opt\/device-agent\/current/,
+      ),
+    ])
+    expect(calls).not.toContain('device-agent join')
   })
 
   it('has its address and keys in it', () => {
