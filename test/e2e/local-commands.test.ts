@@ -143,6 +143,15 @@ describe('the command line on the device', () => {
     const { run, json } = await startAgent()
     const waiting = await json('tunnels', 'add', '8080')
     expect(waiting).toMatchObject({ protocol: 'http', domain: '', forwards_to: 'localhost:8080' })
+    // Not another tunnel to the same service.
+    await run('tunnels', 'add', 'cam.site.test', '8080')
+    const [second, third] = [
+      await json('tunnels', 'add', '8080'),
+      await json('tunnels', 'add', '8080'),
+    ]
+    expect([second.domain, third.domain]).toEqual(['', ''])
+    expect(new Set([waiting.id, second.id, third.id]).size).toBe(3)
+    for (const { id } of [second, third]) await run('tunnels', 'remove', id)
     const table = await run('tunnels', 'list')
     expect(table.stdout).toMatch(/^name pending +offline .* localhost:8080$/m)
     const policy = join(temporaryFolder(), 'policy.json')

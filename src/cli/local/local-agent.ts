@@ -76,6 +76,15 @@ export class LocalAgent {
     return this.#client.read(await this.#whenStarted(request), schema)
   }
 
+  /** The body of a 2xx response that created something, and its Location. */
+  async create<T>(
+    request: AgentRequest,
+    schema: z.ZodType<T>,
+  ): Promise<{ readonly made: T; readonly location: string | undefined }> {
+    const response = await this.#whenStarted(request)
+    return { made: this.#client.read(response, schema), location: response.headers.location }
+  }
+
   async #whenStarted(request: AgentRequest): Promise<AgentResponse> {
     const { stderr, stop } = this.#context
     for (let tries = 1; ; tries += 1) {

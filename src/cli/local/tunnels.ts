@@ -157,18 +157,13 @@ async function add(
   spec: { readonly domain?: string; readonly forwards_to: string },
   options: AddOptions,
 ): Promise<void> {
-  const { agent, find, TunnelView, TunnelStatusView } = await open(context, options)
+  const { agent, TunnelView, TunnelStatusView } = await open(context, options)
   const policy = options.policy === undefined ? {} : { policy: readPolicy(options.policy) }
   const { protocol, pooling: pooling_enabled } = options
   const body = { protocol, ...spec, ...policy, ...upstreamOf(options), pooling_enabled }
-  const made = await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView)
-  if (made.domain !== '') return report(context, options, await find(made.domain))
-  // The gateway chooses the name when the link is up.
-  const tunnels = await agent.ask({ path: '/tunnels?view=status' }, z.array(TunnelStatusView))
-  const added = tunnels.findLast(
-    (it) => it.protocol === made.protocol && it.forwards_to === made.forwards_to,
-  )
-  if (added) report(context, options, added)
+  const request = { method: 'POST', path: '/tunnels', body } as const
+  const { made, location = pathOf(made.domain) } = await agent.create(request, TunnelView)
+  report(context, options, await agent.ask({ path: location }, TunnelStatusView))
 }
 
 /** Upstream settings from the command line only. */
