@@ -71,6 +71,20 @@ export class NameOwners {
     return isGrant(ruleHost, host, this.#find, this.#ownNames)
   }
 
+  /**
+   * Whether a name at a place for many names is given already: it is the gateway's own, or has a reservation of
+   * its own, at, above or below it. `other` is any other name at that place: domains above both do not count.
+   */
+  isGiven(name: string, other: string, isExpected: (reserved: ReservedDomain) => boolean): boolean {
+    const own = this.#ownNames.map((it) => it.replace(/^\*\./, ''))
+    const isOwn = (it: string) => isUnder(it, name) || (isUnder(name, it) && !isUnder(other, it))
+    if (own.some(isOwn)) return true
+    const shared = new Set(wildcardsAbove(other))
+    return this.#domains
+      .related(`*.${name}`)
+      .some((reserved) => !shared.has(reserved.domain) && !isExpected(reserved))
+  }
+
   /** See `mayAnswer`. Called for each request that a wildcard could answer. */
   mayAnswer(host: string, endpoint: { readonly host: string; readonly ownerId: Account }): boolean {
     if (endpoint.host === host) return true
@@ -308,6 +322,11 @@ export function mayAnswer(
   if (endpoint.ownerId !== null && isOneOf(ownNames, host)) return false
   const covering = reservationOf(host, find)
   return !covering || covering.domain === endpoint.host || covering.ownerId === endpoint.ownerId
+}
+
+/** Whether a name is another name, or below it. */
+function isUnder(name: string, top: string): boolean {
+  return name === top || isBelow(name, `*.${top}`)
 }
 
 function isOneOf(names: readonly string[], host: string): boolean {

@@ -2,6 +2,8 @@ import type { AuditedChange } from '../../base/audit.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Secret } from '../../base/secret.ts'
 import type { JoinRefusal } from '../../join/join-messages.ts'
+import { nameInRule } from '../access/acl.ts'
+import type { Authority } from '../access/authority.ts'
 import type { CredentialIssuer } from '../access/credential-issuer.ts'
 import {
   aclRules,
@@ -13,12 +15,16 @@ import {
   markOf,
   NAME_PLACEHOLDER,
 } from '../access/device-names.ts'
+import type { NameClaims } from '../access/name-claims.ts'
 import { MAX_DEVICES, newDevice } from '../devices/device-journal.ts'
 import type { Devices } from '../devices/devices.ts'
 import type { DomainRegistrar } from '../endpoints/domain-registrar.ts'
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { Credential } from '../records/credential-store.ts'
+import { isBelow } from '../records/domain-name.ts'
 import type { GatewayDatabase } from '../records/gateway-database.ts'
 import type { Invite } from '../records/invite-store.ts'
+import type { ReservedDomain } from '../records/reserved-domain-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
 
@@ -60,8 +66,21 @@ export function fixedNameOf({ name }: Pick<Invite, 'name'>): string | undefined 
   return name === null || name.includes(NAME_PLACEHOLDER) ? undefined : name
 }
 
+/** Names below which a device with a name gets all its names; without names that all devices get. */
+function placesOf({ domain, acl }: Pick<Invite, 'domain' | 'acl'>, name: string): string[] {
+  const names = domain === null ? undefined : deviceNames(name, { domain })
+  const own = names && 'domain' in names ? names : undefined
+  const rules = acl.filter((rule) => rule.toLowerCase().includes(NAME_PLACEHOLDER))
+  const hosts = rules.map((rule) => nameInRule(filled(rule, name))?.host ?? '')
+  if (own) hosts.unshift(own.hasOwnDomain ? own.domain : own.agentDomain)
+  return hosts.map((host) => host.replace(/^\*\./, ''))
+}
+
 export interface DeviceAdmissionDeps
   extends Pick<GatewayDatabase, 'domains' | 'botUsers' | 'credentials' | 'deviceStore'> {
+  readonly authority: Pick<Authority, 'owners'>
+  readonly registry: Pick<EndpointRegistry, 'all' | 'allDisconnected'>
+  readonly names: Pick<NameClaims, 'elsewhere'>
   readonly devices: Pick<Devices, 'addWithin'>
   readonly registrar: Pick<DomainRegistrar, 'reserveWithin'>
   readonly issuer: Pick<CredentialIssuer, 'createBotUserWithin' | 'createCredentialWithin'>
@@ -103,7 +122,7 @@ export class DeviceAdmission {
     const name = known?.name ?? this.#chooseName(invite, hostname)
     const names = this.#namesOf(invite, name)
     const changes: Partial<AuditedChange>[] = []
-    if (names) this.#reserve(invite, names.domain, changes)
+    if (names) this.#reserve(invite, names, changes)
     if (known) {
       credentials.delete(known.credential.id)
       changes.push({ action: 'credential.delete', targetId: known.credential.id, targetName: name })
@@ -154,7 +173,7 @@ export class DeviceAdmission {
       )
     }
     for (const name of namesFor(invite.name ?? NAME_PLACEHOLDER, hostname)) {
-      if (!this.#isTaken(invite, name)) return name
+      if (!this.#isTaken(invite, name) && !this.#isGiven(invite, name)) return name
     }
     throw new JoinRefused(
       'name-refused',
@@ -171,6 +190,23 @@ export class DeviceAdmission {
       : deviceStore.findByName(ownerId, name) !== undefined
   }
 
+  /**
+   * Whether a name would give the device a name of the gateway itself, one with a reservation of its own, or
+   * one of another endpoint. Only the author of an invitation may choose such a name, not the device.
+   */
+  #isGiven(invite: Invite, name: string): boolean {
+    const { authority, registry, names } = this.#deps
+    const others = placesOf(invite, name === 'a' ? 'b' : 'a')
+    const places = placesOf(invite, name)
+    // A domain stays reserved when its device is deleted.
+    const isLeft = ({ metadata, domain }: ReservedDomain) => metadata === markOf({ name, domain })
+    if (places.some((it, n) => authority.owners.isGiven(it, others[n] ?? '', isLeft))) return true
+    const isAtPlace = ({ host }: { readonly host: string }) =>
+      places.some((it) => host === it || isBelow(host, `*.${it}`))
+    const known = [registry.all(), registry.allDisconnected(), names.elsewhere()]
+    return known.some((all) => [...all].some(isAtPlace))
+  }
+
   #namesOf({ domain }: Invite, name: string): DeviceNames | undefined {
     if (domain === null) return undefined
     const names = deviceNames(name, { domain })
@@ -180,16 +216,19 @@ export class DeviceAdmission {
 
   #reserve(
     { ownerId, isGranted }: Invite,
-    domain: string,
+    names: DeviceNames,
     changes: Partial<AuditedChange>[],
   ): void {
     const { domains, registrar } = this.#deps
+    const { domain, hasOwnDomain } = names
     const found = domains.find(domain)
     if (found && found.ownerId !== ownerId) {
       throw new ServiceError(413, `The domain ${domain} is already reserved.`)
     }
     if (found) return
-    const { id } = registrar.reserveWithin({ domain, ownerId }, { isGranting: isGranted })
+    const metadata = hasOwnDomain ? markOf(names) : ''
+    const wanted = { domain, ownerId, metadata }
+    const { id } = registrar.reserveWithin(wanted, { isGranting: isGranted })
     const made = { domain: [null, domain], owner_id: [null, ownerId] } as const
     changes.push({
       action: 'reserved_domain.create',

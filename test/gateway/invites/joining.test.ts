@@ -132,6 +132,43 @@ describe('a device that joins', () => {
     expect((await enrol(nameless.join_string, { hostname: 'ok' })).name).toBe('ok')
   })
 
+  const own = { reservedDomain: '*.site.test', apiHosts: ['gw.site.test', 'a.deep.site.test'] }
+  it.each([
+    ['the shared domain', { domain: '*.site.test' }],
+    ['domains of their own', { domain: '*.{name}.site.test' }],
+    ['rules for names', { domain: null, acl: ['bind:{name}.site.test'] }],
+  ])('gets no given name by its host name, with %s', async (_, terms) => {
+    const { running, call, invite } = await startSite(own)
+    await call('POST', '/reserved_domains', { domain: 'www.site.test' })
+    await call('POST', '/reserved_domains', { domain: '*.shop.site.test' })
+    await call('POST', '/reserved_domains', { domain: 'x.y.below.site.test' })
+    const session = await connectSdk(running, { authtoken: running.authtoken })
+    await bind(session, 'live.site.test')
+    await bind(session, 'in.busy.site.test')
+    const end = { max_uses: 20, expires_at: inAnHour() }
+    const { join_string: text } = await invite({ ...terms, ...end })
+    const nameOf = async (hostname: string) => (await enrol(text, { hostname })).name
+    for (const given of ['gw', 'deep', 'www', 'shop', 'below', 'live', 'busy']) {
+      expect(await nameOf(given)).toBe(`${given}-2`)
+    }
+    expect(await nameOf('free')).toBe('free')
+    const { body } = await call('GET', '/credentials')
+    expect(JSON.stringify(body)).not.toMatch(/(gw|www|shop|live)\.site\.test/)
+    const named = await invite({ name: 'www', domain: '*.site.test' })
+    expect((await enrol(named.join_string)).agentDomain).toBe('www.site.test')
+  })
+
+  it('gets the name of a deleted device, and any name below a gateway at the top', async () => {
+    const { call, invite } = await startSite({ apiHosts: ['site.test'] })
+    const terms = { domain: '*.{name}.site.test' }
+    const nameOf = async () => (await enrol((await invite(terms)).join_string)).name
+    expect(await nameOf()).toBe('device-7')
+    const { body } = await call('GET', '/bot_users')
+    const { id } = body.bot_users.find((it: { name: string }) => it.name === 'device-7')
+    expect((await call('DELETE', `/bot_users/${id}`)).status).toBe(204)
+    expect(await nameOf()).toBe('device-7')
+  })
+
   it('gets another authtoken if the answer was lost, and the first one ends', async () => {
     const { running, call, invite } = await startSite()
     const made = await invite({ domain: '*.{name}.site.test' })
