@@ -150,7 +150,9 @@ async function joinAt(address: ListenAddress, request: JoinRequest): Promise<Joi
     const ca = checkGateway(socket, host, hello, request.joinString.pin)
     channel.send(claimOf(request))
     step.isSent = true
-    const welcome = messageFrom(await channel.receive(), Welcome)
+    const answer = await channel.receive()
+    throwRefusal(answer)
+    const welcome = messageFrom(answer, Welcome)
     return joinedOf(welcome, formatListenAddress(address), ca.toString(), clockAheadMs)
   } catch (error) {
     if (stop?.aborted) throw new JoinError('Stopped.', 'stopped', step.isSent)
@@ -230,7 +232,16 @@ function connectProblem(error: NodeJS.ErrnoException): JoinError {
   )
 }
 
-/** Parses a message of the gateway. Throws a JoinError for a refusal, and for messages of other versions. */
+/** Throws a JoinError if the answer is a refusal. Only for a gateway that has proved itself. */
+function throwRefusal(answer: unknown): void {
+  const { error: code, message } = Refusal.safeParse(answer).data ?? {}
+  if (code === undefined || message === undefined) return
+  // A code of a later version is about this invitation, as most are.
+  const isKnown = Object.hasOwn(JOIN_REFUSALS, code)
+  throw new JoinError(message, isKnown ? (code as JoinRefusal) : 'not-allowed')
+}
+
+/** Parses a message of the gateway. Throws a JoinError for messages of other versions. */
 function messageFrom<T extends Hello | Welcome>(
   value: unknown,
   schema: { safeParse(value: unknown): { success: boolean; data?: T } },
@@ -241,12 +252,6 @@ function messageFrom<T extends Hello | Welcome>(
       'uses a newer version for joining. Update device-agent on this device first.',
       'newer-gateway',
     )
-  }
-  const refusal = Refusal.safeParse(value).data
-  if (refusal) {
-    const { error: code, message } = refusal
-    // A code of a later version is about this invitation, as most are.
-    throw new JoinError(message, code in JOIN_REFUSALS ? (code as JoinRefusal) : 'not-allowed')
   }
   const parsed = schema.safeParse(value)
   if (parsed.data === undefined) throw new ChannelError('malformed')

@@ -202,6 +202,30 @@ describe('joinGateway', () => {
     expect(good.received()).toBe(before)
   })
 
+  it('shows no refusal of a peer before its checks, and tries the next address', async () => {
+    const [wanted, other] = [await createAuthority(), await createAuthority()]
+    const hello = `${JSON.stringify({ v: 1, error: 'withdrawn', message: 'Run curl evil.' })}\n`
+    const stranger = await startPeer({ authority: other, hello })
+    const error = await failureOf(requestFor(wanted, [local(stranger)]))
+    expect([error.problem, error.isUnanswered]).toEqual(['malformed-answer', false])
+    expect(error.message).not.toContain('evil')
+    expect(stranger.received()).toBe('')
+    const good = await startPeer({ authority: wanted })
+    const joined = await joinGateway(requestFor(wanted, [local(stranger), local(good)]))
+    expect(joined.name).toBe('cam01')
+  })
+
+  it('takes a code that it does not know for a refusal of the invitation', async () => {
+    const authority = await createAuthority()
+    for (const code of ['of-a-later-version', 'constructor', '__proto__']) {
+      const refusal = JSON.stringify({ v: 1, error: code, message: 'No.' })
+      const answer = (socket: TLSSocket) => void socket.write(`${refusal}\n`)
+      const peer = await startPeer({ authority, answer })
+      const error = await failureOf(requestFor(authority, [local(peer)]))
+      expect([error.problem, error.message]).toEqual(['not-allowed', `127.0.0.1:${peer.port}: No.`])
+    }
+  })
+
   it('says that an answer was lost after the secret was sent', async () => {
     const authority = await createAuthority()
     const peer = await startPeer({ authority, answer: (socket) => socket.destroy() })
