@@ -252,7 +252,7 @@ describe('a start that fails under systemd', () => {
       1,
       expect.arrayContaining([
         expect.stringMatching(
-          /^<3>device-agent: Cannot read SVC_CA_CERT .nowhere.ca\.pem \(ENOENT\)\. /,
+          /^<3>device-agent: Cannot use SVC_CA_CERT .nowhere.ca\.pem: the file is missing\. /,
         ),
       ]),
     ])
