@@ -102,7 +102,7 @@ function listAndCreate(agent: Agent): Route[] {
       id: 'createTunnel',
       summary: 'Create a tunnel',
       description:
-        'Stores the tunnel, opens it and responds with the outcome. A tunnel that the service refuses is deleted. Without a domain, the service gives a random name, or a free port for tcp, and the tunnel keeps it. Without a policy, the default policy of the device applies. The Location header has the path of the tunnel.',
+        'Stores the tunnel, opens it and responds with the outcome. A tunnel that the service refuses is deleted. Without a domain, the service gives a random name, or a free port for tcp. The tunnel keeps the name; it keeps the port while the device is away for less than an hour. Without a policy, the default policy of the device applies. The Location header has the path of the tunnel.',
       obeysConditions: true,
       body: { TunnelSpec: TunnelSpecBody },
       answers: {
@@ -110,7 +110,7 @@ function listAndCreate(agent: Agent): Route[] {
         202: {
           ...PENDING,
           means:
-            'The tunnel is stored and opens when the link is back. Without a domain in the request, url and domain are empty until then.',
+            'The tunnel is stored and opens when the link is back. Without a domain in the request, url and domain may be empty until then.',
         },
       },
       before: [refuseQuery, jsonBody],

@@ -40,11 +40,14 @@ export class NameOwners {
   refusedToday(reserved: ReservedDomain): string | undefined {
     const problem = reservationProblem(reserved, [], this.#ownNames)
     if (problem === undefined) return undefined
-    const reason =
+    const [reason, effect] =
       problem === 'public-suffix'
-        ? 'is a public suffix: names of many owners lie below it'
-        : 'overlaps with a name of the gateway itself'
-    return `The domain ${reserved.domain} ${reason}. It works as before, but an account can no longer reserve it. To confirm it, set its owner_id again with a key of the gateway's owner. Otherwise delete it.`
+        ? ['is a public suffix: names of many owners lie below it', 'It works as before']
+        : [
+            'overlaps with a name of the gateway itself',
+            'Endpoints at names of the gateway are refused. Other names work as before',
+          ]
+    return `The domain ${reserved.domain} ${reason}. ${effect}, but an account can no longer reserve it. To confirm it, set its owner_id again with a key of the gateway's owner. Otherwise delete it.`
   }
 
   /** The older overlapping domain of another account, which serves the names that both domains cover. */

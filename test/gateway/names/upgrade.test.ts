@@ -145,6 +145,7 @@ it('serves domains that accounts may no longer reserve, and tells their owner', 
   }
   const suffix = await reserve('*.co.uk')
   const own = await reserve('cam.gateway.localhost')
+  const same = await reserve('gateway.localhost')
   const other = await reserve('cam.shop.test')
   database.close()
   const running = await startGateway({
@@ -156,6 +157,7 @@ it('serves domains that accounts may no longer reserve, and tells their owner', 
   for (const name of ['shop.co.uk', 'cam.gateway.localhost', 'cam.shop.test']) {
     expect(codeOf(await agent.bind(name))).toBeUndefined()
   }
+  expect(codeOf(await agent.bind('gateway.localhost'))).toMatch(/^ERR_NGROK_/)
   const { call } = await managed(running)
   const { body: key } = await call('POST', '/api_keys', { owner_id: ownerId, owner_only: true })
   const warnings = async (token?: string) => {
@@ -166,6 +168,7 @@ it('serves domains that accounts may no longer reserve, and tells their owner', 
   const told = {
     [suffix]: expect.stringContaining('is a public suffix'),
     [own]: expect.stringContaining('a name of the gateway itself'),
+    [same]: expect.stringContaining('Endpoints at names of the gateway are refused.'),
     [other]: undefined,
   }
   expect(await warnings()).toMatchObject(told)
