@@ -11,6 +11,8 @@ const KEPT_MS = WEEK_MS + DAY_MS
 /** Delay after a failed order: doubled with each failure. Authorities often allow five failures an hour. */
 const RETRY_MS = 300_000
 const MAX_RETRY_MS = 43_200_000
+/** An order further ahead is of a clock that was wrong, and does not count. */
+const AHEAD_MS = 300_000
 
 export const CERTIFICATE_ORDER_MIGRATIONS: readonly Migration[] = [
   {
@@ -30,20 +32,52 @@ export const CERTIFICATE_ORDER_MIGRATIONS: readonly Migration[] = [
   },
 ]
 
+interface OrderBudget {
+  readonly max: number
+  readonly windowMs: number
+  readonly text: string
+  /** Orders that it counts and limits; unset: all. */
+  readonly isNew?: true
+  readonly isOfBotUsers?: true
+  readonly per?: readonly ('account' | 'domain')[]
+}
+
 /**
  * Most orders in a time. Let's Encrypt allows 300 orders in 3 hours, and 50 certificates a week for a
- * registered domain. Renewals and failed orders do not count for the registered domain, there and here.
+ * registered domain. Renewals and failed orders do not count for the registered domain, there and here. Bot
+ * users together leave a part to the gateway's owner, and new certificates leave a part to renewals.
  */
 export const ORDER_BUDGETS = {
   gateway: { max: 20, windowMs: HOUR_MS, text: '20 orders an hour for all accounts' },
-  account: { max: 10, windowMs: HOUR_MS, text: '10 orders an hour for one account' },
-  domain: { max: 30, windowMs: WEEK_MS, text: '30 new certificates a week for one domain' },
-  share: {
-    max: 15,
-    windowMs: WEEK_MS,
-    text: '15 new certificates a week for one account below one domain',
+  new: {
+    ...{ max: 15, windowMs: HOUR_MS, isNew: true },
+    text: '15 new certificates an hour for all accounts',
   },
-} as const
+  botUsers: {
+    ...{ max: 15, windowMs: HOUR_MS, isOfBotUsers: true },
+    text: '15 orders an hour for all bot users',
+  },
+  newOfBotUsers: {
+    ...{ max: 10, windowMs: HOUR_MS, isNew: true, isOfBotUsers: true },
+    text: '10 new certificates an hour for all bot users',
+  },
+  account: {
+    ...{ max: 5, windowMs: HOUR_MS, isOfBotUsers: true, per: ['account'] },
+    text: '5 orders an hour for one bot user',
+  },
+  domain: {
+    ...{ max: 30, windowMs: WEEK_MS, isNew: true, per: ['domain'] },
+    text: '30 new certificates a week for one domain',
+  },
+  domainOfBotUsers: {
+    ...{ max: 20, windowMs: WEEK_MS, isNew: true, isOfBotUsers: true, per: ['domain'] },
+    text: '20 new certificates a week for all bot users below one domain',
+  },
+  share: {
+    ...{ max: 5, windowMs: WEEK_MS, isNew: true, isOfBotUsers: true, per: ['account', 'domain'] },
+    text: '5 new certificates a week for one bot user below one domain',
+  },
+} as const satisfies Readonly<Record<string, OrderBudget>>
 
 /** An order that is about to be placed. */
 export interface WantedOrder {
@@ -71,33 +105,28 @@ const INTERRUPTED = 'The gateway ended before the order was complete.'
 /** Orders of single certificates, for budgets and for delays after failures. They outlast restarts. */
 export class CertificateOrderStore {
   readonly #database: Database
-  readonly #ofName: Statement<[string], Known>
-  readonly #nth: Readonly<Record<keyof typeof ORDER_BUDGETS, Statement<[object], number>>>
+  readonly #ofName: Statement<[string, number], Known>
+  readonly #budgets: readonly { budget: OrderBudget; nth: Statement<[object], number> }[]
   readonly #add: Statement<[object]>
   readonly #conclude: Statement<[object]>
-  readonly #sweep: Statement<[number]>
+  readonly #sweep: Statement<[number, number]>
 
   constructor(database: Database) {
     this.#database = database
     this.#ofName = database.prepare(
-      'SELECT at, is_issued, error FROM certificate_orders WHERE name = ? ORDER BY at DESC LIMIT 32',
+      `SELECT at, is_issued, error FROM certificate_orders WHERE name = ? AND at <= ?
+       ORDER BY at DESC LIMIT 32`,
     )
-    const nth = (scope: keyof typeof ORDER_BUDGETS, where: string) =>
-      database
+    this.#budgets = Object.values(ORDER_BUDGETS).map((budget: OrderBudget) => ({
+      budget,
+      nth: database
         .prepare<[object], number>(
-          `SELECT at FROM certificate_orders WHERE at > @since ${where}
-           ORDER BY at DESC LIMIT 1 OFFSET ${ORDER_BUDGETS[scope].max - 1}`,
+          `SELECT at FROM certificate_orders
+           WHERE at > @since AND at <= @latest ${conditionOf(budget)}
+           ORDER BY at DESC LIMIT 1 OFFSET ${budget.max - 1}`,
         )
-        .pluck()
-    // Authorities count certificates. Without a result, an order may have led to one.
-    const ofDomain =
-      'AND is_renewal = 0 AND registered_domain = @domain AND (is_issued = 1 OR error IS NULL)'
-    this.#nth = {
-      gateway: nth('gateway', ''),
-      account: nth('account', 'AND account = @account'),
-      domain: nth('domain', ofDomain),
-      share: nth('share', `${ofDomain} AND account = @account AND account <> ''`),
-    }
+        .pluck(),
+    }))
     this.#add = database.prepare(
       `INSERT INTO certificate_orders
        VALUES (@id, @name, @domain, @account, @renewal, @now, 0, NULL)`,
@@ -105,20 +134,19 @@ export class CertificateOrderStore {
     this.#conclude = database.prepare(
       'UPDATE certificate_orders SET is_issued = @issued, error = @error WHERE id = @id',
     )
-    this.#sweep = database.prepare('DELETE FROM certificate_orders WHERE at < ?')
+    this.#sweep = database.prepare('DELETE FROM certificate_orders WHERE at < ? OR at > ?')
   }
 
   /** Number of failed and interrupted orders of a name since its last certificate. */
-  failuresOf(name: string): number {
-    const known = this.#ofName.all(name)
-    const issued = known.findIndex(({ is_issued }) => is_issued === 1)
-    return issued === -1 ? known.length : issued
+  failuresOf(name: string, now: number): number {
+    return failuresIn(this.#known(name, now))
   }
 
   /** How long a name must wait after its last failure; undefined if it need not wait. */
   delayAfterFailure(name: string, now: number): OrderDelay | undefined {
-    const failures = this.failuresOf(name)
-    const [last] = this.#ofName.all(name)
+    const known = this.#known(name, now)
+    const failures = failuresIn(known)
+    const [last] = known
     if (failures === 0 || !last) return undefined
     const delayMs = Math.min(MAX_RETRY_MS, RETRY_MS * 2 ** Math.min(failures - 1, 30))
     const waitMs = Math.min(delayMs, last.at + delayMs - now)
@@ -128,10 +156,10 @@ export class CertificateOrderStore {
   /** Why a budget does not allow an order now. */
   overBudget(wanted: WantedOrder, now: number): OrderDelay | undefined {
     const values = valuesOf(wanted)
-    for (const [scope, { windowMs, text }] of Object.entries(ORDER_BUDGETS)) {
-      if (wanted.isRenewal && (scope === 'domain' || scope === 'share')) continue
-      const statement = this.#nth[scope as keyof typeof ORDER_BUDGETS]
-      const oldest = statement.get({ ...values, since: now - windowMs })
+    for (const { budget, nth } of this.#budgets) {
+      const { windowMs, text, isNew, isOfBotUsers } = budget
+      if ((isNew && wanted.isRenewal) || (isOfBotUsers && wanted.ownerId === null)) continue
+      const oldest = nth.get({ ...values, since: now - windowMs, latest: now + AHEAD_MS })
       if (oldest === undefined) continue
       const waitMs = Math.min(windowMs, oldest + windowMs - now)
       return { waitMs, reason: `The limit for certificates is reached: ${text}.` }
@@ -145,7 +173,7 @@ export class CertificateOrderStore {
     return this.#database.change(() => {
       const delay = this.overBudget(wanted, now)
       if (delay) return delay
-      this.#sweep.run(now - KEPT_MS)
+      this.#sweep.run(now - KEPT_MS, now + AHEAD_MS)
       this.#add.run({ ...valuesOf(wanted), id, now })
       return id
     })
@@ -156,6 +184,29 @@ export class CertificateOrderStore {
     const values = { id, issued: error === undefined ? 1 : 0, error: error ?? null }
     await this.#database.change(() => this.#conclude.run(values))
   }
+
+  /** The last orders of a name, the latest first. */
+  #known(name: string, now: number): readonly Known[] {
+    return this.#ofName.all(name, now + AHEAD_MS)
+  }
+}
+
+function failuresIn(known: readonly Known[]): number {
+  const issued = known.findIndex(({ is_issued }) => is_issued === 1)
+  return issued === -1 ? known.length : issued
+}
+
+/** SQL condition for the orders that a budget counts. */
+function conditionOf({ isNew, isOfBotUsers, per = [] }: OrderBudget): string {
+  const conditions = []
+  if (isNew) conditions.push('AND is_renewal = 0')
+  if (isOfBotUsers) conditions.push("AND account <> ''")
+  if (per.includes('account')) conditions.push('AND account = @account')
+  if (per.includes('domain')) {
+    // Authorities count certificates. Without a result, an order may have led to one.
+    conditions.push('AND registered_domain = @domain AND (is_issued = 1 OR error IS NULL)')
+  }
+  return conditions.join(' ')
 }
 
 function valuesOf({ name, ownerId, isRenewal }: WantedOrder) {

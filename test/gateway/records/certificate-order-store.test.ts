@@ -30,7 +30,7 @@ describe('the orders of certificates on demand', () => {
     expect(count).toBe(ORDER_BUDGETS.account.max)
     expect(refusal).toEqual({
       waitMs: HOUR_MS,
-      reason: expect.stringContaining('10 orders an hour'),
+      reason: expect.stringContaining('5 orders an hour'),
     })
     // Another account has its own.
     expect(await begin('www.other.test', 'bot_b')).toBeTypeOf('string')
@@ -38,8 +38,8 @@ describe('the orders of certificates on demand', () => {
     expect(await begin('www.late.test', 'bot_a')).toBeTypeOf('string')
   })
 
-  it('have a budget for all accounts and an hour', async () => {
-    const { exhaust } = openOrders()
+  it('leave a part of each hour to the owner, and a part to renewals', async () => {
+    const { exhaust, begin, clock } = openOrders()
     let count = 0
     let refusal: OrderDelay | undefined
     for (let account = 0; account < 4; account += 1) {
@@ -48,8 +48,28 @@ describe('the orders of certificates on demand', () => {
       count += result.count
       refusal = result.refusal
     }
-    expect(count).toBe(ORDER_BUDGETS.gateway.max)
-    expect(refusal?.reason).toContain('for all accounts')
+    expect(count).toBe(ORDER_BUDGETS.newOfBotUsers.max)
+    expect(refusal?.reason).toContain('10 new certificates an hour for all bot users')
+    const own = await exhaust((n) => `www.own${n}.test`, null)
+    expect(own.count).toBe(ORDER_BUDGETS.new.max - count)
+    expect(own.refusal.reason).toContain('15 new certificates an hour')
+    // Renewals of bot users, then of the owner.
+    const renewals: (string | OrderDelay)[] = []
+    for (const ownerId of ['bot_2', null]) {
+      for (let n = 0; n < 6; n += 1) renewals.push(await begin(`r${n}.test`, ownerId, true))
+    }
+    const placed = renewals.filter((begun) => typeof begun === 'string')
+    expect(placed).toHaveLength(ORDER_BUDGETS.gateway.max - ORDER_BUDGETS.new.max)
+    expect(renewals.at(-1)).toMatchObject({ reason: expect.stringContaining('20 orders an hour') })
+    // Renewals of bot users leave a part to the owner, too.
+    await clock.advance(HOUR_MS)
+    let ofBotUsers = 0
+    for (let n = 0; n < 30; n += 1) {
+      const begun = await begin(`r${n}.test`, `bot_${n % 6}`, true)
+      if (typeof begun === 'string') ofBotUsers += 1
+    }
+    expect(ofBotUsers).toBe(ORDER_BUDGETS.botUsers.max)
+    expect(await begin('own.test', null)).toBeTypeOf('string')
   })
 
   it('leave a tenant of 1,000 names below one domain a share of it, and others the rest', async () => {
@@ -63,14 +83,21 @@ describe('the orders of certificates on demand', () => {
     }
     expect(count).toBe(ORDER_BUDGETS.share.max)
     expect(refusal).toMatchObject({
-      reason: expect.stringContaining('one account below one domain'),
+      reason: expect.stringContaining('5 new certificates a week for one bot user'),
     })
     let others = 0
     for (let n = 0; n < 100; n += 1) {
       if (typeof (await begin(`o${n}.tunnels.test`, `bot_${n}`)) === 'string') others += 1
       await clock.advance(HOUR_MS / 10)
     }
-    expect(count + others).toBe(ORDER_BUDGETS.domain.max)
+    expect(count + others).toBe(ORDER_BUDGETS.domainOfBotUsers.max)
+    // The rest of the week is the owner's.
+    let own = 0
+    for (let n = 0; n < 40; n += 1) {
+      if (typeof (await begin(`p${n}.tunnels.test`, null)) === 'string') own += 1
+      await clock.advance(HOUR_MS / 10)
+    }
+    expect(count + others + own).toBe(ORDER_BUDGETS.domain.max)
     await clock.advance(WEEK_MS)
     expect(await begin('late.tunnels.test')).toBeTypeOf('string')
   })
@@ -93,7 +120,7 @@ describe('the orders of certificates on demand', () => {
     for (let n = 0; n < ORDER_BUDGETS.account.max; n += 1)
       await fails(`m${n}.tunnels.test`, 'bot_a')
     expect(await begin('more.tunnels.test', 'bot_a')).toMatchObject({
-      reason: expect.stringContaining('for one account'),
+      reason: expect.stringContaining('for one bot user'),
     })
   })
 
@@ -123,15 +150,36 @@ describe('the orders of certificates on demand', () => {
     await begin('shop.test')
     await database.close()
     const { orders, clock: later } = openOrders(folder)
-    expect(orders.failuresOf('shop.test')).toBe(10)
+    later.stepWall(clock.now() - later.now())
+    expect(orders.failuresOf('shop.test', later.now())).toBe(10)
     const delay = orders.delayAfterFailure('shop.test', later.now())
     expect(delay?.reason).toContain('ended before the order was complete')
-    const id = (await orders.begin(
-      { name: 'shop.test', ownerId: null, isRenewal: false },
-      later.now() + WEEK_MS,
-    )) as string
+    await later.advance(WEEK_MS)
+    const wanted = { name: 'shop.test', ownerId: null, isRenewal: false }
+    const id = (await orders.begin(wanted, later.now())) as string
     await orders.conclude(id, undefined)
-    expect(orders.failuresOf('shop.test')).toBe(0)
+    expect(orders.failuresOf('shop.test', later.now())).toBe(0)
     expect(orders.delayAfterFailure('shop.test', later.now())).toBeUndefined()
+  })
+
+  it('do not count if a clock that ran ahead placed them', async () => {
+    const { orders, begin, exhaust, clock, database } = openOrders()
+    const aheadMs = 400 * 24 * HOUR_MS
+    clock.stepWall(aheadMs)
+    const id = (await begin('shop.test')) as string
+    await orders.conclude(id, 'refused')
+    await exhaust((n) => `n${n}.tunnels.test`, 'bot_a')
+    expect(orders.delayAfterFailure('shop.test', clock.now())).toBeDefined()
+    clock.stepWall(-aheadMs)
+    expect(orders.delayAfterFailure('shop.test', clock.now())).toBeUndefined()
+    expect(orders.failuresOf('shop.test', clock.now())).toBe(0)
+    expect(await begin('shop.test')).toBeTypeOf('string')
+    const count = database.prepare<[], number>('SELECT count(*) FROM certificate_orders').pluck()
+    expect(count.get()).toBe(1)
+    // A clock that is a little behind does not make orders free.
+    clock.stepWall(-60_000)
+    expect((await exhaust((n) => `m${n}.other.test`, 'bot_a')).count).toBe(
+      ORDER_BUDGETS.account.max - 1,
+    )
   })
 })

@@ -92,8 +92,9 @@ export class OrderGates {
       begin: async ({ isRenewal }) => {
         const owner = account()
         if (!owner) throw new Error('the certificate is no longer needed')
-        const types = typesAfter(orders.failuresOf(name))
-        const id = await orders.begin({ name, ...owner, isRenewal }, clock.now())
+        const now = clock.now()
+        const types = typesAfter(orders.failuresOf(name, now))
+        const id = await orders.begin({ name, ...owner, isRenewal }, now)
         if (typeof id !== 'string') throw new Error(id.reason)
         counted = id
         return types
