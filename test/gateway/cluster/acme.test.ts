@@ -248,6 +248,29 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
     })
   })
 
+  it('on demand wait after a failure, also if the domain is reserved again', async () => {
+    const authority = await openOnDemand()
+    const { acme, records, ports } = authority
+    const { nodes } = await openSite({ authority, count: 1 })
+    const [node] = nodes as [Node]
+    acme.onChallenge = async () => {}
+    records['shop.test'] = '127.0.0.1'
+    Object.assign(ports, { http: 1, https: 1 })
+    const { registrar } = node.at.gateway.parts
+    const failed = (domain: ReservedDomain) =>
+      eventually(() => {
+        const { job } = statusAt(node, domain)
+        expect(job?.error).toContain('tls-alpn-01 of shop.test failed')
+        return job?.retriesAt
+      })
+    const first = await registrar.reserve({ domain: 'shop.test' })
+    await failed(first)
+    await registrar.release(first)
+    const again = await registrar.reserve({ domain: 'shop.test' })
+    expect(await failed(again)).toBeGreaterThan(Date.now() + 200_000)
+    expect(acme.orders).toHaveLength(1)
+  })
+
   it('are ordered by another gateway when the one that did stands still, and by one at a time', async () => {
     const { acme, nodes, reserve, agreed, sides, asked } = await openSite({ leaseMs: 10_000 })
     const isHeld = createDeferred<Node>()

@@ -147,7 +147,10 @@ export class SharedCertificate implements ManagedCertificate {
     }
   }
 
-  /** What the gate says against an order now. The order book has the delays after failures. */
+  /**
+   * What the gate says against an order now. The order book has the delays after failures. Without an order
+   * in its record, the delay of the name applies: its domain may have been reserved again.
+   */
   async #refusal(): Promise<{ readonly waitMs: number } | undefined> {
     const { gate, clock } = this.#options
     this.#isUnwanted = false
@@ -155,7 +158,8 @@ export class SharedCertificate implements ManagedCertificate {
     // A certificate from a file costs no order.
     if (!gate || !this.#certificate.isDue) return undefined
     const isRenewal = this.#certificate.kept !== undefined
-    const verdict = await gate.check({ isRenewal, isEarly: true })
+    const isEarly = this.#record.startedAt !== undefined
+    const verdict = await gate.check({ isRenewal, isEarly })
     if (verdict.kind === 'go') return undefined
     this.#isUnwanted = verdict.kind === 'unwanted'
     this.#problem = verdict.kind === 'later' ? verdict.reason : undefined
