@@ -162,9 +162,22 @@ describe.each(PLACES)('the files of a join for %s', (_name, makePlace) => {
     again.finish(string, NEW)
     const kept = readFileSync(place.recordPath, 'utf8')
     expect(kept).not.toContain(string.secret.reveal())
-    expect(kept).not.toContain('claim')
+    expect(kept).not.toContain(claim)
     expect(new JoinRecord(place).hasUsed(string)).toBe(true)
     expect(new JoinRecord(place).hasUsed(other)).toBe(false)
+    // A join with another string that fails changes nothing of that.
+    const third = makeJoinString({ pin: pinOf(NEW_CA), addresses })
+    const [otherClaim, thirdClaim] = [other, third].map((it) =>
+      new JoinRecord(place).claimFor(it).reveal(),
+    )
+    expect(new JoinRecord(place).hasUsed(string)).toBe(true)
+    expect(new JoinRecord(place).claimFor(other).reveal()).toBe(otherClaim)
+    expect(new JoinRecord(place).claimFor(third).reveal()).toBe(thirdClaim)
+    for (let made = 0; made < 20; made += 1) {
+      new JoinRecord(place).claimFor(makeJoinString({ pin: pinOf(NEW_CA), addresses }))
+    }
+    expect(new JoinRecord(place).joined?.name).toBe('cam-7')
+    expect(readFileSync(place.recordPath, 'utf8').match(/"claim"/g)).toHaveLength(8)
     writeFileSync(place.recordPath, '{"version":1')
     expect(new JoinRecord(place).joined).toBeUndefined()
   })
