@@ -195,7 +195,9 @@ async function enrol(
   for (const write of planJoin(place, joined, { isSame })) writeInto(place, write)
   record.finish(joinString, joined)
   if (name !== undefined && joined.name !== name) {
-    stderr.write(`The gateway names this device ${joined.name}. --name was not used.\n`)
+    stderr.write(
+      `The gateway names this device ${joined.name}, not ${name}. It changes a name that is taken or has other characters than a-z, 0-9 and -. An invitation or an earlier join can also fix the name.\n`,
+    )
   }
   const clock = clockText(joined.clockAheadMs)
   if (clock !== undefined) stderr.write(`${clock}\n`)

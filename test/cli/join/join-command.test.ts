@@ -119,7 +119,23 @@ describe.runIf(process.geteuid?.() === 0)('device-agent join, with the installed
     expect(JSON.stringify(peer.claims)).not.toContain('authtoken-of-cam-7')
     const named = await system.run('join', peer.invite(), '--wait', '0', '--name', 'cam-8')
     expect(peer.claims.at(-1)?.hostname).toBe('cam-8')
-    expect(named.stderr).toContain('names this device cam-7. --name was not used.')
+    expect(named.stderr).toContain('names this device cam-7, not cam-8. It changes a name that is')
+  })
+
+  it('still knows its join after a join with another string has failed', async () => {
+    let isRefusing = false
+    const used = { v: 1, error: 'used', message: 'The invitation was used.' }
+    const peer = await joinPeer({ answer: () => (isRefusing ? used : welcome('cam-7')) })
+    const [system, string] = [installedSystem(), peer.invite()]
+    await system.run('join', string, '--wait', '0')
+    isRefusing = true
+    expect((await system.run('join', peer.invite(), '--wait', '0')).error).toContain('was used')
+    const again = await system.run('join', string, '--wait', '0')
+    expect(again).toMatchObject({
+      error: undefined,
+      stderr: expect.stringContaining('already used this invitation'),
+    })
+    expect(peer.claims).toHaveLength(2)
   })
 
   it('leaves another gateway only with --replace', async () => {
