@@ -12,6 +12,9 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { gunzipSync } from 'node:zlib'
 import { expect, it, onTestFinished } from 'vitest'
+import { joinFromFile } from '../../src/cli/join/join-file.ts'
+import { parseConfig } from '../../src/config.ts'
+import { captureLog } from '../helpers/captured-log.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { joinPeer } from '../helpers/join-peer.ts'
 import { MAIN, Program, runProgram } from '../helpers/program.ts'
@@ -122,6 +125,20 @@ it.each([
   if (content === undefined) rmSync(file)
   const { code, stderr } = await run('run')
   expect([code, stderr]).toEqual([1, expect.stringContaining(reason)])
+})
+
+it('a container uses what another one on its volume has joined meanwhile', async () => {
+  const peer = await joinPeer()
+  const { file, volume } = container(peer.invite())
+  const environment = { SVC_JOIN_FILE: file, AGENT_DATA_DIR: volume }
+  // Both have read their settings before one of them joins.
+  const { agent: config } = parseConfig(environment)
+  const { log } = captureLog()
+  const join = () => joinFromFile({ config, environment, log, stop: AbortSignal.timeout(60_000) })
+  const [first, second] = [await join(), await join()]
+  expect(first.SVC_AUTHTOKEN).toBe('id_authtoken-of-cam-7')
+  expect(second).toEqual(first)
+  expect(peer.claims).toHaveLength(1)
 })
 
 it('an agent with an authtoken of its own does not use the join file', async () => {

@@ -57,6 +57,9 @@ export async function joinFromFile({
   // The agent locks the directory again. Two agents must not both join.
   const lock = lockFolder({ folder: dataDir, owner: 'agent', log })
   try {
+    // Another agent on this volume may have joined meanwhile.
+    const now = withJoined(environment)
+    if (now.SVC_AUTHTOKEN) return now
     const record = new JoinRecord(place)
     const joined = await untilAnswered(place, record, { joinString, log, stop })
     for (const write of planJoin(place, joined, { isSame: false })) writeInto(place, write)
