@@ -96,7 +96,7 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
     ({ path }) => envFile !== undefined && isSameFile(envFile, join(root, path)),
   )
   if (envFile !== undefined && !isTarget) removeHandover(stdout, envFile, dryRun)
-  startInstalled(stdout, layout, changes, dryRun)
+  startInstalled(stdout, layout, changes, { dryRun: dryRun ?? false })
 }
 
 type Installation = Omit<ServiceLayout, 'node' | 'main'>
@@ -133,17 +133,19 @@ export function writeFiles(
   report(stdout, changes, dryRun)
 }
 
-/** Enables and starts a service. Restarts it if its files have changed. */
+/**
+ * Enables and starts a service. Restarts it if its files have changed, now or earlier (`isOutdated`).
+ */
 export function startInstalled(
   stdout: NodeJS.WritableStream,
   { root, name }: Pick<Installation, 'root' | 'name'>,
   changes: readonly FileChange[],
-  dryRun = false,
+  { dryRun = false, isOutdated = false }: { dryRun?: boolean; isOutdated?: boolean } = {},
 ): void {
   const units = unitsOf(name)
   const socket = changes.find(({ path }) => path.endsWith('.socket'))
   const start =
-    socket && socket.kind !== 'keep'
+    isOutdated || (socket && socket.kind !== 'keep')
       ? // A socket unit cannot change where it listens while its service holds the sockets.
         [
           ['stop', ...units],

@@ -1,5 +1,5 @@
 import { X509Certificate } from 'node:crypto'
-import { readFileSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { connect } from 'node:tls'
 import * as z from 'zod'
@@ -20,10 +20,16 @@ const MAX_BYTES = 65_536
 
 const Node = z.object({
   id: z.string(),
+  started_at: z.iso.datetime(),
   is_self: z.boolean(),
   agent_addresses: z.array(z.string()),
 })
-const Job = z.object({ error_code: z.string().nullable(), msg: z.string() })
+const Job = z.object({
+  error_code: z.string().nullable(),
+  msg: z.string(),
+  started_at: z.string(),
+  retries_at: z.string().nullable(),
+})
 const Domain = z.object({
   id: z.string(),
   domain: z.string(),
@@ -44,8 +50,18 @@ export type Challenge = 'dns-01' | 'on-demand'
 
 export type GatewayDomain = z.infer<typeof Domain>
 
+export interface Reserved {
+  readonly domain: GatewayDomain
+  /** It was reserved just now. */
+  readonly isNew: boolean
+}
+
 /** Why the gateway does not serve yet, for people. */
-export type NotReady = { readonly reason: string }
+export interface NotReady {
+  readonly reason: string
+  /** It was started before the last change of its files. */
+  readonly isOutdated?: true
+}
 
 /** `ordered`: not issued yet. */
 export type CertificateResult =
@@ -64,6 +80,8 @@ export interface RunningGatewayOptions {
   readonly config: Config['gateway']
   readonly clock: Clock
   readonly stop: AbortSignal
+  /** Files that the gateway reads only at its start. */
+  readonly files: readonly string[]
 }
 
 /** The gateway of this machine, through its management API. */
@@ -85,6 +103,11 @@ export class RunningGateway {
     }
   }
 
+  /** Whether it runs with other settings than those of its files; false without an answer. */
+  async hasOldSettings(): Promise<boolean> {
+    return (await this.#notReady())?.isOutdated === true
+  }
+
   async #notReady(): Promise<NotReady | undefined> {
     const { config } = this.#options
     const address = localAddress(config.apiListen)
@@ -92,16 +115,27 @@ export class RunningGateway {
       const sent = request(`http://${address}/readyz`, { timeout: ANSWER_MS })
       sent.on('timeout', () => sent.destroy(new Error('no answer')))
       const { response, text } = await exchange(sent, undefined, MAX_BYTES)
-      if (response.statusCode !== 200) return { reason: `it answers ${text}` }
+      // First: old settings can be the reason why it is not ready.
       const nodes = await this.#client().list('nodes', Node)
-      const running = nodes.find((node) => node.is_self)?.agent_addresses ?? []
+      const self = nodes.find((node) => node.is_self)
       const [wanted = ''] = agentReach(config.agentListen, config.publicNames).addresses
-      if (running.includes(wanted)) return undefined
-      return { reason: `it still has its earlier settings (${running.join(', ')})` }
+      if (self && !(self.agent_addresses.includes(wanted) && this.#isNewerThanFiles(self))) {
+        return { reason: 'it still has its earlier settings', isOutdated: true }
+      }
+      return response.statusCode === 200 ? undefined : { reason: `it answers ${text}` }
     } catch (error) {
       const { code, message } = error as NodeJS.ErrnoException
       return { reason: `no answer at ${address} (${code ?? message})` }
     }
+  }
+
+  /** The API tells whole seconds. A time in the future is of a clock that was wrong. */
+  #isNewerThanFiles({ started_at }: z.infer<typeof Node>): boolean {
+    const { files, clock } = this.#options
+    const changed = files
+      .map((path) => statSync(path, { throwIfNoEntry: false })?.ctimeMs ?? 0)
+      .filter((ms) => ms <= clock.now())
+    return Math.floor(Math.max(0, ...changed) / 1_000) * 1_000 <= Date.parse(started_at)
   }
 
   #client(): ManagementClient {
@@ -112,7 +146,7 @@ export class RunningGateway {
   }
 
   /** The domain, reserved if it was not. */
-  async domain(name: string): Promise<{ readonly domain: GatewayDomain; readonly isNew: boolean }> {
+  async domain(name: string): Promise<Reserved> {
     const client = this.#client()
     const known = (await client.list('reserved_domains', Domain)).find((it) => it.domain === name)
     if (known) return { domain: known, isNew: false }
@@ -133,17 +167,20 @@ export class RunningGateway {
   async certificate(name: string, withinMs: number): Promise<CertificateResult> {
     const { clock, stop } = this.#options
     const until = clock.monotonic() + withinMs
-    let hasRetried = false
+    /** The failure before the retry. */
+    let earlier: z.infer<typeof Job> | undefined
     for (;;) {
       const { domain } = await this.domain(name)
       const job = domain.certificate_management_status.provisioning_job
       const seen = await this.visitorCertificate(name)
       if (seen && !seen.isOwnCa) return { state: 'issued' }
-      if (job && job.error_code !== null && hasRetried) return { state: 'failed', reason: job.msg }
+      const failed = job && job.error_code !== null ? job : undefined
+      if (failed && earlier && isOther(failed, earlier))
+        return { state: 'failed', reason: failed.msg }
       if (clock.monotonic() >= until) return { state: 'ordered' }
-      if (job && job.error_code !== null) {
+      if (failed && !earlier) {
         await this.#client().act(`reserved_domains/${domain.id}/check`, Checked)
-        hasRetried = true
+        earlier = failed
       }
       await clock.sleep(POLL_MS, stop).catch(stopped)
     }
@@ -194,6 +231,11 @@ export class RunningGateway {
   #caPem(): Buffer {
     return readFileSync(join(this.#options.config.dataDir, 'ca.pem'))
   }
+}
+
+/** Whether a failure is of another attempt. */
+function isOther(now: z.infer<typeof Job>, before: z.infer<typeof Job>): boolean {
+  return now.started_at !== before.started_at || now.retries_at !== before.retries_at
 }
 
 function splitAddress(text: string): [string, number] {

@@ -4,7 +4,6 @@ import { findingText } from '../doctor/doctor.ts'
 import type { Finding } from '../doctor/finding.ts'
 import { type Paint, paintFor, plainLine } from '../local/terminal-text.ts'
 import type { EnvSettings } from '../provision/env-file.ts'
-import type { FileChange } from '../service/service-files.ts'
 import type { DnsRecord, NameFinding } from './name-check.ts'
 
 export type SetupState = 'done' | 'left' | 'failed' | 'dry-run'
@@ -62,9 +61,11 @@ export class SetupReport {
     this.out.write(`\nSettings:\n\n${lines.join('')}\n`)
   }
 
-  unchanged(changes: readonly FileChange[]): void {
-    if (changes.some(({ kind }) => kind !== 'keep')) return
-    this.out.write('\nNothing changed: the settings and the service are up to date.\n\n')
+  unchanged({ isOutdated }: { readonly isOutdated: boolean }): void {
+    const text = isOutdated
+      ? 'No file changed, but the gateway still has its earlier settings: it needs a restart.'
+      : 'Nothing changed: the settings and the service are up to date.'
+    this.out.write(`\n${text}\n\n`)
   }
 
   step(text: string): void {

@@ -14,7 +14,7 @@ import { type FileChange, settingsPathOf } from '../service/service-files.ts'
 import { invite } from '../site/invites.ts'
 import { NameCheck, type NameFinding } from './name-check.ts'
 import { type PlannedListener, portChecks } from './port-check.ts'
-import { type GatewayDomain, RunningGateway } from './running-gateway.ts'
+import { type GatewayDomain, type Reserved, RunningGateway } from './running-gateway.ts'
 import { planSettings, type SetupAnswers, type SetupPlace, type SetupPlan } from './setup-plan.ts'
 import { SetupReport } from './setup-report.ts'
 
@@ -87,10 +87,16 @@ export async function setup(
   if (dryRun || !isRefused) report.settings(plan.changed)
   if (dryRun) writeFiles(report.out, installation, changes, true)
   else if (!isRefused && (await confirm?.()) !== false) {
-    report.unchanged(changes)
-    if (changes.some(isChange)) writeFiles(report.out, installation, changes)
-    if (isManaged) startInstalled(report.out, installation, changes)
-    await finish(site, changes)
+    const isChanged = changes.some(isChange)
+    if (isChanged) writeFiles(report.out, installation, changes)
+    const { config } = plan
+    const files = changes.map(({ path }) => join(root, path))
+    const gateway = new RunningGateway({ config, files, clock: machine.clock, stop: context.stop })
+    const isOutdated = !isChanged && (await gateway.hasOldSettings())
+    if (!isChanged) report.unchanged({ isOutdated })
+    if (isManaged) startInstalled(report.out, installation, changes, { isOutdated })
+    else report.startCommand(config.dataDir, isChanged || isOutdated)
+    await finish(site, gateway, isChanged)
   } else report.fail('Nothing was written.')
   if (dryRun) report.names(await checkNames(site, nameCheckOf(site), undefined, []))
   const state = report.end({ isDryRun: dryRun })
@@ -171,18 +177,19 @@ async function clockCheck(
 }
 
 /** All steps with a running gateway. */
-async function finish(site: Site, changes: readonly FileChange[]): Promise<void> {
-  const { plan, answers, run, machine, report, stop, isManaged } = site
+async function finish(site: Site, gateway: RunningGateway, isChanged: boolean): Promise<void> {
+  const { plan, answers, run, machine, report, isManaged } = site
   const { clock } = machine
   const until = run.wait === true ? Number.POSITIVE_INFINITY : clock.monotonic() + (run.wait ?? 0)
   const leftMs = (leastMs: number) => Math.max(until - clock.monotonic(), leastMs)
-  const gateway = new RunningGateway({ config: plan.config, clock, stop })
-  if (!isManaged) report.startCommand(plan.config.dataDir, changes.some(isChange))
   const notReady = await gateway.ready(isManaged ? START_MS : leftMs(0))
   if (notReady) {
     const text = `The gateway does not serve yet: ${notReady.reason}.`
     if (isManaged) report.fail(`${text} See the log: journalctl --unit ${SERVICE}.`)
-    else report.left(`${text} Start it as shown above, then run this command again.`)
+    else {
+      const verb = notReady.isOutdated ? 'Restart' : 'Start'
+      report.left(`${text} ${verb} it as shown above, then run this command again.`)
+    }
     report.names(await checkNames(site, nameCheckOf(site), undefined, []))
     return
   }
@@ -191,11 +198,15 @@ async function finish(site: Site, changes: readonly FileChange[]): Promise<void>
   if (isNew) report.step(`reserve      ${answers.domain}`)
   const areNamesGood = await waitForNames(site, gateway, domain, until)
   const isOrdered = plan.config.acme !== undefined && areNamesGood
-  const name = isOrdered ? await certify(site, gateway, domain, leftMs(ISSUE_MS)) : answers.domain
+  const name = isOrdered
+    ? await certify(site, gateway, { domain, isNew }, leftMs(ISSUE_MS))
+    : answers.domain
   if (plan.config.acme && !isOrdered)
-    report.left('Public certificates follow when the DNS records are right.')
+    report.left(
+      'Public certificates follow when the DNS records are right. Then run this command again with the same options.',
+    )
   await showVisitors(site, gateway, name)
-  await inviteDevice(site, isNew || changes.some(isChange))
+  await inviteDevice(site, isNew || isChanged)
 }
 
 /** A first device after a change. Later runs create no invitation that is not asked for. */
@@ -274,24 +285,34 @@ async function waitForNames(
 async function certify(
   site: Site,
   gateway: RunningGateway,
-  domain: GatewayDomain,
+  reserved: Reserved,
   withinMs: number,
 ): Promise<string> {
   const { answers, report } = site
-  const challenge = isByDns(site, domain) ? 'dns-01' : 'on-demand'
-  const domains = [domain]
+  const { email, acmeDirectory, dnsListen } = answers
+  const isAsked = [email, acmeDirectory, dnsListen].some((it) => it !== undefined)
+  /** What the owner has chosen for a domain stays, unless this run asks for certificates. */
+  const isKept = ({ domain, isNew }: Reserved) => {
+    const isOwnCa = domain.certificate_management_policy.authority === 'gateway'
+    return isOwnCa && !isNew && !isAsked
+  }
+  if (isKept(reserved)) return answers.domain
+  const challenge = isByDns(site, reserved.domain) ? 'dns-01' : 'on-demand'
+  const domains = [reserved]
   if (challenge === 'on-demand') {
-    const { domain: own, isNew } = await gateway.domain(answers.name)
-    if (isNew) report.step(`reserve      ${answers.name}`)
+    const own = await gateway.domain(answers.name)
+    if (own.isNew) report.step(`reserve      ${answers.name}`)
     domains.push(own)
   }
   for (const it of domains) {
-    const { authority, challenge: now } = it.certificate_management_policy
-    if (authority !== 'gateway' && now === challenge) continue
-    await gateway.usePublicAuthority(it, challenge)
-    report.step(`order        certificates for ${it.domain} (${challenge})`)
+    const { authority, challenge: now } = it.domain.certificate_management_policy
+    if ((authority !== 'gateway' && now === challenge) || !(it.isNew || isAsked)) continue
+    await gateway.usePublicAuthority(it.domain, challenge)
+    report.step(`order        certificates for ${it.domain.domain} (${challenge})`)
   }
-  const name = domains.at(-1)?.domain ?? answers.domain
+  const last = domains.at(-1) ?? reserved
+  const name = last.domain.domain
+  if (isKept(last)) return name
   const result = await gateway.certificate(name, withinMs)
   if (result.state === 'ordered') {
     report.left('The certificate is ordered. Run this command again to see the result.')

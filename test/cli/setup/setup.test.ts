@@ -1,4 +1,11 @@
-import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer as createHttpServer } from 'node:http'
 import { type AddressInfo, createServer } from 'node:net'
 import { dirname, join } from 'node:path'
@@ -6,10 +13,11 @@ import { PassThrough } from 'node:stream'
 import { parse } from 'dotenv'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
+import { apiKeyPath } from '../../../src/cli/api-key-file.ts'
 import { createProgram, exitCodeOf } from '../../../src/cli/program.ts'
-import { type SetupRun, setup } from '../../../src/cli/setup/setup.ts'
+import { type SetupRun, settingsPlace, setup } from '../../../src/cli/setup/setup.ts'
 import { completeAnswers } from '../../../src/cli/setup/setup-command.ts'
-import type { SetupAnswers } from '../../../src/cli/setup/setup-plan.ts'
+import { planSettings, type SetupAnswers } from '../../../src/cli/setup/setup-plan.ts'
 import type { SetupView } from '../../../src/cli/setup/setup-report.ts'
 import { AcmeServer } from '../../helpers/acme-server.ts'
 import { type DnsZone, startDnsServer } from '../../helpers/dns-server.ts'
@@ -33,7 +41,7 @@ interface Server {
     clock?: Clock,
   ): Promise<SetupView & { code: number; text: string }>
   /** Starts the gateway as a supervisor does, from the settings file. */
-  start(): Promise<void>
+  start(): Promise<Program>
   settings(): Record<string, string>
 }
 
@@ -75,10 +83,18 @@ async function server(zone: DnsZone, before = ''): Promise<Server> {
     const program = new Program({ args: ['gateway', '--json'], env: { ...settings(), ...data } })
     onTestFinished(() => program.end().then(() => undefined))
     await program.ready()
+    return program
   }
   return { root, envPath, answers, run, start, settings }
 }
 
+interface DomainView {
+  readonly id: string
+  readonly domain: string
+  readonly certificate_management_policy: { readonly authority: string } | null
+}
+
+const ZONE_DOMAIN = '*.tunnels.example.com'
 const ZONE: DnsZone = {
   'gw.example.com': { A: [OWN] },
   '*.tunnels.example.com': 'gw.example.com',
@@ -103,6 +119,62 @@ describe('gateway setup', () => {
     expect(second.text).toContain('Nothing changed')
     expect(second.text).toContain('sudo device-agent gateway invite')
     expect(readFileSync(envPath, 'utf8')).toBe(before)
+  })
+
+  it('asks for a restart when the settings are newer than the gateway', async () => {
+    const { run, start, envPath } = await server(ZONE)
+    await run()
+    const old = await start()
+    expect(await run()).toMatchObject({ state: 'done' })
+    // The API tells whole seconds.
+    const second = () => Math.floor(Date.now() / 1_000)
+    const before = second()
+    await eventually(() => expect(second()).toBeGreaterThan(before))
+    appendFileSync(envPath, 'GATEWAY_IDLE_SECONDS=77\n')
+    const outdated = await run()
+    expect(outdated.left).toEqual([
+      expect.stringMatching(/still has its earlier settings.*Restart it as shown above/),
+    ])
+    expect(outdated.text).toContain('needs a restart')
+    expect(outdated.text).not.toContain('up to date')
+    await old.end()
+    await start()
+    expect(await run()).toMatchObject({ state: 'done', settings: {} })
+  })
+
+  it("keeps the gateway's own CA that the owner has chosen, until certificates are asked for", async () => {
+    const here = '127.0.0.77'
+    const zone = { ...ZONE, 'gw.example.com': { A: [here] } }
+    const acme = await AcmeServer.start({ records: '', challenges: () => '', now: Date.now })
+    acme.refusal = 'not today'
+    const asked = { acmeDirectory: acme.directoryUrl, addresses: [here] }
+    const { run, start, root, settings } = await server(zone)
+    await run({}, asked)
+    await start()
+    const { config } = planSettings(settingsPlace({ root }), {
+      ...{ domain: ZONE_DOMAIN, name: 'gw.example.com', addresses: [] },
+    })
+    const url = `http://${settings().GATEWAY_API_LISTEN}`
+    const apiKey = readFileSync(apiKeyPath(config), 'utf8').trim()
+    const headers = { authorization: `Bearer ${apiKey}`, 'ngrok-version': '2' }
+    const domains = async () => {
+      const answer = await fetch(`${url}/reserved_domains`, { headers })
+      const { reserved_domains: all } = (await answer.json()) as { reserved_domains: DomainView[] }
+      return all
+    }
+    const authority = async () =>
+      (await domains()).find(({ domain }) => domain === ZONE_DOMAIN)?.certificate_management_policy
+        ?.authority
+    await run({}, asked)
+    expect(await authority()).toBe('letsencrypt')
+    const [wildcard] = (await domains()).filter(({ domain }) => domain === ZONE_DOMAIN)
+    const path = `${url}/reserved_domains/${wildcard?.id}/certificate_management_policy`
+    expect((await fetch(path, { method: 'DELETE', headers })).status).toBe(204)
+    expect(await authority()).toBe('gateway')
+    expect(await run({}, { addresses: [here] })).toMatchObject({ state: 'done' })
+    expect(await authority()).toBe('gateway')
+    await run({}, asked)
+    expect(await authority()).toBe('letsencrypt')
   })
 
   it('shows at a dry run what it would do, and writes nothing', async () => {
