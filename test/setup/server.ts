@@ -1,9 +1,17 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  chmodSync,
+  existsSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
 import { createInterface } from 'node:readline'
+import { setTimeout as pause } from 'node:timers/promises'
 import { connect } from 'node:tls'
 import { AcmeServer } from '../helpers/acme-server.ts'
 import { type DnsZone, startDnsServer } from '../helpers/dns-server.ts'
@@ -49,6 +57,13 @@ export async function setUpServer(): Promise<number> {
   const isSame =
     second.text.includes('Nothing changed') && readFileSync(ENV_PATH, 'utf8') === before
   expect('the second run ends with 0 and changes nothing', second.code === 0 && isSame)
+
+  // The API tells whole seconds.
+  await pause(1_000)
+  appendFileSync(ENV_PATH, 'GATEWAY_IDLE_SECONDS=77\n')
+  const edited = await run([...SETUP, ...options], () => {})
+  const isRestarted = /run +systemctl stop .*device-gateway/.test(edited.text)
+  expect('settings edited by hand restart the gateway', edited.code === 0 && isRestarted)
 
   const third = await runAsOwner(zone, [...options, '--dns-listen', `${SERVER}:53`, '--wait'])
   expect('--dns-listen gets a certificate for the wildcard', third.code === 0)

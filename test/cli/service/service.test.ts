@@ -11,11 +11,11 @@ import {
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { parse } from 'dotenv'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { formatListenAddress } from '../../../src/base/listen-address.ts'
 import { Secret } from '../../../src/base/secret.ts'
 import { readHandover, removeDurably } from '../../../src/cli/service/handover-file.ts'
-import { serviceCommand } from '../../../src/cli/service/service.ts'
+import { serviceCommand, startInstalled } from '../../../src/cli/service/service.ts'
 import { applyChanges, planInstall, planUninstall } from '../../../src/cli/service/service-files.ts'
 import { parseConfig } from '../../../src/config.ts'
 import { parseSettings } from '../../../src/settings/settings.ts'
@@ -249,5 +249,29 @@ describe.runIf(hasSystemd)('the units', () => {
       { encoding: 'utf8' },
     )
     expect([status, stdout.trim().split('\n').at(-1)]).toEqual([0, expect.stringContaining('OK')])
+  })
+})
+
+describe('start of an installed gateway', () => {
+  /** Calls of systemctl for a service of which no file has changed. */
+  const calls = (isOutdated: boolean) => {
+    const folder = temporaryFolder()
+    const log = join(folder, 'calls')
+    const program = `#!/bin/sh\necho "$*" >> '${log}'\n`
+    writeFileSync(join(folder, 'systemctl'), program, { mode: 0o755 })
+    vi.stubEnv('PATH', `${folder}:${process.env.PATH}`)
+    onTestFinished(() => void vi.unstubAllEnvs())
+    const installation = { root: '/', name: 'device-gateway' } as const
+    startInstalled(new PassThrough(), installation, [], { isOutdated })
+    return readFileSync(log, 'utf8').trim().split('\n').slice(2)
+  }
+
+  it('restarts it with its sockets if it runs with settings of before', () => {
+    const units = 'device-gateway.socket device-gateway.service'
+    expect(calls(true)).toEqual([`stop ${units}`, `start ${units}`])
+  })
+
+  it('leaves a service as it is without a change', () => {
+    expect(calls(false)).toEqual(['start device-gateway'])
   })
 })
