@@ -32,11 +32,12 @@ export const JOIN_REFUSALS = {
 
 export type JoinRefusal = keyof typeof JOIN_REFUSALS
 
+/** Text for a terminal: no control characters, and none that reorder, hide or break its lines. */
 const text = (max: number) =>
   z
     .string()
     .max(max)
-    .regex(/^[^\p{Cc}]*$/u)
+    .regex(/^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]*$/u)
 const version = z.literal(JOIN_VERSION)
 const MAX_ITEMS = 64
 
@@ -62,7 +63,10 @@ export const Claim = z.object({
   hostname: text(255),
   /** Proof of an earlier join at this gateway: id and SHA-256 of the authtoken, which stays secret. */
   earlier: z
-    .object({ id: z.string().max(64), hash: z.string().regex(/^[0-9a-f]{64}$/) })
+    .object({
+      id: z.string().max(64),
+      hash: z.string().regex(/^[0-9a-f]{64}$/),
+    })
     .optional(),
   /** Version of device-agent on the device. */
   version: text(64).optional(),

@@ -215,6 +215,17 @@ describe('joinGateway', () => {
     expect(joined.name).toBe('cam01')
   })
 
+  it('takes no text that would reorder, hide or break the lines of a terminal', async () => {
+    const authority = await createAuthority()
+    for (const sign of ['\u202e', '\u200b', '\u2028', '\u2029', '\u001b']) {
+      const refusal = JSON.stringify({ v: 1, error: 'used', message: `No${sign}.` })
+      const answer = (socket: TLSSocket) => void socket.write(`${refusal}\n`)
+      const peer = await startPeer({ authority, answer })
+      const error = await failureOf(requestFor(authority, [local(peer)]))
+      expect([sign, error.problem]).toEqual([sign, 'malformed-answer'])
+    }
+  })
+
   it('takes a code that it does not know for a refusal of the invitation', async () => {
     const authority = await createAuthority()
     for (const code of ['of-a-later-version', 'constructor', '__proto__']) {

@@ -5,7 +5,13 @@ import { parseListenAddress } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { peerNetwork } from '../../base/net/network.ts'
 import { areEqualHashes, hashToken, matchesHash, type Secret } from '../../base/secret.ts'
-import { type Claim, type Hello, JOIN_VERSION, type Welcome } from '../../join/join-messages.ts'
+import {
+  type Claim,
+  type Hello,
+  JOIN_VERSION,
+  type JoinRefusal,
+  type Welcome,
+} from '../../join/join-messages.ts'
 import { MAX_JOIN_ADDRESSES, makeJoinString, pinOf } from '../../join/join-string.ts'
 import type { EndpointUrls } from '../endpoints/endpoint-host.ts'
 import type { OtherGateways } from '../ports/other-gateways.ts'
@@ -32,6 +38,18 @@ const NO_HASH = '0'.repeat(64)
 /** Audit entries of refused devices: per address, and of all. */
 const NOTED_OF_ADDRESS = { capacity: 5, refillPerS: 1 / 60, maxKeys: 1_000 }
 const NOTED = { capacity: 60, refillPerS: 1 / 10, maxKeys: 1 }
+/** Refused uses of an open invitation from an address, each of which is a transaction. */
+const REFUSED_USES = { capacity: 10, refillPerS: 1 / 5, maxKeys: 1_000 }
+
+/** Refusals that do not count as a failure, or have been counted already. */
+const COUNTED: ReadonlySet<JoinRefusal> = new Set([
+  'not-ready',
+  'not-found',
+  'too-many-failures',
+  'withdrawn',
+  'expired',
+  'used',
+])
 
 export type InviteState = 'open' | 'used' | 'expired' | 'withdrawn'
 
@@ -63,6 +81,7 @@ export class Invites {
   readonly #failures: FailureLimiter
   readonly #notedOfAddress: TokenBuckets
   readonly #noted: TokenBuckets
+  readonly #refusedUses: TokenBuckets
 
   constructor(deps: InvitesDeps) {
     const { clock, others } = deps
@@ -71,6 +90,7 @@ export class Invites {
     this.#failures = new FailureLimiter(clock, () => others.count)
     this.#notedOfAddress = new TokenBuckets({ ...NOTED_OF_ADDRESS, clock })
     this.#noted = new TokenBuckets({ ...NOTED, clock })
+    this.#refusedUses = new TokenBuckets({ ...REFUSED_USES, clock })
   }
 
   /**
@@ -170,11 +190,32 @@ export class Invites {
       // The local copy may be older than the invitation.
       const invite = found ?? (await this.#deps.database.change(() => this.#find(claim)))
       if (!invite) throw await this.#noteUnknown(address)
-      return await this.#use(invite, claim, address)
+      await this.#checkHere(invite, claim, address, stop)
+      return await this.#useUnlessSlowed(invite, claim, address)
     } catch (error) {
       const refusal = this.#refusalOf(error)
-      const isCounted = ['not-ready', 'not-found', 'too-many-failures'].includes(refusal.code)
+      const isCounted = COUNTED.has(refusal.code)
       if (!isCounted) await this.#countFailure(address, stop)
+      throw refusal
+    }
+  }
+
+  /**
+   * Refuses a device whose invitation has ended here, without a transaction. The failure counts before the
+   * note, so that many connections of one address cannot fill the audit trail. Throws a JoinRefused.
+   */
+  async #checkHere(
+    invite: Invite,
+    claim: Claim,
+    address: string,
+    stop: AbortSignal,
+  ): Promise<void> {
+    try {
+      this.#identify(invite, claim)
+    } catch (error) {
+      const refusal = this.#refusalOf(error)
+      await this.#countFailure(address, stop)
+      await this.#note({ ...changeBy(invite), targetId: invite.id }, address, refusal)
       throw refusal
     }
   }
@@ -184,15 +225,29 @@ export class Invites {
     const waitMs = this.#failures.tryCount(address)
     if (waitMs === 0) return
     await this.#deps.clock.sleep(waitMs, stop).catch(() => {})
-    throw new JoinRefused(
-      'too-many-failures',
-      'Too many attempts from this address failed. Try again in a minute.',
-    )
+    throw tooMany()
+  }
+
+  /** Only refusals count, so that many devices behind one address can join at the same time. */
+  async #useUnlessSlowed(invite: Invite, claim: Claim, address: string): Promise<Welcome> {
+    const key = `${invite.id} ${peerNetwork(address)}`
+    if (this.#refusedUses.tryCount(key) > 0) throw tooMany()
+    this.#refusedUses.charge(key, -1)
+    try {
+      return await this.#use(invite, claim, address)
+    } catch (error) {
+      if (this.#refusalOf(error).code !== 'not-ready') this.#refusedUses.charge(key, 1)
+      throw error
+    }
   }
 
   async #use(invite: Invite, claim: Claim, address: string): Promise<Welcome> {
     const { database, trail, log } = this.#deps
-    const change = { ...changeBy(invite), client: address, targetId: invite.id }
+    const change = {
+      ...changeBy(invite),
+      client: address,
+      targetId: invite.id,
+    }
     let taken: AdmittedDevice | undefined
     const work = async () => {
       const take = () => {
@@ -223,31 +278,39 @@ export class Invites {
 
   /** Uses the invitation for a device, as a part of an open change. Throws a JoinRefused or ServiceError. */
   #take(claim: Claim, address: string): AdmittedDevice {
-    const { inviteClaims, credentials, ids, clock } = this.#deps
+    const { inviteClaims, ids, clock } = this.#deps
     const invite = this.#find(claim)
     if (!invite) throw unknown()
-    const claimHash = hashToken(claim.claim)
-    const earlier = inviteClaims.find(invite.id, claimHash)
-    this.#checkOpen(invite, earlier)
-    const credential = earlier && credentials.get(earlier.credentialId)
-    const known = earlier
-      ? credential && { name: earlier.name, credential }
-      : this.#knownBy(invite, claim)
-    if (earlier && !known) {
-      throw new JoinRefused(
-        'used',
-        'The authtoken of this device was revoked. Ask for an invitation.',
-      )
-    }
+    const { claimHash, earlier, known } = this.#identify(invite, claim)
     const device = this.#admission.admit(invite, claim.hostname, known)
     const { name, credentialId } = device
     const { hostname } = claim
     if (earlier) inviteClaims.replace({ ...earlier, credentialId })
     else {
-      const made = { id: ids.next('ic'), inviteId: invite.id, claimHash, at: clock.now() }
+      const made = {
+        id: ids.next('ic'),
+        inviteId: invite.id,
+        claimHash,
+        at: clock.now(),
+      }
       inviteClaims.insert({ ...made, name, hostname, address, credentialId })
     }
     return device
+  }
+
+  /** Finds what is known of a device. Throws a JoinRefused if the invitation does not let it in. */
+  #identify(invite: Invite, claim: Claim) {
+    const { inviteClaims, credentials } = this.#deps
+    const claimHash = hashToken(claim.claim)
+    const earlier = inviteClaims.find(invite.id, claimHash)
+    this.#checkOpen(invite, earlier)
+    if (!earlier) return { claimHash, earlier, known: this.#knownBy(invite, claim) }
+    const credential = credentials.get(earlier.credentialId)
+    if (credential) return { claimHash, earlier, known: { name: earlier.name, credential } }
+    throw new JoinRefused(
+      'used',
+      'The authtoken of this device was revoked. Ask for an invitation.',
+    )
   }
 
   /** Throws a JoinRefused unless the invitation lets in a device, or a device again. */
@@ -265,7 +328,7 @@ export class Invites {
     }
     const [last] = this.claimsOf(invite, 1)
     const by = last
-      ? ` at ${new Date(last.at).toISOString()} by ${last.hostname} from ${last.address}. If that was not your device, delete its authtoken ${last.credentialId} at the gateway`
+      ? ` at ${new Date(last.at).toISOString()} by ${last.name} from ${last.address}. If that was not your device, delete its authtoken ${last.credentialId} at the gateway`
       : ''
     throw new JoinRefused('used', `The invitation was used${by}. Ask for a new invitation.`)
   }
@@ -297,10 +360,19 @@ export class Invites {
   async #noteUnknown(address: string): Promise<JoinRefused> {
     this.#deps.log.warn({ address }, 'unknown invitation, or wrong secret')
     const refusal = unknown()
+    await this.#note(UNKNOWN_CHANGE, address, refusal)
+    return refusal
+  }
+
+  /** Writes a refused attempt to the audit trail, if its address and all together have not had too many. */
+  async #note(
+    change: Omit<AuditedChange, 'client'>,
+    address: string,
+    { code }: JoinRefused,
+  ): Promise<void> {
     const isNoted =
       this.#notedOfAddress.tryCount(peerNetwork(address)) === 0 && this.#noted.tryCount('') === 0
-    if (isNoted) await this.#deps.trail.note({ ...UNKNOWN_CHANGE, client: address }, refusal.code)
-    return refusal
+    if (isNoted) await this.#deps.trail.note({ ...change, client: address }, code)
   }
 
   #refusalOf(error: unknown): JoinRefused {
@@ -315,6 +387,13 @@ export class Invites {
   }
 }
 
+function tooMany(): JoinRefused {
+  return new JoinRefused(
+    'too-many-failures',
+    'Too many attempts from this address failed. Try again in a minute.',
+  )
+}
+
 function unknown(): JoinRefused {
   return new JoinRefused(
     'not-found',
@@ -327,5 +406,8 @@ const NOBODY: Actor = { kind: 'invite', id: null, name: 'unknown invitation' }
 const UNKNOWN_CHANGE = { actor: NOBODY, action: USE } as const
 
 function changeBy({ id, description }: Invite): Pick<AuditedChange, 'actor' | 'action'> {
-  return { actor: { kind: 'invite', id, name: description || id }, action: USE }
+  return {
+    actor: { kind: 'invite', id, name: description || id },
+    action: USE,
+  }
 }

@@ -201,7 +201,7 @@ describe('an invitation', () => {
   it('lets in no second device, and says who used it', async () => {
     const { invite } = await startSite()
     const { join_string: text } = await invite({ domain: '*.{name}.site.test' })
-    await enrol(text, { hostname: 'first' })
+    await enrol(text, { hostname: 'First.run-curl-evil' })
     const { problem, message } = await failureOf(text, { hostname: 'thief' })
     expect(problem).toBe('used')
     expect(message).toMatch(/used at 20.* by first from 127\.0\.0\.1\..*delete its authtoken cr_/)
@@ -440,6 +440,26 @@ describe('the port for agents', () => {
     const refused = body.entries.filter(({ result }: { result: string }) => result === 'not-found')
     expect(refused).toHaveLength(5)
     expect(running.logText()).not.toContain('A'.repeat(22))
+  })
+
+  it.each(['used', 'withdrawn'])('writes few entries for a string that is %s', async (state) => {
+    const { running, call, invite } = await startSite()
+    const made = await invite({ domain: '*.{name}.site.test' })
+    const claim = newClaim()
+    await enrol(made.join_string, { claim })
+    if (state === 'withdrawn') await call('DELETE', `/invites/${made.id}`)
+    const { joinString } = requestFor(made.join_string)
+    for (let n = 0; n < 14; n += 1) {
+      const { socket } = await attempt(running)
+      const { id, secret } = joinString
+      const message = { v: 1, id, secret: secret.reveal(), claim: newClaim().reveal() }
+      socket.end(`${JSON.stringify({ ...message, hostname: 'x' })}\n`)
+      await isClosed(socket)
+    }
+    const { body } = await call('GET', '/audit?filter=obj.action=="invite.use"')
+    const refused = body.entries.filter(({ result }: { result: string }) => result === state)
+    expect(refused).toHaveLength(5)
+    expect(refused[0].target.id).toBe(made.id)
   })
 
   it('serves agents that offer other protocols or none', async () => {
