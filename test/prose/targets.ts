@@ -83,7 +83,7 @@ export const GROUPS: readonly Group[] = [
   page('test/chaos/README.md'),
   texts('settings', ['src/settings/', 'src/config.ts']),
   texts('commands', ['src/cli/', 'src/main.ts', 'src/daemon.ts']),
-  texts('agent', ['src/agent/', 'src/base/']),
+  texts('agent', ['src/agent/', 'src/base/', 'src/join/']),
   texts('agent API', ['src/api/', 'src/http/']),
   texts('device page', ['src/api/page-assets/', 'src/http/pages/']),
   texts('gateway', ['src/gateway/', 'src/muxado/', 'src/store/']),
