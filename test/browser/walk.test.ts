@@ -59,7 +59,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     await shown.getByRole('img', { name: 'QR code' }).waitFor()
     await expectGoodView(page, 'add-device-shown')
 
-    const text = /^echo (\S+) \| sudo device-agent join -$/.exec(command)?.[1] ?? ''
+    const text = /^echo '(\S+)' \| sudo device-agent join -$/.exec(command)?.[1] ?? ''
     const joinString = parseJoinString(text)
     if ('problem' in joinString) throw new Error(joinString.problem)
     const { port } = addresses.agent

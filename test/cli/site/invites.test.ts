@@ -56,7 +56,7 @@ describe('device-agent gateway invite', () => {
   it('prints the line to paste, what the device may open, and how to end it', async () => {
     const { run, call } = await startCommands()
     const { out, err } = await run('invite', '--name', 'cam01', '--tag', 'hall-b', 'camera')
-    const [, text = ''] = /^ {2}echo (dajoin1_\S+) \| sudo device-agent join -$/m.exec(out) ?? []
+    const [, text = ''] = /^ {2}echo '(dajoin1_\S+)' \| sudo device-agent join -$/m.exec(out) ?? []
     const [, id = ''] = /To end it earlier: device-agent gateway withdraw (inv_\w+)/.exec(out) ?? []
     expect(out).toContain('It works for one device.')
     expect(out).toMatch(/may open +cam01\.site\.test, \*\.cam01\.site\.test/)

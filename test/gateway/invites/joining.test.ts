@@ -80,7 +80,7 @@ describe('a device that joins', () => {
       acl: ['bind:{name}.extra.test'],
     })
     expect(made).toMatchObject({ state: 'open', uses: 0, max_uses: 1, claims: [] })
-    expect(made.join_command).toBe(`echo ${made.join_string} | sudo device-agent join -`)
+    expect(made.join_command).toBe(`echo '${made.join_string}' | sudo device-agent join -`)
     const joined = await enrol(made.join_string)
     const port = running.addresses.https.port
     expect(joined).toMatchObject({

@@ -18,6 +18,7 @@ import { Tags } from './devices.ts'
 const DEFAULT_LIFE_MS = 3_600_000
 /** Devices that an answer lists. */
 const MAX_CLAIMS = 100
+/** The string is quoted: some shells read the brackets of an IPv6 address as a pattern. */
 const JOIN = 'sudo device-agent join -'
 
 const InviteCreate = z.strictObject({
@@ -172,7 +173,7 @@ function viewInvite(
     uses: service.usesOf(invite),
     state: service.stateOf(invite),
     join_string: joinString?.reveal() ?? null,
-    join_command: joinString ? `echo ${joinString.reveal()} | ${JOIN}` : null,
+    join_command: joinString ? `echo '${joinString.reveal()}' | ${JOIN}` : null,
     claims: service.claimsOf(invite, MAX_CLAIMS).map(viewClaim),
   }
 }
