@@ -1,5 +1,4 @@
 import process from 'node:process'
-import { createInterface } from 'node:readline'
 import { Writable } from 'node:stream'
 import { StartError } from '../../base/app-error.ts'
 import type { CommandContext } from '../command-context.ts'
@@ -26,12 +25,14 @@ export async function askYes(asker: Asker, question: string): Promise<boolean> {
   return /^y(?:es)?$/i.test(answer.trim())
 }
 
-function askLine(
+async function askLine(
   { stderr, stop }: Asker,
   question: string,
   nothing: string,
   output: NodeJS.WritableStream,
 ): Promise<string> {
+  // Not loaded at the start: an agent never asks.
+  const { createInterface } = await import('node:readline')
   const lines = createInterface({ input: process.stdin, output, terminal: true })
   // Only now: the terminal echoes what is typed before this.
   stderr.write(question)
