@@ -3,7 +3,7 @@ import { isIP } from 'node:net'
 import { connect, type TLSSocket } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
 import { formatListenAddress, type ListenAddress, localhostLookup } from '../base/listen-address.ts'
-import { hashToken, Secret } from '../base/secret.ts'
+import { Secret } from '../base/secret.ts'
 import {
   Hello,
   JOIN_PROTOCOL,
@@ -30,7 +30,7 @@ export interface JoinRequest {
   readonly claim: Secret
   readonly hostname: string
   /**
-   * Authtoken of an earlier join at the same gateway, so that the device keeps its name. Only its hash is sent.
+   * Authtoken of an earlier join at the same gateway, so that the device keeps its name.
    */
   readonly earlierAuthtoken?: Secret | undefined
   /** Version of device-agent on this device. */
@@ -172,14 +172,9 @@ function claimOf({ joinString, claim, hostname, version, earlierAuthtoken }: Joi
     secret: secret.reveal(),
     claim: claim.reveal(),
     hostname: hostname.slice(0, 255),
-    ...(earlierAuthtoken && { earlier: proofOf(earlierAuthtoken.reveal()) }),
+    ...(earlierAuthtoken && { earlier: earlierAuthtoken.reveal() }),
     ...(version !== undefined && { version }),
   }
-}
-
-/** The part before the underscore is the id of the authtoken. */
-function proofOf(authtoken: string) {
-  return { id: `cr_${authtoken.split('_')[0]?.slice(0, 60)}`, hash: hashToken(authtoken) }
 }
 
 function joinedOf(welcome: Welcome, used: string, caPem: string, clockAheadMs: number): Joined {

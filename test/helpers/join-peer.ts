@@ -10,7 +10,7 @@ export interface SentClaim {
   readonly id: string
   readonly claim: string
   readonly hostname: string
-  readonly earlier?: object
+  readonly earlier?: string
 }
 
 export interface JoinPeer {

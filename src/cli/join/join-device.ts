@@ -86,6 +86,7 @@ export async function joinDevice(
   const belonging = belongingOf(place)
   const joinString = await readJoinString(context, words)
   const isSame = belonging !== undefined && isSameGateway(belonging, joinString)
+  const isProven = belonging?.pins.includes(joinString.pin) ?? false
   if (belonging && !isSame) await requireReplace(context, belonging, options)
   if (options.dryRun) {
     describePlan(context, place, joinString, isInstalled)
@@ -96,7 +97,7 @@ export async function joinDevice(
   const device = await despiteHangup(context, async () => {
     const joined = isRepeated
       ? record.joined
-      : await enrol(context, place, record, { joinString, isSame, name: options.name })
+      : await enrol(context, place, record, { joinString, isSame, isProven, name: options.name })
     if (isRepeated) context.stderr.write('This device has already used this invitation.\n')
     if (joined && isInstalled) restart(context, joined)
     return joined
@@ -172,6 +173,8 @@ async function requireReplace(
 interface Enrolment {
   readonly joinString: JoinString
   readonly isSame: boolean
+  /** Whether the CA of the join string is that of this device: only such a gateway gets its authtoken. */
+  readonly isProven: boolean
   readonly name: string | undefined
 }
 
@@ -180,7 +183,7 @@ async function enrol(
   context: CommandContext,
   place: JoinPlace,
   record: JoinRecord,
-  { joinString, isSame, name }: Enrolment,
+  { joinString, isSame, isProven, name }: Enrolment,
 ): Promise<JoinedDevice> {
   const { stderr, stop } = context
   const before = isSame ? record.joined : undefined
@@ -190,7 +193,7 @@ async function enrol(
     )
   }
   const wanted = name ?? before?.name ?? hostname()
-  const earlierAuthtoken = isSame ? authtokenIn(place) : undefined
+  const earlierAuthtoken = isProven ? authtokenIn(place) : undefined
   const joined = await ask(place, record, { joinString, hostname: wanted, earlierAuthtoken, stop })
   for (const write of planJoin(place, joined, { isSame })) writeInto(place, write)
   record.finish(joinString, joined)

@@ -4,7 +4,7 @@ import { FailureLimiter, TokenBuckets } from '../../base/limiter.ts'
 import { parseListenAddress } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { peerNetwork } from '../../base/net/network.ts'
-import { areEqualHashes, hashToken, matchesHash, type Secret } from '../../base/secret.ts'
+import { hashToken, matchesHash, type Secret } from '../../base/secret.ts'
 import {
   type Claim,
   type Hello,
@@ -17,6 +17,7 @@ import type { EndpointUrls } from '../endpoints/endpoint-host.ts'
 import type { OtherGateways } from '../ports/other-gateways.ts'
 import type { GatewayDatabase } from '../records/gateway-database.ts'
 import type { Invite, InviteClaim } from '../records/invite-store.ts'
+import { idOfToken } from '../records/resource-id.ts'
 import { present, ServiceError } from '../records/service-error.ts'
 import {
   type AdmittedDevice,
@@ -333,10 +334,12 @@ export class Invites {
     throw new JoinRefused('used', `The invitation was used${by}. Ask for a new invitation.`)
   }
 
-  /** A device of this gateway that proves with the hash of its authtoken that it has joined before. */
+  /** A device of this gateway that proves with its authtoken that it has joined before. */
   #knownBy(invite: Invite, { earlier }: Claim): KnownDevice | undefined {
-    const credential = earlier && this.#deps.credentials.get(earlier.id)
-    if (!credential || !areEqualHashes(earlier.hash, credential.tokenHash)) return undefined
+    const credential = this.#deps.credentials.get(idOfToken(earlier ?? '', 'cr') ?? '')
+    if (!matchesHash(earlier ?? '', credential?.tokenHash ?? NO_HASH) || !credential) {
+      return undefined
+    }
     const known = this.#admission.knownBy(credential, invite)
     const fixed = fixedNameOf(invite)
     return fixed === undefined || fixed === known?.name ? known : undefined

@@ -114,12 +114,20 @@ describe.runIf(process.geteuid?.() === 0)('device-agent join, with the installed
     const again = await system.run('join', peer.invite(), '--wait', '0')
     expect(again.stderr).toContain('already belongs to this gateway')
     expect(peer.claims.at(-1)?.hostname).toBe('cam-7')
-    // The gateway knows the device by a hash of its authtoken.
-    expect(peer.claims.map(({ earlier }) => earlier !== undefined)).toEqual([false, true])
-    expect(JSON.stringify(peer.claims)).not.toContain('authtoken-of-cam-7')
+    expect(peer.claims.map(({ earlier }) => earlier)).toEqual([undefined, 'id_authtoken-of-cam-7'])
     const named = await system.run('join', peer.invite(), '--wait', '0', '--name', 'cam-8')
     expect(peer.claims.at(-1)?.hostname).toBe('cam-8')
     expect(named.stderr).toContain('names this device cam-7, not cam-8. It changes a name that is')
+  })
+
+  it('sends its authtoken only to a gateway with the CA that it has', async () => {
+    const [system, peer] = [installedSystem(), await joinPeer()]
+    await system.run('join', peer.invite(), '--wait', '0')
+    const path = join(system.root, ENV)
+    writeFileSync(path, readFileSync(path, 'utf8').replace(/^SVC_CA_CERT=.*$/m, ''))
+    const again = await system.run('join', peer.invite(), '--wait', '0')
+    expect(again.stderr).toContain('already belongs to this gateway')
+    expect(peer.claims.map(({ earlier }) => earlier)).toEqual([undefined, undefined])
   })
 
   it('still knows its join after a join with another string has failed', async () => {

@@ -190,6 +190,10 @@ describe('a device that joins', () => {
     const wrong = new Secret(`${first.authtoken.reveal().slice(0, -4)}0000`)
     const other = await enrol((await invite(terms)).join_string, { earlierAuthtoken: wrong })
     expect(other.name).toBe('device-7-2')
+    const [id] = first.authtoken.reveal().split('_')
+    const stored = new Secret(`${id}_${hashToken(first.authtoken.reveal())}`)
+    const thief = await enrol((await invite(terms)).join_string, { earlierAuthtoken: stored })
+    expect(thief.name).toBe('device-7-3')
     const earlierAuthtoken = first.authtoken
     const again = await enrol((await invite(terms)).join_string, { earlierAuthtoken })
     expect(again.name).toBe('device-7')
