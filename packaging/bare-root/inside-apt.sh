@@ -107,8 +107,8 @@ cmp $keys /repositories/rolled/device-agent-archive-keyring.gpg
 apt-mark unhold device-agent >/dev/null
 echo 'an old copy of the script brings no old key back'
 
-if printf 'no join string' | sh /repository/install.sh --join >/tmp/joined 2>&1; then fail 'nonsense was taken for a join string'; fi
-grep -i 'join' /tmp/joined | tail -n 2
+if printf 'no join string' | sh /repository/install.sh --join >/tmp/join-said 2>&1; then fail 'nonsense was taken for a join string'; fi
+grep -i 'join' /tmp/join-said | tail -n 2
 apt-get -q -y purge device-agent device-agent-archive-keyring </dev/null >/dev/null
 if [ -e /usr/bin/device-agent ] || [ -e $keys ]; then fail 'purged, but something is left'; fi
 rm -r /repositories /repository $sources
