@@ -33,6 +33,8 @@ export interface PolicyOptions extends PolicyReach {
   readonly documents?: KnownDocuments
   /** A parsed document with rules around those of the document: first in, last out. */
   readonly around?: object | undefined
+  /** The policy was accepted before: checks that are only for new policies give warnings. */
+  readonly isStored?: boolean | undefined
 }
 
 interface PolicyParts extends CompiledRules {
@@ -49,7 +51,7 @@ export class CompiledPolicy {
   readonly hasLogin: boolean
   /** Whether no request reaches an upstream. */
   readonly alwaysEnds: boolean
-  /** Warnings for the author about a valid policy. */
+  /** Warnings for the author about a policy that can run. */
   readonly warnings: readonly PolicyProblem[]
   /** State such as counters, for the policy that replaces this one. */
   readonly states: ActionStates
@@ -78,6 +80,11 @@ export class CompiledPolicy {
   /** The URLs that rules of a phase hand on to, as far as they are the same for all. */
   forwardUrls(phase: Phase): string[] {
     return this.#phases[phase].forwardUrls
+  }
+
+  /** Problems for which a new policy would be refused. Only a stored policy has any. */
+  get refusedToday(): PolicyProblem[] {
+    return this.warnings.filter(({ severity }) => severity === 'error')
   }
 
   /** Its rate limits as they are now. */
@@ -149,6 +156,7 @@ function* policyInParts(
     rewriter = new BodyRewriter(),
     documents = new KnownDocuments(),
     around,
+    isStored = false,
     ...reach
   } = options
   const compiler = new Compiler(
@@ -156,6 +164,9 @@ function* policyInParts(
     problems,
   )
   const rules = yield* compiler.compile(source, around)
-  if (problems.hasErrors) throw new PolicyError(problems.all)
+  const isRefused = isStored ? problems.stopsStored : problems.hasErrors
+  if (isRefused) {
+    throw new PolicyError(problems.all.filter((it) => !(isStored && it.isOnlyForNew)))
+  }
   return new CompiledPolicy({ ...rules, states: compiler.states, warnings: problems.all })
 }

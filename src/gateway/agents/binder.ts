@@ -347,7 +347,10 @@ export class Binder {
     return `${host} ${createHmac('sha256', key).update(host).digest('base64url')}`
   }
 
-  /** Keeps the counters of the policy that it replaces, if the name is online. */
+  /**
+   * Keeps the counters of the policy that it replaces, if the name is online. The agent may have stored the
+   * policy in an earlier version, and checks new policies itself. The gateway refuses only what cannot run.
+   */
   async #compile(binding: Binding): Promise<CompiledPolicy> {
     const { policies, registry } = this.#deps
     const { ownerId, trafficPolicy, isPooled, poolMember } = binding
@@ -360,7 +363,8 @@ export class Binder {
       return holder ? holder.policy : policies.last(binding)
     }
     try {
-      return await policies.compileInTurns(trafficPolicy, binding, previousOf)
+      const asked = { ...binding, isStored: true }
+      return await policies.compileInTurns(trafficPolicy, asked, previousOf)
     } catch (error) {
       if (error instanceof PolicyError) throw new ServiceError(9026, problemsText(error))
       throw error

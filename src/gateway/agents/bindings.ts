@@ -3,7 +3,7 @@ import type { WantedName } from '../access/name-claims.ts'
 import { isSameDevice } from '../endpoints/disconnected-name.ts'
 import type { AgentEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import { checkAddressFree } from '../endpoints/endpoint-host.ts'
-import { problemsText } from '../endpoints/endpoint-policies.ts'
+import { problemsText, refusedTodayText } from '../endpoints/endpoint-policies.ts'
 import { isPooled } from '../endpoints/endpoint-pool.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import { isPortTaken } from '../endpoints/tcp-addresses.ts'
@@ -149,7 +149,12 @@ async function compile(
   { policies }: Pick<AgentDeps, 'policies'>,
 ) {
   try {
-    return await policies.compileInTurns(after.trafficPolicy, after, () => before.policy)
+    const isStored = after.trafficPolicy === before.trafficPolicy
+    return await policies.compileInTurns(
+      after.trafficPolicy,
+      { ...after, isStored },
+      () => before.policy,
+    )
   } catch (error) {
     if (error instanceof PolicyError) throw new ServiceError(9026, problemsText(error))
     throw error
@@ -189,7 +194,7 @@ async function prepareOnce(
   session: TableEntry,
   deps: AgentDeps,
 ): Promise<CompiledBinding> {
-  const { binder, sessions, coverHost } = deps
+  const { binder, sessions, coverHost, log } = deps
   const binding = binder.judge(request, {
     ...session.identity,
     pairedHost: (protocol, forwardsTo) => pairedHost(session, protocol, forwardsTo),
@@ -198,7 +203,10 @@ async function prepareOnce(
   checkQuota(binding, findPredecessor(binding, session, deps)?.endpoint, deps)
   const { host, protocol, ownerId } = binding
   if (protocol !== 'tcp') await coverHost(host, ownerId)
-  return binder.compile(binding, session.identity.credentialId)
+  const compiled = await binder.compile(binding, session.identity.credentialId)
+  const problem = refusedTodayText(compiled.policy)
+  if (problem) log.warn({ session: session.id, host, problem }, 'endpoint has an outdated policy')
+  return compiled
 }
 
 /**

@@ -17,7 +17,12 @@ import type { ItemChange } from '../records/resource-table.ts'
 import { checkTexts, ServiceError } from '../records/service-error.ts'
 import { type CloudEndpoint, EndpointTraffic } from './endpoint.ts'
 import { checkAddressFree, checkBindings, type EndpointUrls } from './endpoint-host.ts'
-import { type EndpointPolicies, type PolicyPlace, problemsText } from './endpoint-policies.ts'
+import {
+  type EndpointPolicies,
+  type PolicyPlace,
+  problemsText,
+  refusedTodayText,
+} from './endpoint-policies.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import type { TcpAddresses } from './tcp-addresses.ts'
 
@@ -199,10 +204,12 @@ export class CloudEndpoints {
     check()
     const { trafficPolicy = stored.trafficPolicy } = change
     const { description = stored.description, metadata = stored.metadata } = change
+    const isStored = trafficPolicy === stored.trafficPolicy
     const isSamePolicy = change.trafficPolicy === undefined && place.host === stored.host
+    const asked = { ...place, ownerId, isStored }
     const compiled: PolicyOfRow = isSamePolicy
       ? { policy: before.policy, policyProblem: before.policyProblem }
-      : { policy: await this.#compile(trafficPolicy, { ...place, ownerId }, () => before.policy) }
+      : { policy: await this.#compile(trafficPolicy, asked, () => before.policy) }
     await this.#listen(place)
     const updated = {
       ...stored,
@@ -393,7 +400,7 @@ export class CloudEndpoints {
   /** Throws ServiceError with the code of the policy's first problem, or 2235. */
   async #compile(
     trafficPolicy: string,
-    place: PolicyPlace,
+    place: PolicyPlace & { readonly isStored?: boolean },
     previousOf?: () => CompiledPolicy,
   ): Promise<CompiledPolicy> {
     let policy: CompiledPolicy
@@ -413,20 +420,25 @@ export class CloudEndpoints {
   }
 
   /**
-   * Compiles a stored policy. If it is no longer valid, the endpoint keeps its host and refuses all traffic.
+   * Compiles a stored policy. If it cannot run, the endpoint keeps its host and refuses all traffic. If only
+   * new policies like it are refused, it runs as before.
    */
   #restorePolicy(stored: StoredCloudEndpoint, previous?: CompiledPolicy): PolicyOfRow {
     const { id, host, trafficPolicy } = stored
     const { policies, log } = this.#deps
     const place = { ...stored, poolMember: poolMemberOf(stored) }
     try {
-      return { policy: policies.compile(trafficPolicy, place, previous) }
+      const policy = policies.compile(trafficPolicy, place, previous)
+      const problem = refusedTodayText(policy)
+      if (problem)
+        log.warn({ endpoint: id, host, problem }, 'cloud endpoint has an outdated policy')
+      return { policy }
     } catch (error) {
       if (!(error instanceof PolicyError)) throw error
       const policyProblem = problemsText(error)
       log.error(
         { endpoint: id, host, problem: policyProblem },
-        'cloud endpoint refuses all traffic: its policy is no longer valid, replace it',
+        'cloud endpoint refuses all traffic: its policy cannot run in this version, replace it',
       )
       return { policy: policies.compile(null, place), policyProblem }
     }

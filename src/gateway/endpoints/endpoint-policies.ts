@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { type AddressRanges, parseCidr } from '../../base/net/network.ts'
 import { KnownDocuments } from '../../policy/document/known-documents.ts'
-import { PolicyError, ProblemList } from '../../policy/document/problem.ts'
+import { PolicyError, type PolicyProblem, ProblemList } from '../../policy/document/problem.ts'
 import { FairScheduler } from '../../policy/limit/fair-scheduler.ts'
 import {
   type AllowEntry,
@@ -142,9 +142,12 @@ export interface PolicyPlace extends EndpointAddress {
   readonly poolMember?: string | undefined
 }
 
-/** Rules around the policy that come from endpoint options of the agent. */
-export interface AroundPolicy {
+/** How a policy is compiled. */
+interface CompileOptions {
+  /** Rules around the policy that come from endpoint options of the agent. */
   readonly around?: object | undefined
+  /** See `PolicyOptions`. */
+  readonly isStored?: boolean | undefined
 }
 
 /** States of a policy, such as counters. */
@@ -183,7 +186,7 @@ export class EndpointPolicies {
   }
 
   /**
-   * Compiles the policy of the next endpoint on a host; null: no rules. Continues with the counters of
+   * Compiles the stored policy of the next endpoint on a host; null: no rules. Continues with the counters of
    * `previous` or the remembered counters. Throws PolicyError with every problem.
    */
   compile(
@@ -192,16 +195,17 @@ export class EndpointPolicies {
     previous: PolicyStates | undefined = this.last(place),
   ): CompiledPolicy {
     if (trafficPolicy === null) return this.#withoutRules()
-    return checked(compilePolicy(trafficPolicy, this.#compilerOptions(place, previous)), place)
+    const options = { ...this.#compilerOptions(place, previous), isStored: true }
+    return checked(compilePolicy(trafficPolicy, options), place)
   }
 
   /**
-   * Like `compile`, but in small steps that let other work run. If the previous policy changes meanwhile,
-   * compiles again with the counters of the latest policy.
+   * Compiles a policy in small steps that let other work run. If the previous policy changes meanwhile,
+   * compiles again with the counters of the latest policy. Throws PolicyError with every problem.
    */
   async compileInTurns(
     trafficPolicy: string | null,
-    { around, ...place }: PolicyPlace & AroundPolicy,
+    { around, isStored, ...place }: PolicyPlace & CompileOptions,
     previousOf: () => PolicyStates | undefined = () => this.last(place),
   ): Promise<CompiledPolicy> {
     if (trafficPolicy === null && !around) return this.#withoutRules()
@@ -209,7 +213,7 @@ export class EndpointPolicies {
     let policy: CompiledPolicy
     do {
       previous = previousOf()
-      const options = { ...this.#compilerOptions(place, previous), around }
+      const options = { ...this.#compilerOptions(place, previous), around, isStored }
       policy = await compilePolicyInTurns(trafficPolicy, options)
     } while (previousOf() !== previous)
     return checked(policy, place)
@@ -331,9 +335,19 @@ function checkConnections(policy: CompiledPolicy): void {
 
 /** Formats the problems of a policy as one message for people, with pointers, sentences and codes. */
 export function problemsText({ problems }: PolicyError): string {
-  const shown = problems
+  return `The traffic policy cannot be used. ${listed(problems)}`
+}
+
+/** Tells the owner of a stored policy why it would be refused today. Undefined if it would not. */
+export function refusedTodayText({ refusedToday }: CompiledPolicy): string | undefined {
+  if (refusedToday.length === 0) return undefined
+  return `The stored traffic policy still runs, but a new one like it is refused. Correct it. ${listed(refusedToday)}`
+}
+
+function listed(problems: readonly PolicyProblem[]): string {
+  return problems
     .filter(({ severity }) => severity === 'error')
     .slice(0, MAX_PROBLEMS)
     .map(({ pointer, message, code }) => `${pointer || '/'}: ${message} (${code})`)
-  return `The traffic policy cannot be used. ${shown.join(' ')}`
+    .join(' ')
 }

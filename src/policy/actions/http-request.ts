@@ -125,6 +125,9 @@ function compileAsk(
   }))
   if (url.constant !== undefined && !URL.canParse(url.constant)) {
     context.problem('badValue', ['url'], `${url.constant} is not a valid URL.`)
+  } else if (url.constant !== undefined && !/^\s*https?:/i.test(url.constant)) {
+    const message = `${url.constant} is not an https: or http: URL.`
+    context.problem('badValue', ['url'], message, { isOnlyForNew: true })
   }
   return (exchange) => {
     const fields: Record<string, string> = {

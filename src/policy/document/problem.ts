@@ -70,6 +70,11 @@ export interface PolicyProblem {
   readonly severity: 'error' | 'warning'
   /** Whether only this gateway objects: the hosted service may support it. */
   readonly isForeign: boolean
+  /**
+   * Whether only new policies are refused. A stored policy keeps running, and its owner is warned. The rules
+   * have to run as they did before this check was added.
+   */
+  readonly isOnlyForNew: boolean
   /** Characters from the start of the text that the pointer leads to; undefined for all of it. */
   readonly offset?: number | undefined
   /** Set for texts that could not be parsed. Other problems have a pointer. */
@@ -156,6 +161,14 @@ export class ProblemList {
     return false
   }
 
+  /** Whether even a stored policy cannot run. */
+  get stopsStored(): boolean {
+    for (const { severity, isOnlyForNew } of this.#problems.values()) {
+      if (severity === 'error' && !isOnlyForNew) return true
+    }
+    return false
+  }
+
   /** Says which document it is about: it gives the problems their order. */
   about(document: unknown): void {
     this.#document = document
@@ -171,16 +184,20 @@ export class ProblemList {
   /** Adds a problem, once. */
   add(kind: ProblemKind, pointer: string, message: string, options: ProblemOptions = {}): void {
     const code = `ERR_NGROK_${CODES[kind]}`
-    const { severity = 'error', isForeign = false, offset, position } = options
+    const { severity = 'error', isForeign = false, isOnlyForNew = false } = options
+    const { offset, position } = options
     const key = `${pointer} ${code} ${message}`
     if (this.#problems.has(key)) return
-    this.#problems.set(key, { pointer, message, code, severity, isForeign, offset, position })
+    const flags = { severity, isForeign, isOnlyForNew }
+    this.#problems.set(key, { pointer, message, code, ...flags, offset, position })
   }
 }
 
 export interface ProblemOptions {
   readonly severity?: 'error' | 'warning'
   readonly isForeign?: boolean
+  /** See `PolicyProblem`. */
+  readonly isOnlyForNew?: boolean
   readonly offset?: number | undefined
   readonly position?: SourcePosition | undefined
 }

@@ -219,3 +219,77 @@ it('refuses the traffic of a cloud endpoint whose policy is invalid now, and tel
   expect(await problemOf('ep_2')).toBeUndefined()
   expect(await visit('old.shop.test')).toMatchObject({ status: 200, text: 'good' })
 })
+
+/** A rule that newer checks refuse: its URL has a scheme that requests cannot have. */
+const OUTDATED = {
+  expressions: ["req.url.path == '/old'"],
+  actions: [{ type: 'http-request', config: { url: 'ftp://files.test/' } }],
+}
+const GOOD = { actions: [{ type: 'custom-response', config: { status_code: 200, body: 'good' } }] }
+const policyOf = (...rules: object[]) => JSON.stringify({ on_http_request: rules })
+
+it('runs a stored policy that newer checks refuse, and warns its owner', async () => {
+  const { folder, registrar, cloudEndpointStore, database } = openGatewayStores()
+  await registrar.reserve({ domain: '*.shop.test' })
+  const outdated = policyOf(OUTDATED, GOOD)
+  await database.change(() => {
+    cloudEndpointStore.insert({
+      ...{ id: 'ep_1', host: 'old.shop.test', trafficPolicy: outdated, ownerId: null },
+      ...{ protocol: 'http' as const, isShared: false, isPooled: false, description: '' },
+      ...{ metadata: '', createdAt: 0, updatedAt: 0 },
+    })
+  })
+  database.close()
+  const running = await startGateway({
+    dataDir: folder,
+    apiListen: { host: '127.0.0.1', port: 0 },
+  })
+  const { call } = await managed(running)
+  const ingress = `http://127.0.0.1:${running.addresses.http.port}`
+  const serves = async (host: string) => {
+    expect(await publicRequest({ ingress, host })).toMatchObject({ status: 200, text: 'good' })
+    // The rule is in force, as before: its request fails.
+    expect(await publicRequest({ ingress, host, path: '/old' })).toMatchObject({ status: 500 })
+  }
+  await serves('old.shop.test')
+  const told = { warning: { msg: expect.stringContaining('ftp://files.test/ is not an https:') } }
+  const { body } = await call('GET', '/endpoints/ep_1')
+  expect(body).toMatchObject(told)
+  expect(body).not.toHaveProperty('policy_problem')
+  expect(running.logText()).toContain('cloud endpoint has an outdated policy')
+
+  // Changes that leave the policy alone go through. A new policy is held to the checks of today.
+  for (const change of [
+    { description: 'as before' },
+    { url: 'http://moved.shop.test', traffic_policy: outdated },
+  ]) {
+    expect(await call('PATCH', '/endpoints/ep_1', change)).toMatchObject({
+      status: 200,
+      body: told,
+    })
+  }
+  await serves('moved.shop.test')
+  const other = { traffic_policy: policyOf(OUTDATED, GOOD, GOOD) }
+  const refused = await call('PATCH', '/endpoints/ep_1', other)
+  expect([refused.status, refused.body.error_code]).toEqual([400, 'ERR_NGROK_2204'])
+  const again = { url: 'http://new.shop.test', traffic_policy: outdated }
+  expect((await call('POST', '/endpoints', again)).status).toBe(400)
+  await call('PATCH', '/endpoints/ep_1', { traffic_policy: policyOf(GOOD) })
+  expect((await call('GET', '/endpoints/ep_1')).body).not.toHaveProperty('warning')
+})
+
+it('lets a device bind the policy that it stored before newer checks, and warns', async () => {
+  const running = await startGateway({ apiListen: { host: '127.0.0.1', port: 0 } })
+  const { call } = await managed(running)
+  const agent = await RawAgent.connect(running)
+  expect((await agent.auth(running.authtoken.reveal())).Error ?? '').toBe('')
+  const bind = (TrafficPolicy: string) =>
+    agent.bind('', { Opts: { Domain: 'cam.site.test', TrafficPolicy } })
+  const unusable = { actions: [{ type: 'of-yesterday', config: {} }] }
+  expect(codeOf(await bind(policyOf(OUTDATED, unusable)))).toBe('ERR_NGROK_9026')
+  const bound = await bind(policyOf(OUTDATED))
+  expect(codeOf(bound)).toBeUndefined()
+  const { body } = await call('GET', `/endpoints/${bound.Id}`)
+  expect(body).toMatchObject({ warning: { msg: expect.stringContaining('ftp://files.test/') } })
+  expect(running.logText()).toContain('endpoint has an outdated policy')
+})

@@ -35,7 +35,7 @@ export function cloudEndpoints() {
       ...it,
       id: [
         ...[id, it.url, it.description, it.traffic_policy],
-        ...[it.overlap?.msg, it.policy_problem?.msg],
+        ...[it.overlap?.msg, it.policy_problem?.msg, it.warning?.msg],
       ].join(' '),
     }))
     keepChildren(rows, versions, kept, endpointRow)

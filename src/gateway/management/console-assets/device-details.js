@@ -50,7 +50,7 @@ export function deviceDetails({ id, name }, reload) {
     const versions = measured.endpoints.map((it) => ({
       ...it,
       // One with another policy is another row.
-      id: [it.id, it.upstream_url, it.traffic_policy].join(' '),
+      id: [it.id, it.upstream_url, it.traffic_policy, it.warning?.msg].join(' '),
     }))
     keepChildren(rows, versions, kept, endpointWithChart)
     setText(last, lastSentence(device))

@@ -6,7 +6,8 @@ import { formatBytes, formatNumber } from './format.js'
 
 /** An endpoint with its figures and its policy; the figures are updated in place. */
 export function endpointRow(endpoint) {
-  const { url, name, description, upstream_url, traffic_policy, overlap, policy_problem } = endpoint
+  const { url, name, description, upstream_url, traffic_policy, overlap } = endpoint
+  const { policy_problem, warning } = endpoint
   // Cloud endpoints have none: no device serves them.
   const state = element('span', {})
   let shownCondition
@@ -35,6 +36,7 @@ export function endpointRow(endpoint) {
     overlap && element('p', { class: 'hint' }, `Overlap: ${overlap.msg}`),
     policy_problem &&
       element('p', { class: 'hint' }, `All requests are refused: ${policy_problem.msg}`),
+    warning && element('p', { class: 'hint' }, `Warning: ${warning.msg}`),
     fields.node,
     traffic_policy &&
       element(

@@ -6,6 +6,7 @@ import type { Authority } from '../../access/authority.ts'
 import type { CloudEndpointAuthor, CloudEndpoints } from '../../endpoints/cloud-endpoints.ts'
 import { type CloudEndpoint, type Endpoint, endpointFacts } from '../../endpoints/endpoint.ts'
 import { bindingOf } from '../../endpoints/endpoint-host.ts'
+import { refusedTodayText } from '../../endpoints/endpoint-policies.ts'
 import { isPooled } from '../../endpoints/endpoint-pool.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { OtherGateways } from '../../ports/other-gateways.ts'
@@ -71,8 +72,10 @@ export const EndpointView = z.strictObject({
    * refused.
    */
   overlap: z.strictObject({ msg: z.string() }).optional(),
-  /** For a cloud endpoint whose stored policy is invalid in this version. It refuses all traffic. */
+  /** For a cloud endpoint whose stored policy cannot run in this version. It refuses all traffic. */
   policy_problem: z.strictObject({ msg: z.string() }).optional(),
+  /** For a policy that runs, although a new one like it is refused. */
+  warning: z.strictObject({ msg: z.string() }).optional(),
   /** Null for a cloud endpoint, as is its session: no agent serves it. */
   tunnel: Reference.nullable(),
   tunnel_session: Reference.nullable(),
@@ -233,6 +236,7 @@ function viewEndpoint(
 ): z.infer<typeof EndpointView> {
   const { id, url, protocol, openedAt, traffic } = endpoint
   const { host, port } = endpointFacts(endpoint)
+  const warning = refusedTodayText(endpoint.policy)
   return {
     id,
     uri: `${baseUrl}/endpoints/${id}`,
@@ -248,6 +252,7 @@ function viewEndpoint(
     metadata: endpoint.metadata,
     domain: domainId ? { id: domainId, uri: `${baseUrl}/reserved_domains/${domainId}` } : null,
     ...(lost !== undefined && { overlap: { msg: lost } }),
+    ...(warning !== undefined && { warning: { msg: warning } }),
     traffic_policy: endpoint.trafficPolicy ?? '',
     bindings: [bindingOf(host)],
     pooling_enabled: isPooled(endpoint),
