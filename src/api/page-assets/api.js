@@ -1,5 +1,12 @@
 import { createAsk } from './asking.js'
 
+/** Fields that an error without a field is about, by error code. */
+const FIELD_OF = {
+  'domain-taken': '/domain',
+  'domain-online-elsewhere': '/domain',
+  'policy-invalid': '/policy',
+}
+
 /** Asks the agent. */
 export const ask = createAsk({
   who: 'The agent',
@@ -7,7 +14,8 @@ export const ask = createAsk({
   // The doctor dials all that the agent depends on.
   patience: { 'api/doctor': 60_000 },
   refusal: ({ detail, code, errors = [] }) => {
-    const lines = errors.map((error) => `\n${error.pointer.slice(1)} ${error.detail}`)
-    return { sentence: `${detail}${lines.join('')}`, code }
+    const pointer = FIELD_OF[code]
+    const ofField = pointer && errors.length === 0 ? [{ pointer, detail }] : errors
+    return { sentence: detail, code, errors: ofField }
   },
 })

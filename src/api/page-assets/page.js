@@ -20,6 +20,8 @@ void runPage({
   enter,
   signInView,
   describe: ({ scope }) => (scope === 'read' ? 'Read only' : ''),
+  // Tells the tabs of several devices apart.
+  nameOf: ({ hostname }) => hostname,
 })
 
 async function enter() {

@@ -6,17 +6,25 @@ import { icon } from './icon.js'
 import { errorNotice, say } from './notice.js'
 
 /** How many tunnels work, the most important problems with their fixes, and the facts. */
-export function verdict({ onConfirmed }) {
+export function verdict({ hostname, onConfirmed }) {
   const mark = element('span', { class: 'verdict-mark' })
-  const sentence = element('h1', { tabindex: '-1' }, 'Loading …')
+  const sentence = element('span', {}, 'Loading …')
+  const heading = element(
+    'h1',
+    { tabindex: '-1' },
+    element('span', { class: 'hostname' }, hostname),
+    element('span', { class: 'visually-hidden' }, ': '),
+    sentence,
+  )
   const notes = element('ul', { class: 'notes' })
+  const summary = element('summary', {})
   const details = element('div', {})
   const node = element(
     'section',
     { class: 'card verdict', 'aria-label': 'This device' },
-    element('div', { class: 'verdict-line' }, mark, sentence),
+    element('div', { class: 'verdict-line' }, mark, heading),
     notes,
-    details,
+    element('details', { class: 'verdict-facts' }, summary, details),
   )
   let shown = ''
   return { node, show }
@@ -25,6 +33,7 @@ export function verdict({ onConfirmed }) {
     const tone = toneOf(status, tunnels)
     node.dataset.tone = tone
     setText(sentence, status.verdict)
+    setText(summary, linkText(status.link))
     // What has not changed is not made anew: somebody may be reading, or have the focus there.
     const now = JSON.stringify([tone, status.advice, status.storage, factsOf(status)])
     if (now === shown) return
@@ -33,7 +42,12 @@ export function verdict({ onConfirmed }) {
     fill(
       notes,
       status.advice.map(({ problem, remedy }) =>
-        element('li', {}, problem, element('div', { class: 'remedy' }, remedy)),
+        element(
+          'li',
+          {},
+          !tells(status.verdict, problem) && problem,
+          element('div', { class: 'remedy' }, remedy),
+        ),
       ),
       status.storage.unconfirmed.length > 0 && element('li', {}, confirmButton()),
     )
@@ -73,17 +87,23 @@ function toneOf({ healthy, link }, tunnels) {
   return isServing || isEmpty || link.state === 'connecting' ? 'wait' : 'bad'
 }
 
+/** Whether the headline has the problem, so that it is not told twice. */
+function tells(headline, problem) {
+  return headline.toLowerCase().includes(problem.toLowerCase().replace(/\.$/, ''))
+}
+
+function linkText({ state, latency_ms: ms }) {
+  const speed = ms === null ? '' : `, ${Math.round(ms)} ms`
+  return `Link ${state}${speed}`
+}
+
 function factsOf({ link, own_endpoint: own, device_id: id, versions, started_at: startedAt }) {
   const server = link.server_addr ?? 'the hosted service'
   return [
-    ['Link', `${link.state} · ${server}${latency(link)}`],
-    ['Since', formatDistance(link.since)],
+    ['Service', server],
+    ['Link', `${link.state} · ${formatDistance(link.since)}`],
     ['Own domain', own && `${own.domain} · ${own.state}`],
     ['Device', id],
     ['Version', `${versions.agent}, running since ${formatDistance(startedAt)}`],
   ]
-}
-
-function latency({ latency_ms: ms }) {
-  return ms === null ? '' : ` · ${Math.round(ms)} ms`
 }

@@ -1,3 +1,4 @@
+import { hostname } from 'node:os'
 import type { Request, RequestHandler, Response } from 'express'
 import * as z from 'zod'
 import { AppError } from '../../base/app-error.ts'
@@ -183,5 +184,5 @@ function tooMany(what: string, waitMs: number): AppError {
 }
 
 function sessionView({ actor, scope }: Caller): object {
-  return { name: actor.name, scope }
+  return { name: actor.name, scope, hostname: hostname() }
 }

@@ -1,4 +1,5 @@
 import { readdirSync } from 'node:fs'
+import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { IDLE_MS } from '../../../src/http/pages/browser-sessions.ts'
@@ -7,7 +8,7 @@ import { sendRequest } from '../../helpers/serve-http.ts'
 import { API_TOKEN, startApi } from '../started-api.ts'
 
 const SPEC = { protocol: 'http', forwards_to: 'localhost:8001', domain: 'device1.site.test' }
-const SESSION = { session: { name: 'one-time code', scope: 'write' } }
+const SESSION = { session: { name: 'one-time code', scope: 'write', hostname: hostname() } }
 const ASSETS = join(import.meta.dirname, '../../../src/api/page-assets')
 
 async function startPage() {
@@ -41,7 +42,10 @@ describe('signing in to the page', () => {
     const { browser, tokens } = await startPage()
     const reader = tokens.create({ name: 'viewer', scope: 'read', expiresAt: null })
     const { status, json } = await browser.signIn({ token: ` ${reader.secret.reveal()}\n` })
-    expect([status, json]).toEqual([201, { session: { name: 'viewer', scope: 'read' } }])
+    expect([status, json]).toEqual([
+      201,
+      { session: { name: 'viewer', scope: 'read', hostname: hostname() } },
+    ])
     expect((await browser.call('GET', '/page/api/tunnels?view=status')).status).toBe(200)
     const refused = await browser.call('POST', '/page/api/tunnels', { body: SPEC })
     expect([refused.status, refused.json.code]).toEqual([403, 'insufficient-scope'])

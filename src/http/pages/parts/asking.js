@@ -2,12 +2,16 @@
 const READ_MS = 10_000
 const CHANGE_MS = 30_000
 
-/** An error answer, or no answer. The message is a sentence for people and contains the code. */
+/**
+ * An error answer, or no answer. The message is a sentence for people and contains the code. `errors` are the
+ * invalid fields of a form: JSON pointer and problem. `code` is undefined without an answer.
+ */
 export class ApiError extends Error {
-  constructor(sentence, code) {
+  constructor(sentence, code, errors = []) {
     super(code ? `${sentence} (${code})` : sentence)
     this.name = 'ApiError'
     this.code = code
+    this.errors = errors
   }
 }
 
@@ -19,17 +23,21 @@ export class ApiError extends Error {
  * - `refusal` returns the sentence and the code of an error answer.
  * - `patience` has time limits in milliseconds for slow paths.
  * @param {{ who: string, hint: string, headers?: Record<string, string>, patience?: Record<string, number>,
- *   refusal: (answer: any) => { sentence: string, code: string } }} options
+ *   refusal: (answer: any) => { sentence: string, code: string, errors?: any[] } }} options
  */
 export function createAsk({ who, hint, headers: always = {}, patience = {}, refusal }) {
   /**
+   * Resolves with the answer. `ifMatch` is the version to change. With `hasEtag`, resolves with the answer as
+   * `value` and its version as `etag`.
    * @param {string} method
    * @param {string} path
-   * @param {{ body?: object, isBackground?: boolean }} [options]
+   * @param {{ body?: object, isBackground?: boolean, ifMatch?: string, hasEtag?: boolean }} [options]
    */
-  return async function ask(method, path, { body, isBackground = false } = {}) {
+  return async function ask(method, path, options = {}) {
+    const { body, isBackground = false, ifMatch, hasEtag = false } = options
     const headers = {
       ...always,
+      ...(ifMatch && { 'if-match': ifMatch }),
       ...(body && { 'content-type': 'application/json' }),
       ...(isBackground && { 'x-background': '1' }),
     }
@@ -43,7 +51,8 @@ export function createAsk({ who, hint, headers: always = {}, patience = {}, refu
     if (!response.ok) throw refused(response, text)
     if (response.status === 204) return undefined
     const isJson = response.headers.get('content-type')?.startsWith('application/json')
-    return isJson ? JSON.parse(text) : text
+    const value = isJson ? JSON.parse(text) : text
+    return hasEtag ? { value, etag: response.headers.get('etag') } : value
   }
 
   /** Resolves with the answer and its complete text. */
@@ -62,8 +71,8 @@ export function createAsk({ who, hint, headers: always = {}, patience = {}, refu
 
   function refused(response, text) {
     try {
-      const { sentence, code } = refusal(JSON.parse(text))
-      return new ApiError(sentence, code)
+      const { sentence, code, errors } = refusal(JSON.parse(text))
+      return new ApiError(sentence, code, errors)
     } catch {
       return new ApiError(`${who} refused the request without a reason.`, `HTTP ${response.status}`)
     }

@@ -15,5 +15,7 @@ const TONES = {
 /** Whether visitors of a tunnel in this state get errors. */
 export const isBad = (condition) => TONES[condition] === 'bad'
 
+export const conditionText = (condition) => condition.replace('_', ' ')
+
 /** State of a tunnel for its visitors, in the same words on each page. */
-export const conditionBadge = (condition) => badge(condition.replace('_', ' '), TONES[condition])
+export const conditionBadge = (condition) => badge(conditionText(condition), TONES[condition])

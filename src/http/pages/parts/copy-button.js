@@ -2,6 +2,9 @@ import { element } from './element.js'
 import { icon } from './icon.js'
 import { say } from './notice.js'
 
+const COPY = 'Copy'
+const SHOWN_MS = 1_500
+
 /** Returns a button that copies a text. `what` names it, as in “Copy the name”. */
 export function copyButton(text, what) {
   const button = element(
@@ -17,14 +20,19 @@ export function copyButton(text, what) {
       },
     },
     icon('copy'),
-    element('span', {}, 'Copy'),
+    element('span', {}, COPY),
   )
   return button
 }
 
 function flash(button) {
+  const label = button.querySelector('span')
   button.classList.add('is-done')
-  setTimeout(() => button.classList.remove('is-done'), 1_500)
+  label.textContent = 'Copied'
+  setTimeout(() => {
+    button.classList.remove('is-done')
+    label.textContent = COPY
+  }, SHOWN_MS)
 }
 
 async function copy(text, button) {

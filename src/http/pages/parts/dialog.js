@@ -3,7 +3,8 @@ import { errorNotice } from './notice.js'
 
 /**
  * Opens a form in a dialog. `run` gets its values and may throw an ApiError. The error is shown and
- * the form stays filled in. Resolves with the result of `run`, or with undefined if cancelled.
+ * the form stays filled in. A problem of a field is shown once, at the field, and the message of the error
+ * only if it is a conflict. Resolves with the result of `run`, or with undefined if cancelled.
  * @param {{ title: string, text?: string, fields?: any[], action: string, isDangerous?: boolean,
  *   run: (values: any) => Promise<any> }} options
  * @returns {Promise<any>}
@@ -40,11 +41,16 @@ export function openForm({ title, text, fields = [], action, isDangerous = false
       if (isHeld) return
       hold(true)
       fill(problem)
+      clearFields(form)
       try {
         resolve(await run(Object.fromEntries(new FormData(form))))
         close()
       } catch (error) {
-        fill(problem, errorNotice(error))
+        const { errors = [], isConflict = false, message } = error
+        const others = markFields(form, errors)
+        if (isConflict || others.length > 0 || errors.length === 0) {
+          fill(problem, errorNotice({ message: [message, ...others].join('\n') }))
+        }
       } finally {
         hold(false)
       }
@@ -90,14 +96,31 @@ export function textField({ name, label, hint, value = '', placeholder, type = '
   return field({ name, label, hint, control: input })
 }
 
-/** @param {{ name: string, label: string, hint?: string, options: string[][], onchange?: (event: any) => void }} options */
-export function selectField({ name, label, hint, options, onchange }) {
+/** @param {{ name: string, label: string, hint?: string, value?: string, options: string[][], onchange?: (event: any) => void }} options */
+export function selectField({ name, label, hint, value: chosen, options, onchange }) {
   const select = element(
     'select',
     { id: `field-${name}`, name, onchange, 'aria-describedby': hint && `hint-${name}` },
-    options.map(([value, text]) => element('option', { value }, text)),
+    options.map(([value, text]) => element('option', { value, selected: value === chosen }, text)),
   )
   return field({ name, label, hint, control: select })
+}
+
+/** @param {{ name: string, label: string, hint?: string, value?: string }} options */
+export function longTextField({ name, label, hint, value = '' }) {
+  const control = element(
+    'textarea',
+    {
+      id: `field-${name}`,
+      name,
+      rows: '6',
+      spellcheck: 'false',
+      autocapitalize: 'none',
+      'aria-describedby': hint && `hint-${name}`,
+    },
+    value,
+  )
+  return field({ name, label, hint, control })
 }
 
 function field({ name, label, hint, control }) {
@@ -108,6 +131,53 @@ function field({ name, label, hint, control }) {
     control,
     hint && element('p', { class: 'hint', id: `hint-${name}` }, hint),
   )
+}
+
+/** Shows each error at its field, and returns the lines of the errors without a field. */
+function markFields(form, errors) {
+  const others = []
+  for (const { pointer, detail } of errors) {
+    const { control, rest } = controlOf(form, pointer.split('/').slice(1))
+    const line = [...rest, detail].join(' ')
+    if (control) markField(control, `${line.charAt(0).toUpperCase()}${line.slice(1)}`)
+    else others.push(line)
+  }
+  form.querySelector('[aria-invalid]')?.focus()
+  return others
+}
+
+/** A field of the form has a name such as `upstream.timeout`. `rest` is the path within its value. */
+function controlOf(form, path) {
+  for (let length = path.length; length > 0; length -= 1) {
+    const control = form.elements.namedItem(path.slice(0, length).join('.'))
+    if (control) return { control, rest: path.slice(length) }
+  }
+  return { control: undefined, rest: path }
+}
+
+function markField(control, text) {
+  const id = `error-${control.name}`
+  const place = control.closest('.field')
+  place.closest('details')?.setAttribute('open', '')
+  const shown = place.querySelector('.field-error')
+  if (shown) {
+    shown.append(`\n${text}`)
+    return
+  }
+  place.append(element('p', { class: 'field-error', id, role: 'alert' }, text))
+  const described = control.getAttribute('aria-describedby')
+  control.setAttribute('aria-invalid', 'true')
+  control.setAttribute('aria-describedby', described ? `${id} ${described}` : id)
+}
+
+function clearFields(form) {
+  for (const control of form.querySelectorAll('[aria-invalid]')) {
+    const id = `error-${control.name}`
+    const others = control.getAttribute('aria-describedby').split(' ')
+    control.removeAttribute('aria-invalid')
+    control.setAttribute('aria-describedby', others.filter((it) => it !== id).join(' '))
+  }
+  for (const shown of form.querySelectorAll('.field-error')) shown.remove()
 }
 
 function buttons(...children) {

@@ -44,12 +44,15 @@ export function keepChildren(parent, items, kept, make) {
     node.remove()
     kept.delete(id)
   }
+  const focused = /** @type {HTMLElement | null} */ (document.activeElement)
   items.forEach((item, at) => {
     const child = kept.get(item.id) ?? make(item)
     kept.set(item.id, child)
     child.update(item)
     if (parent.children[at] !== child.node) parent.insertBefore(child.node, parent.children[at])
   })
+  // A child that was moved has lost the focus.
+  if (document.activeElement !== focused && parent.contains(focused)) focused.focus()
 }
 
 /** Moves the focus to the heading of the view if the focused element was removed. */

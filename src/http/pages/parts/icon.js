@@ -20,6 +20,7 @@ const PATHS = {
   skipped: 'M6 12h12',
   copy: 'M9 9h11v11H9zM5 15H4V4h11v1',
   done: 'M5 13l4 4L19 7',
+  more: 'M6 9l6 6 6-6',
   open: '',
 }
 

@@ -7,6 +7,7 @@ import { createToast, errorNotice, say } from './notice.js'
  *
  * - `enter` returns the current session, or the reason for its absence in `notice`.
  * - `describe` returns the name of the user.
+ * - `nameOf` returns the title for a session. Default: `title`.
  * - The first view is the start page. A view with `isPartOf` has no link in the navigation. The part
  *   of the address after the name of a view is its `argument`.
  * @param {{ title: string,
@@ -15,9 +16,19 @@ import { createToast, errorNotice, say } from './notice.js'
  *   enter: () => Promise<{ session?: any, notice?: string }>,
  *   signInView: (options: any) => HTMLElement,
  *   describe: (session: any) => string,
+ *   nameOf?: (session: any) => string,
  *   readOnlyNotice?: string }} options
  */
-export function runPage({ title, views, ask, enter, signInView, describe, readOnlyNotice }) {
+export function runPage({
+  title,
+  views,
+  ask,
+  enter,
+  signInView,
+  describe,
+  nameOf = () => title,
+  readOnlyNotice,
+}) {
   const page = element('div', { id: 'page' })
   /** Closes the current view. Undefined while the user is not signed in. */
   let leave
@@ -49,14 +60,15 @@ export function runPage({ title, views, ask, enter, signInView, describe, readOn
 
   function showViews(session) {
     const isReadOnly = session.scope === 'read'
+    const name = nameOf(session)
     page.classList.toggle('is-read-only', isReadOnly)
     const links = Object.entries(views)
       .filter(([, { isPartOf }]) => !isPartOf)
-      .map(([name, { label }]) =>
-        element('a', { href: `#/${name}` }, icon(name), element('span', {}, label)),
+      .map(([view, { label }]) =>
+        element('a', { href: `#/${view}` }, icon(view), element('span', {}, label)),
       )
     const main = element('main', { id: 'main', tabindex: '-1' })
-    fill(page, skipLink(main), bar(describe(session)), navigation(links), main)
+    fill(page, skipLink(main), bar(name, describe(session)), navigation(links), main)
     let view
     window.addEventListener('hashchange', show)
     leave = () => {
@@ -68,9 +80,9 @@ export function runPage({ title, views, ask, enter, signInView, describe, readOn
     function show() {
       view?.close()
       const [asked, ...rest] = location.hash.slice(2).split('/')
-      const name = Object.hasOwn(views, asked) ? asked : Object.keys(views)[0]
-      const { label, make, isPartOf = name } = views[name]
-      document.title = `${label} · ${title}`
+      const at = Object.hasOwn(views, asked) ? asked : Object.keys(views)[0]
+      const { label, make, isPartOf = at } = views[at]
+      document.title = `${label} · ${name}`
       for (const link of links) {
         if (link.hash === `#/${isPartOf}`) link.setAttribute('aria-current', 'page')
         else link.removeAttribute('aria-current')
@@ -84,12 +96,12 @@ export function runPage({ title, views, ask, enter, signInView, describe, readOn
     }
   }
 
-  function bar(who) {
+  function bar(name, who) {
     return element(
       'header',
       { class: 'bar' },
       element('img', { src: 'icon.svg', alt: '', width: '28', height: '28' }),
-      element('span', { class: 'brand' }, title),
+      element('span', { class: 'brand' }, name),
       element('span', { class: 'signed-in' }, who),
       element('button', { type: 'button', class: 'button', onclick: signOut }, 'Sign out'),
     )

@@ -1,0 +1,201 @@
+import { hostname } from 'node:os'
+import type { Browser, Page } from 'playwright-core'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { type StartedApi, startApi } from '../api/started-api.ts'
+import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
+import {
+  button,
+  DESK,
+  dialogButton,
+  expectGoodView,
+  field,
+  PHONE,
+} from '../helpers/console-page.ts'
+import { serveHttp } from '../helpers/serve-http.ts'
+
+/** Nothing listens on this port. */
+const NO_SERVICE = 'localhost:9'
+
+/** Path of the page that signs in. */
+const signedIn = (api: StartedApi) => `/page/#code=${api.codes.create().code.reveal()}`
+
+async function serviceAddress(): Promise<string> {
+  const { server } = await serveHttp((_request, response) => response.end('hello'))
+  return `localhost:${server.port}`
+}
+
+const names = (page: Page) => page.getByRole('heading', { level: 3 }).allTextContents()
+const title = (page: Page) => page.title()
+
+describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => {
+  let browser: Browser
+
+  beforeAll(async () => {
+    browser = await sharedChromium()
+  })
+
+  async function open(api: StartedApi, width: number) {
+    const opened = await openPage(browser, width, `http://127.0.0.1:${api.port}`)
+    await opened.page.goto(signedIn(api))
+    return opened
+  }
+
+  const add = ({ agent }: StartedApi, domain: string, forwardsTo: string) =>
+    agent.create({ protocol: 'http', domain, forwardsTo, policy: null })
+
+  it('names the device, and shows problems first, each told once', async () => {
+    const api = await startApi()
+    const service = await serviceAddress()
+    await add(api, 'camera.site.test', service)
+    await add(api, 'press.site.test', NO_SERVICE)
+    await add(api, 'oven.site.test', NO_SERVICE)
+    const { page, complaints } = await open(api, PHONE)
+    await expect.poll(() => title(page)).toBe(`${hostname()}: 2 problems`)
+    const heading = page.getByRole('heading', { level: 1 })
+    expect(await heading.textContent()).toContain(hostname())
+    await page.getByText('working', { exact: true }).waitFor()
+    expect(await names(page)).toEqual([
+      'press.site.test:8443',
+      'oven.site.test:8443',
+      'camera.site.test:8443',
+    ])
+    await expect.poll(() => page.getByText('refuses connections').count()).toBe(1)
+    expect(await page.getByText('Start the service on').count()).toBe(1)
+    const badges = page.getByRole('listitem').filter({ hasText: 'press' })
+    expect(await badges.getByText('working').count()).toBe(0)
+    await expectGoodView(page, 'device-problems')
+    await button(page, 'Details of press.site.test').click()
+    await page.getByText('Start the service on').nth(1).waitFor()
+    await expectGoodView(page, 'device-details')
+    await api.agent.remove('press.site.test')
+    await api.agent.remove('oven.site.test')
+    await expect.poll(() => title(page)).toBe(`${hostname()}: 1 tunnel`)
+    expect(complaints).toEqual([])
+  })
+
+  it('finds a tunnel among many by name, port and state, and is quiet while the link is down', async () => {
+    const api = await startApi({ agent: { maxTunnels: 20 } })
+    const service = await serviceAddress()
+    for (let n = 1; n <= 8; n += 1) await add(api, `sensor-${n}.site.test`, service)
+    const { page } = await open(api, PHONE)
+    const search = page.getByLabel('Find tunnels')
+    await page.getByText('sensor-8').waitFor()
+    expect(await search.isVisible()).toBe(false)
+    await add(api, 'press.site.test', NO_SERVICE)
+    await search.fill('sensor-3')
+    await expect.poll(() => names(page)).toEqual(['sensor-3.site.test:8443'])
+    await page.getByRole('status').getByText('1 of 9 tunnels').waitFor()
+    await search.fill(':9')
+    await expect.poll(() => names(page)).toEqual(['press.site.test:8443'])
+    await search.fill('sensor down')
+    await page.getByText('No matching tunnels.').waitFor()
+    await search.fill('down')
+    await expect.poll(() => names(page)).toEqual(['press.site.test:8443'])
+    await search.fill('')
+    await expect.poll(() => names(page)).toHaveLength(9)
+
+    api.service.goAway()
+    await expect.poll(() => title(page)).toBe(`${hostname()}: offline`)
+    await expect.poll(() => page.getByText('offline', { exact: true }).count()).toBe(9)
+    expect(await page.getByText(/refuses connections|connection was lost/).count()).toBe(1)
+    await expectGoodView(page, 'device-many')
+  })
+
+  it('changes a tunnel, and loses nothing when somebody else changes it', async () => {
+    const api = await startApi()
+    const service = await serviceAddress()
+    await add(api, 'cam.site.test', NO_SERVICE)
+    const { page, complaints } = await open(api, PHONE)
+    await button(page, 'Details of cam.site.test').click()
+    const edit = button(page, 'Edit cam.site.test')
+    await edit.click()
+    const target = field(page, 'Service on this device')
+    expect(await target.inputValue()).toBe(NO_SERVICE)
+    await page.getByRole('dialog').getByText('More options').click()
+    await field(page, 'Seconds to wait for an answer').fill('99999')
+    await expectGoodView(page, 'device-edit')
+    await page.getByRole('dialog').getByText('More options').click()
+    await dialogButton(page, 'Save').click()
+    // The field is shown again.
+    await page.getByRole('alert').getByText('from 1 to 3600').waitFor()
+    await field(page, 'Seconds to wait for an answer').fill('90')
+    await target.fill(service)
+
+    const now = { protocol: 'http', forwards_to: 'localhost:8009' }
+    await api.call('PUT', '/tunnels/cam.site.test', now)
+    await dialogButton(page, 'Save').click()
+    await page.getByRole('alert').getByText('changed while you edited it').waitFor()
+    await page.getByRole('alert').getByText('Changed to: localhost:8009').waitFor()
+    expect(await target.inputValue()).toBe(service)
+    expect(api.agent.find('cam').spec.forwardsTo).toBe('localhost:8009')
+    await expectGoodView(page, 'device-conflict')
+    await dialogButton(page, 'Save').click()
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    expect(api.agent.find('cam').spec).toMatchObject({
+      forwardsTo: service,
+      upstream: { timeout: 90 },
+      policy: null,
+    })
+    await page.getByText('working', { exact: true }).waitFor()
+
+    // A change keeps the options that the form has shown.
+    await edit.click()
+    await page.getByText('Traffic policy').first().click()
+    await field(page, 'Traffic policy').fill('on_http_request: [{actions: [{type: deny}]}]')
+    await dialogButton(page, 'Save').click()
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    expect(api.agent.find('cam').spec).toMatchObject({
+      upstream: { timeout: 90 },
+      policy: { on_http_request: [{ actions: [{ type: 'deny' }] }] },
+    })
+    await edit.click()
+    await api.agent.remove('cam')
+    await dialogButton(page, 'Save').click()
+    await page.getByRole('alert').getByText('removed while you edited it').waitFor()
+    expect(api.agent.list()).toEqual([])
+    expect(complaints).toEqual([])
+  })
+
+  it('copies an address and a command, also without the clipboard API of the browser', async () => {
+    const api = await startApi()
+    await add(api, 'cam.site.test', NO_SERVICE)
+    const { page } = await openPage(browser, DESK, `http://127.0.0.1:${api.port}`)
+    // As over plain HTTP in the network.
+    await page.addInitScript(
+      "globalThis.clipboard = navigator.clipboard; Object.defineProperty(navigator, 'clipboard', { value: undefined })",
+    )
+    await page.goto(signedIn(api))
+    await button(page, 'Details of cam.site.test').click()
+    const url = 'https://cam.site.test:8443'
+    for (const text of [url, `curl ${url}`]) {
+      const copy = button(page, `Copy ${text}`)
+      await copy.click()
+      await copy.getByText('Copied').waitFor()
+      await page.getByRole('status').getByText('Copied.').waitFor()
+      expect(await page.evaluate('clipboard.readText()')).toBe(text)
+    }
+  })
+
+  it('shows old data with its age, and connects again by itself', async () => {
+    const api = await startApi()
+    await add(api, 'cam.site.test', NO_SERVICE)
+    const { page } = await openPage(browser, PHONE, `http://127.0.0.1:${api.port}`)
+    await page.clock.install()
+    await page.goto(signedIn(api))
+    await button(page, 'Details of cam.site.test').waitFor()
+    const lost = page.getByRole('alert')
+    await page.route('**/page/api/**', (route) => route.abort())
+    await page.clock.runFor(4_000)
+    await lost.getByText('Not connected to the agent. Data is less than a minute old.').waitFor()
+    await page.clock.runFor(121_000)
+    await lost.getByText('Not connected to the agent. Data is 2 min old.').waitFor()
+    expect(await title(page)).toBe(`${hostname()}: not connected`)
+    expect(await page.locator('.is-stale').count()).toBe(1)
+    expect(await names(page)).toEqual(['cam.site.test:8443'])
+    await page.unroute('**/page/api/**')
+    await page.clock.runFor(4_000)
+    await lost.waitFor({ state: 'detached' })
+    expect(await page.locator('.is-stale').count()).toBe(0)
+    await expect.poll(() => title(page)).toBe(`${hostname()}: 1 problem`)
+  })
+})
