@@ -43,7 +43,7 @@ const FLOORS: Floors = {
     ['ports'],
     ['certificates', 'endpoints'],
     ['access', 'streams'],
-    ['records', 'origins'],
+    ['error-pages', 'records', 'origins'],
   ],
   agent: [
     ['policies'],

@@ -9,6 +9,8 @@ import {
 import type { Routes } from '../../src/gateway/endpoints/routes.ts'
 import { AskSeal } from '../../src/gateway/ingress/common/ask-seal.ts'
 import { WriteCoalescer } from '../../src/gateway/ingress/common/client-socket.ts'
+import { ErrorLog } from '../../src/gateway/ingress/common/error-log.ts'
+import { NO_PAGES } from '../../src/gateway/ingress/common/error-reply.ts'
 import {
   INGRESS_LIMITS,
   type IngressLimits,
@@ -86,6 +88,8 @@ export async function startMemorySite(options: MemorySiteOptions) {
     askSeal: new AskSeal(clock),
     http2Streams: { open: 0 },
     pieceShares: new PieceShares(clock),
+    errorPages: NO_PAGES,
+    errorLog: new ErrorLog(captured.log, clock),
     now: clock.monotonic(),
   }
   const connections = new Set<ClientConnection>()

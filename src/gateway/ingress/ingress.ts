@@ -23,6 +23,8 @@ import type { VisitorLinks } from '../ports/membership.ts'
 import { BufferAccount } from '../streams/buffer-account.ts'
 import { AskSeal } from './common/ask-seal.ts'
 import { type ClientSocket, WriteCoalescer } from './common/client-socket.ts'
+import { ErrorLog } from './common/error-log.ts'
+import { type ErrorPages, NO_PAGES } from './common/error-reply.ts'
 import {
   INGRESS_LIMITS,
   type IngressChallenges,
@@ -66,6 +68,8 @@ export interface IngressOptions {
   readonly tls: IngressTls
   /** Answers to challenges of an ACME authority, if there are any. */
   readonly challenges?: IngressChallenges | undefined
+  /** Pages of accounts for errors; default: only the gateway's page. */
+  readonly errorPages?: ErrorPages | undefined
   /** Host and addresses for TCP endpoints; undefined: no TCP endpoints. */
   readonly tcp?: { readonly listenHost: string; readonly addresses: TcpAddresses } | undefined
   /** With which the depth of asks is sealed; all gateways of a site have the same. */
@@ -102,13 +106,14 @@ export class Ingress {
   constructor(options: IngressOptions) {
     const { registry, clock, limits, buffers = new BufferAccount() } = options
     this.#options = options
+    const log = options.log.child({ room: 'ingress' })
     this.#context = {
       registry,
       routes: options.routes ?? registry,
       ownRoutes: options.ownRoutes ?? registry,
       peers: options.peers,
       clock,
-      log: options.log.child({ room: 'ingress' }),
+      log,
       limits: { ...INGRESS_LIMITS, ...limits },
       buffers,
       coalescer: new WriteCoalescer(),
@@ -118,6 +123,8 @@ export class Ingress {
       http2Streams: { open: 0 },
       pieceShares: new PieceShares(clock),
       challenges: options.challenges,
+      errorPages: options.errorPages ?? NO_PAGES,
+      errorLog: new ErrorLog(log, clock),
       now: clock.monotonic(),
     }
     this.#entrance = new PeerIngress({

@@ -94,10 +94,12 @@ export const rateLimit = defineAction({
 
 function tooMany(waitMs: number): Outcome {
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000))
+  const sentence = `Too many requests. Try again in ${seconds} s.`
   return respond({
     status: 429,
     headers: ['retry-after', String(seconds), 'content-type', 'text/plain; charset=utf-8'],
-    body: `Too many requests. Try again in ${seconds} s.\n`,
+    body: `${sentence}\n`,
+    sentence,
   })
 }
 

@@ -6,6 +6,8 @@ export interface Reply {
   readonly body: string
   /** `ERR_NGROK_…` when the answer is an error of the service; also in `ngrok-error-code`. */
   readonly errorCode?: string
+  /** Set on errors of the service, which browsers get as a page: what happened. */
+  readonly sentence?: string
 }
 
 /** Next step after a phase. */
@@ -36,7 +38,7 @@ export function refuse(
 ): Outcome {
   const own = ['content-type', 'text/plain; charset=utf-8', 'ngrok-error-code', errorCode]
   const body = `${message} (${errorCode})\n`
-  return respond({ status, errorCode, headers: [...own, ...headers], body })
+  return respond({ status, errorCode, headers: [...own, ...headers], body, sentence: message })
 }
 
 /** The `error` of an action's result. Its texts are empty without an error. */

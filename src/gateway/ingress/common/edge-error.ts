@@ -1,9 +1,12 @@
+import type { ErrorKind } from '../../error-pages/error-kind.ts'
 import type { SyntaxFault } from '../syntax/http-syntax.ts'
-import type { LocalReply } from './local-reply.ts'
+import type { VisitorError } from './error-reply.ts'
 
 interface EdgeError {
   readonly status: number
   readonly sentence: string
+  /** Page for a browser; default: the page for all other errors. */
+  readonly kind?: ErrorKind
   /** When it may be better, in seconds. */
   readonly retryAfterS?: number
   /** Further fields for the client. */
@@ -19,7 +22,11 @@ export const EDGE_ERRORS = {
     // RFC 6455 4.4.
     fields: ['sec-websocket-version', '13'],
   },
-  ERR_NGROK_3200: { status: 404, sentence: 'No endpoint is online at this address.' },
+  ERR_NGROK_3200: {
+    status: 404,
+    kind: 'unknown',
+    sentence: 'No endpoint is online at this address.',
+  },
   ERR_GATEWAY_REQUEST_TIMEOUT: { status: 408, sentence: 'The request was not received in time.' },
   ERR_GATEWAY_EXPECTATION: {
     status: 417,
@@ -41,51 +48,65 @@ export const EDGE_ERRORS = {
   },
   ERR_NGROK_3004: {
     status: 502,
+    kind: 'upstream_failed',
     sentence: 'The device sent an invalid or incomplete HTTP response.',
   },
-  ERR_NGROK_3210: { status: 502, sentence: 'The connection to the device was lost.' },
+  ERR_NGROK_3210: {
+    status: 502,
+    kind: 'upstream_failed',
+    sentence: 'The connection to the device was lost.',
+  },
   ERR_NGROK_8012: {
     status: 502,
+    kind: 'upstream_failed',
     sentence:
       'The device is online, but its local service cannot be reached. Is the service running?',
   },
   ERR_GATEWAY_UNTRUSTED: {
     status: 502,
+    kind: 'upstream_failed',
     sentence: 'The device is online, but does not trust the certificate of its local service.',
   },
   ERR_GATEWAY_OLD_TLS: {
     status: 502,
+    kind: 'upstream_failed',
     sentence: 'The device is online, but its local service only offers an old version of TLS.',
   },
   ERR_GATEWAY_STALE_CONNECTION: {
     status: 502,
+    kind: 'upstream_failed',
     sentence:
       'The local service closed the connection while it was being reused. Send the request again.',
   },
   ERR_GATEWAY_AWAY: {
     status: 503,
+    kind: 'offline',
     sentence: 'The device is offline. Try again in a moment.',
     retryAfterS: 5,
   },
   ERR_GATEWAY_SATURATED: {
     status: 503,
+    kind: 'busy',
     sentence: 'The device is at its limit of concurrent requests. Try again in a moment.',
     retryAfterS: 1,
   },
   ERR_GATEWAY_BUSY: {
     status: 503,
+    kind: 'busy',
     sentence:
       'The local service of the device is at its limit of connections. Try again in a moment.',
     retryAfterS: 5,
   },
   ERR_GATEWAY_LINK_FULL: {
     status: 503,
+    kind: 'busy',
     sentence:
       'The connection between two gateways is at its limit of concurrent requests. Try again in a moment.',
     retryAfterS: 1,
   },
   ERR_NGROK_3005: {
     status: 504,
+    kind: 'upstream_failed',
     sentence: 'The device is online, but its local service did not answer in time.',
   },
 } as const satisfies Record<string, EdgeError>
@@ -103,44 +124,24 @@ export const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
   'not-implemented': 'ERR_GATEWAY_NOT_IMPLEMENTED',
 }
 
-/**
- * The answer for an error: a page for browsers, text for everything else; the code is in the
- * header too. `detail` says more in a sentence and is shown as it is.
- */
-export function edgeErrorReply(code: EdgeErrorCode, accept: string, detail?: string): LocalReply {
-  const { status, sentence, retryAfterS, fields: more = [] }: EdgeError = EDGE_ERRORS[code]
+/** The error of a code. `detail` says more in a sentence and is shown as it is. */
+export function edgeError(code: EdgeErrorCode, detail?: string): VisitorError {
+  const {
+    status,
+    sentence,
+    kind = 'default',
+    retryAfterS,
+    fields = [],
+  }: EdgeError = EDGE_ERRORS[code]
   const text = detail === undefined ? sentence : `${sentence} ${detail}`
-  const wantsHtml = /\btext\/html\b/i.test(accept)
-  const fields = [
-    'content-type',
-    wantsHtml ? 'text/html; charset=utf-8' : 'text/plain; charset=utf-8',
-    'cache-control',
-    'no-store',
-    'ngrok-error-code',
+  const after = retryAfterS === undefined ? [] : ['retry-after', String(retryAfterS)]
+  return {
+    status,
+    kind,
     code,
-    ...more,
-  ]
-  if (retryAfterS !== undefined) fields.push('retry-after', String(retryAfterS))
-  return { status, fields, body: wantsHtml ? page(status, text, code) : `${text} (${code})\n` }
-}
-
-function page(status: number, text: string, code: string): string {
-  return `<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${status} ${code}</title>
-<style>
-  body { font: 1.1rem/1.5 system-ui, sans-serif; margin: 15vh auto; max-width: 34rem; padding: 0 1rem }
-  code { color: #777 }
-</style>
-<h1>${status}</h1>
-<p>${escapeHtml(text)}</p>
-<p><code>${code}</code></p>
-</html>
-`
-}
-
-function escapeHtml(text: string): string {
-  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
+    sentence: text,
+    text: `${text} (${code})\n`,
+    fields: ['cache-control', 'no-store', 'ngrok-error-code', code, ...fields, ...after],
+    retryAfterS,
+  }
 }

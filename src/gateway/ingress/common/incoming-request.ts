@@ -117,11 +117,11 @@ export class IncomingRequest {
     return true
   }
 
-  /** Media types that the client accepts (RFC 9110 12.5.1). */
+  /** Media types that the client accepts (RFC 9110 12.5.1), of all lines. */
   get accept(): string {
     const { fields } = this.head
-    const at = fields.findIndex((name, index) => index % 2 === 0 && name.toLowerCase() === 'accept')
-    return fields[at + 1] ?? ''
+    const isAccept = (at: number) => at % 2 === 1 && fields[at - 1]?.toLowerCase() === 'accept'
+    return fields.filter((_, at) => isAccept(at)).join()
   }
 
   /** The whole content, before the body flows anywhere; undefined when it is longer. */

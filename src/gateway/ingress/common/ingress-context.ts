@@ -12,6 +12,8 @@ import type { PieceShares } from '../syntax/piece-shares.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
 import type { AskSeal } from './ask-seal.ts'
 import type { WriteCoalescer } from './client-socket.ts'
+import type { ErrorLog } from './error-log.ts'
+import type { ErrorPages } from './error-reply.ts'
 
 /** Limits of a client in size and time. */
 export interface IngressLimits extends TimeoutSettings {
@@ -94,6 +96,8 @@ export interface IngressContext {
   /** Shares of visitors that send their content in tiny pieces. */
   readonly pieceShares: PieceShares
   readonly challenges?: IngressChallenges | undefined
+  readonly errorPages: ErrorPages
+  readonly errorLog: ErrorLog
   /** Monotonic time of the last sweep: near enough for deadlines, and free. */
   readonly now: number
 }

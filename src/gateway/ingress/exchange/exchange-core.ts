@@ -6,7 +6,8 @@ import type {
   VisitorWait,
 } from '../../endpoints/visitor-outcomes.ts'
 import type { Client, OutgoingResponse, ResponseOwner, ResponseWriter } from '../common/client.ts'
-import { type EdgeErrorCode, edgeErrorReply } from '../common/edge-error.ts'
+import { type EdgeErrorCode, edgeError } from '../common/edge-error.ts'
+import { errorReply, policyError, type VisitorError } from '../common/error-reply.ts'
 import { ExchangeTraffic } from '../common/exchange-traffic.ts'
 import { IncomingRequest } from '../common/incoming-request.ts'
 import type { IngressContext, IngressLimits } from '../common/ingress-context.ts'
@@ -229,7 +230,9 @@ export class ExchangeCore implements ResponseOwner, Searcher {
       this.traffic.refuse(errorCode)
       // On the same connection, another request would be misdirected, too (RFC 9110 15.5.20).
       if (status === 421) this.client.stopAccepting()
-      this.reply({ status, fields: headers, body }, true)
+      const error = policyError(outcome.reply)
+      if (error) this.#replyError(error, true)
+      else this.reply({ status, fields: headers, body }, true)
     } else {
       this.closeFor('policy')
     }
@@ -281,7 +284,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
       this.conclude()
       this.client.abort()
     } else {
-      this.reply(edgeErrorReply(code, this.request.accept, detail), mayGoOn)
+      this.#replyError(edgeError(code, detail), mayGoOn)
     }
   }
 
@@ -290,6 +293,22 @@ export class ExchangeCore implements ResponseOwner, Searcher {
     const state = this.#state
     if ('policy' in state) state.policy?.upstreamEnded(undefined)
     this.fail(code, true)
+  }
+
+  /** Sends an error in the form that the client asks for. */
+  #replyError(error: VisitorError, mayGoOn: boolean): void {
+    const { head, accept } = this.request
+    const { errorPages, errorLog } = this.context
+    // A call of gRPC gets its message from the text.
+    const asked = { accept: isGrpc(head) ? '' : accept, hostname: head.hostname }
+    const reply = errorReply(error, asked, errorPages)
+    errorLog.note(error, {
+      requestId: reply.requestId,
+      host: head.hostname,
+      endpoint: this.#endpoint?.id,
+      clientIp: this.client.ip,
+    })
+    this.reply(reply, mayGoOn)
   }
 
   /** Sends an answer of the gateway itself, whole. */

@@ -6,7 +6,8 @@ import type { LoginStreams } from '../../streams/login-streams.ts'
 import type { Client, ResponseOwner, ResponseWriter } from '../common/client.ts'
 import type { ClientSocket } from '../common/client-socket.ts'
 import { ConnectionFacts } from '../common/connection-facts.ts'
-import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../common/edge-error.ts'
+import { type EdgeErrorCode, edgeError, FAULT_CODES } from '../common/edge-error.ts'
+import { textReply } from '../common/error-reply.ts'
 import type { ExchangeTraffic } from '../common/exchange-traffic.ts'
 import type { IncomingRequest } from '../common/incoming-request.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
@@ -423,7 +424,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   /** Answers bytes that are not a request. Data after them is no request either. */
   #reject(code: EdgeErrorCode, detail?: string): void {
     const framing = { isHead: false, keepAlive: false, version: '1.1' } as const
-    const reply = edgeErrorReply(code, '', detail)
+    const reply = textReply(edgeError(code, detail))
     this.write(encodeReply(reply, framing, this.#context.clock.now()))
     this.#closeGracefully()
   }

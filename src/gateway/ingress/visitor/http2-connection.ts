@@ -8,7 +8,8 @@ import {
 import type { TLSSocket } from 'node:tls'
 import type { ConnectionStage } from '../../../base/net/connection-shares.ts'
 import { ConnectionFacts } from '../common/connection-facts.ts'
-import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../common/edge-error.ts'
+import { type EdgeErrorCode, edgeError, FAULT_CODES } from '../common/edge-error.ts'
+import { textReply } from '../common/error-reply.ts'
 import type { IngressContext } from '../common/ingress-context.ts'
 import type { IngressListener } from '../common/ingress-listener.ts'
 import { type Flood, FloodGuard } from '../syntax/flood-guard.ts'
@@ -375,7 +376,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   /** Answers an invalid request. Other streams continue. */
   #reject(stream: ServerHttp2Stream, code: EdgeErrorCode, detail?: string): void {
-    const { status, fields, body } = edgeErrorReply(code, '', detail)
+    const { status, fields, body } = textReply(edgeError(code, detail))
     stream.on('error', () => {})
     stream.on('close', () => this.countEnd(true))
     stream.respond({ ...headersOf(fields), ':status': status })

@@ -39,7 +39,7 @@ describe('an answer of the gateway itself', () => {
     client.send('GET / HTTP/1.1\r\nHost: no.test\r\nAccept: text/html,*/*;q=0.8\r\n\r\n')
     const answer = await client.receive('</html>')
     expect(fieldsOf(answer)['content-type']).toBe('text/html; charset=utf-8')
-    expect(answer).toContain('<code>ERR_NGROK_3200</code>')
+    expect(answer).toContain('<dd>ERR_NGROK_3200</dd>')
   })
 
   it('has no body for HEAD', async () => {

@@ -6,6 +6,8 @@ import type { AgentEndpoint } from '../../../../src/gateway/endpoints/endpoint.t
 import { TcpAddresses } from '../../../../src/gateway/endpoints/tcp-addresses.ts'
 import { AskSeal } from '../../../../src/gateway/ingress/common/ask-seal.ts'
 import { WriteCoalescer } from '../../../../src/gateway/ingress/common/client-socket.ts'
+import { ErrorLog } from '../../../../src/gateway/ingress/common/error-log.ts'
+import { NO_PAGES } from '../../../../src/gateway/ingress/common/error-reply.ts'
 import {
   INGRESS_LIMITS,
   type IngressContext,
@@ -54,6 +56,8 @@ async function startPorts(
     askSeal: new AskSeal(clock),
     http2Streams: { open: 0 },
     pieceShares: new PieceShares(clock),
+    errorPages: NO_PAGES,
+    errorLog: new ErrorLog(captured.log, clock),
     now: clock.monotonic(),
   }
   const range = somePorts()
