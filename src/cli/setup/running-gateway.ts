@@ -43,7 +43,15 @@ const Domain = z.object({
     provisioning_job: Job.nullable(),
   }),
 })
-const Checked = z.object({ ok: z.boolean() })
+const Checked = z.object({
+  ok: z.boolean(),
+  records: z.array(
+    z.object({
+      ...{ type: z.string(), name: z.string(), expected: z.string(), ok: z.boolean() },
+      ...{ found: z.array(z.string()), error: z.string().nullable() },
+    }),
+  ),
+})
 
 /** How the authority checks a domain. */
 export type Challenge = 'dns-01' | 'on-demand'
@@ -177,9 +185,16 @@ export class RunningGateway {
       const failed = job && job.error_code !== null ? job : undefined
       if (failed && earlier && isOther(failed, earlier))
         return { state: 'failed', reason: failed.msg }
-      if (clock.monotonic() >= until) return { state: 'ordered' }
+      if (clock.monotonic() >= until) {
+        return failed ? { state: 'failed', reason: failed.msg } : { state: 'ordered' }
+      }
       if (failed && !earlier) {
-        await this.#client().act(`reserved_domains/${domain.id}/check`, Checked)
+        const checked = await this.#client().act(`reserved_domains/${domain.id}/check`, Checked)
+        const isByDns = domain.certificate_management_policy.challenge === 'dns-01'
+        // The gateway retries only if the records are right.
+        if (isByDns && !checked.ok) {
+          return { state: 'failed', reason: [failed.msg, ...recordProblems(checked)].join(' ') }
+        }
         earlier = failed
       }
       await clock.sleep(POLL_MS, stop).catch(stopped)
@@ -236,6 +251,15 @@ export class RunningGateway {
 /** Whether a failure is of another attempt. */
 function isOther(now: z.infer<typeof Job>, before: z.infer<typeof Job>): boolean {
   return now.started_at !== before.started_at || now.retries_at !== before.retries_at
+}
+
+function recordProblems({ records }: z.infer<typeof Checked>): string[] {
+  return records
+    .filter(({ ok }) => !ok)
+    .map(({ type, name, expected, found, error }) => {
+      const has = found.length > 0 ? found.join(', ') : `none (${error ?? 'no records'})`
+      return `The DNS record ${type} ${name} must be ${expected}, but DNS has ${has}.`
+    })
 }
 
 function splitAddress(text: string): [string, number] {

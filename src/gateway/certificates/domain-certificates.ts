@@ -11,6 +11,7 @@ import {
 } from '../records/reserved-domain-store.ts'
 import { isResourceId } from '../records/resource-id.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
+import type { EarlierCertificate } from './acme/earlier-certificate.ts'
 import type { OrderGate, OrderGates } from './acme/order-gate.ts'
 import type { CertificateSource, ServedCertificate } from './certificate-file.ts'
 import { type HolderOf, NameCertificates } from './name-certificates.ts'
@@ -32,8 +33,8 @@ interface DomainCertificateDeps {
   readonly acme: AcmeAuthority | undefined
   /** Admits orders for a domain whose certificate is ordered on demand. */
   readonly gate: OrderGate | undefined
-  /** Certificate under the earlier certificate policy, served until there is a new certificate. */
-  readonly earlier?: ServedCertificate | undefined
+  /** Certificates under the earlier certificate policy, served until there is a new certificate. */
+  readonly before?: Pick<DomainCertificate, 'served' | 'issued'> | undefined
   readonly clock: Clock
   readonly log: Logger
 }
@@ -47,11 +48,13 @@ class DomainCertificate {
   readonly #deps: DomainCertificateDeps
   readonly #own: ServerCertificate
   readonly #managed: ManagedCertificate | undefined
+  /** Certificate of the authority under an earlier policy. */
+  readonly #earlier: EarlierCertificate | undefined
   #isStopped = false
   #job: CertificateJob | undefined
 
   constructor(deps: DomainCertificateDeps) {
-    const { domain, folder, authority, acme, clock } = deps
+    const { domain, folder, authority, acme, before, clock } = deps
     const log = deps.log.child({ domain: domain.domain })
     const path = join(folder, `${domain.id}.pem`)
     const names = domain.domain.startsWith('*.')
@@ -66,18 +69,23 @@ class DomainCertificate {
     this.domain = domain
     this.#deps = { ...deps, log }
     this.#own = new ServerCertificate({ path, names: () => names, keyType, authority, clock, log })
-    if (!isManaged || !acme || isOfNames) return
-    this.#managed = acme.certificateFor({
-      ...{ domain, gate: deps.gate, clock, log },
-      path: join(folder, `${domain.id}.${acme.name}.pem`),
-    })
+    if (!isManaged || !acme) return
+    const file = join(folder, `${domain.id}.${acme.name}.pem`)
+    this.#earlier = acme.earlierFor({ domain, path: file, known: before?.issued, clock })
+    if (isOfNames) return
+    this.#managed = acme.certificateFor({ ...{ domain, gate: deps.gate, clock, log }, path: file })
   }
 
   get served(): ServedCertificate | undefined {
-    return this.#managed?.served ?? this.#own.served ?? this.#deps.earlier
+    return this.issued ?? this.#managed?.served ?? this.#own.served ?? this.#deps.before?.served
   }
 
-  /** Certificate of the ACME authority, while it is valid. */
+  /** Valid certificate of the authority, under the current or an earlier certificate policy. */
+  get issued(): ServedCertificate | undefined {
+    return this.ofAuthority ?? this.#earlier?.served
+  }
+
+  /** Certificate of the authority under the current certificate policy, while it is valid. */
   get ofAuthority(): ServedCertificate | undefined {
     const { served, status } = this.#managed ?? {}
     return (status?.endsAt ?? 0) > this.#deps.clock.now() ? served : undefined
@@ -180,7 +188,14 @@ export class DomainCertificates {
     this.#deps = deps
     if (!acme || !onDemand) return
     const isCovered = (host: string) => this.#wildcardCertificate(host) !== undefined
-    this.#names = new NameCertificates({ ...deps, ...onDemand, acme, isCovered })
+    const wildcardAbove = (host: string) => {
+      for (const wildcard of wildcardsAbove(host)) {
+        const entry = this.#entries.get(wildcard)
+        if (entry) return entry.domain
+      }
+      return undefined
+    }
+    this.#names = new NameCertificates({ ...deps, ...onDemand, acme, isCovered, wildcardAbove })
   }
 
   /** Issues missing certificates and renews due certificates. Failures are shown in `statusOf`. */
@@ -204,8 +219,9 @@ export class DomainCertificates {
    */
   follow(domain: ReservedDomain): Promise<void> {
     if (!this.#deps.domains.get(domain.id)) {
+      const forgotten = this.#forget(domain)
       this.#names?.sweep()
-      return this.#forget(domain)
+      return forgotten
     }
     const entry = this.#entryOf(domain)
     this.#names?.sweep()
@@ -230,7 +246,7 @@ export class DomainCertificates {
     // An order takes longer than an agent waits: until then another certificate is served.
     this.#names?.cover(host, ownerId)
     if (this.served(host.replace(/^\*\./, 'any.'))) return
-    const parent = `*${host.slice(host.indexOf('.'))}`
+    const parent = wildcardOf(host)
     const { authority, clock, log } = this.#deps
     const names = () => [parent]
     const certificate = new ServerCertificate({ names, authority, clock, log })
@@ -242,34 +258,29 @@ export class DomainCertificates {
     this.#deeper.set(parent, certificate)
   }
 
-  /** The certificate for a lower-case server name. */
+  /**
+   * The certificate for a lower-case server name. Valid certificates of the authority go first: those of the
+   * current policies, then those of earlier policies.
+   */
   served(serverName: string): ServedCertificate | undefined {
-    const parent = `*${serverName.slice(serverName.indexOf('.'))}`
     const exact = this.#entries.get(serverName)
-    // On demand, no certificate is ordered for a name that a wildcard certificate covers.
-    const covering = exact && isOnDemand(exact.domain) && this.#wildcardCertificate(serverName)
-    if (exact) return exact.ofAuthority ?? (covering || exact.served)
+    if (exact?.domain.authority === 'gateway') return exact.served
+    const parent = this.#entries.get(wildcardOf(serverName))
     return (
-      this.#ofNames(serverName) ??
-      this.#entries.get(parent)?.served ??
+      exact?.issued ??
+      parent?.ofAuthority ??
+      this.#names?.served(serverName) ??
+      (exact && parent?.issued) ??
+      exact?.served ??
+      parent?.served ??
       this.#entries.get(`*.${serverName}`)?.served ??
-      this.#deeper.get(parent)?.served
+      this.#deeper.get(wildcardOf(serverName))?.served
     )
   }
 
   /** Certificate of an authority for the wildcard directly above a name. */
   #wildcardCertificate(name: string): ServedCertificate | undefined {
-    return this.#entries.get(`*${name.slice(name.indexOf('.'))}`)?.ofAuthority
-  }
-
-  /** Certificate on demand of a name below a reserved wildcard. */
-  #ofNames(name: string): ServedCertificate | undefined {
-    if (!this.#names) return undefined
-    for (const wildcard of wildcardsAbove(name)) {
-      const { domain } = this.#entries.get(wildcard) ?? {}
-      if (domain) return isOnDemand(domain) ? this.#names.served(name) : undefined
-    }
-    return undefined
+    return this.#entries.get(wildcardOf(name))?.ofAuthority
   }
 
   statusOf(domain: ReservedDomain): CertificateStatus {
@@ -280,7 +291,7 @@ export class DomainCertificates {
     if (isOwnAlone || !this.#names) return status
     if (domain.domain.startsWith('*.')) return this.#names.statusOf(domain)
     // Covered by a wildcard, the name needs no certificate.
-    const parent = this.#entries.get(`*${domain.domain.slice(domain.domain.indexOf('.'))}`)
+    const parent = this.#entries.get(wildcardOf(domain.domain))
     return status.renewsAt === undefined && parent?.ofAuthority ? parent.status : status
   }
 
@@ -318,7 +329,11 @@ export class DomainCertificates {
     if (known && hasSamePolicy(known.domain, domain)) return known
     known?.stop()
     const gate = this.#gateFor(domain)
-    const entry = new DomainCertificate({ ...this.#deps, domain, gate, earlier: known?.served })
+    const before = known?.domain.id === domain.id ? known : undefined
+    const entry = new DomainCertificate({
+      ...{ ...this.#deps, domain, gate },
+      before: before && { served: before.served, issued: before.issued },
+    })
     this.#entries.set(domain.domain, entry)
     entry.start()
     return entry
@@ -341,8 +356,14 @@ export class DomainCertificates {
   }
 }
 
+/** The wildcard directly above a name. */
+function wildcardOf(name: string): string {
+  return `*${name.slice(name.indexOf('.'))}`
+}
+
 function hasSamePolicy(a: ReservedDomain, b: ReservedDomain): boolean {
   return (
+    a.id === b.id &&
     a.authority === b.authority &&
     a.privateKeyType === b.privateKeyType &&
     a.challenge === b.challenge

@@ -4,6 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { isOnDemand, type ReservedDomain } from '../records/reserved-domain-store.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
+import type { EarlierCertificate } from './acme/earlier-certificate.ts'
 import type { OrderGates } from './acme/order-gate.ts'
 import type { ServedCertificate } from './certificate-file.ts'
 import type { CertificateJob, CertificateStatus, ManagedCertificate } from './server-certificate.ts'
@@ -26,6 +27,8 @@ export interface NameCertificatesOptions {
   readonly holderOf: HolderOf
   /** The reservation that a name belongs to. */
   readonly reservationOf: (host: string) => ReservedDomain | undefined
+  /** The reserved wildcard closest above a host. */
+  readonly wildcardAbove: (host: string) => ReservedDomain | undefined
   /** Whether a valid certificate for a wildcard covers the name. */
   readonly isCovered: (host: string) => boolean
   readonly clock: Clock
@@ -36,9 +39,13 @@ export interface NameCertificatesOptions {
 type Account = string | null
 
 interface Entry {
+  /** The wildcard above the name. */
   readonly reserved: ReservedDomain
   readonly account: Account
-  readonly certificate: ManagedCertificate
+  /** Undefined if no certificate of the name is ordered under the current policy. */
+  readonly certificate: ManagedCertificate | undefined
+  /** Certificate of the name under an earlier policy. */
+  readonly earlier: EarlierCertificate
 }
 
 /** The last name of an account that got no place. */
@@ -70,35 +77,63 @@ export class NameCertificates {
   }
 
   /** Starts the certificate of a name that an account has online, or is about to. */
-  cover(host: string, account: Account): void {
-    const { acme, gates, folder, holderOf, reservationOf, isCovered, clock } = this.#options
+  cover(host: string, account: Account, known?: ServedCertificate): void {
     if (this.#entries.has(host) || host.startsWith('*.')) return
-    const reserved = reservationOf(host)
-    if (!reserved?.domain.startsWith('*.') || !isOnDemand(reserved)) return
+    const place = this.#placeOf(host)
+    if (!place) return
+    const { reserved, isOrdered } = place
+    const { acme, clock } = this.#options
     const refused = this.#refusals.get(reserved.id)?.get(account)
     if (refused && clock.monotonic() - refused.at < REFUSED_MS) return
+    const { domain, path } = this.#fileOf(host, reserved)
+    const earlier = acme.earlierFor({ domain, path, known, clock })
+    if (!isOrdered && !earlier.served) return
     if (!this.#makeRoom(account)) {
-      this.#refuse(host, reserved, account)
+      if (isOrdered) this.#refuse(host, reserved, account)
       return
     }
     remove(this.#refusals, reserved.id, account)
-    // File names are shorter than the longest host names.
-    const label = createHash('sha256').update(host).digest('hex').slice(0, 32)
-    const certificate = acme.certificateFor({
-      domain: { ...reserved, id: `${reserved.id}:${host}`, domain: host },
-      path: join(folder, `${reserved.id}.${label}.${acme.name}.pem`),
-      gate: gates.gateFor({
-        name: host,
-        account: () => (isCovered(host) ? undefined : holderOf(host)),
-      }),
-      clock,
-      log: this.#options.log.child({ domain: host }),
-    })
-    this.#entries.set(host, { reserved, account, certificate })
+    const certificate = isOrdered ? this.#certificateFor(host, reserved) : undefined
+    this.#entries.set(host, { reserved, account, certificate, earlier })
     this.#hostsOf.set(reserved.id, (this.#hostsOf.get(reserved.id) ?? new Set()).add(host))
     const own = this.#hostsOfAccount.get(account) ?? new Set()
     this.#hostsOfAccount.set(account, own.add(host))
-    certificate.start()
+    certificate?.start()
+  }
+
+  #certificateFor(host: string, reserved: ReservedDomain): ManagedCertificate {
+    const { acme, gates, holderOf, isCovered, clock, log } = this.#options
+    const account = () => (isCovered(host) ? undefined : holderOf(host))
+    return acme.certificateFor({
+      ...this.#fileOf(host, reserved),
+      gate: gates.gateFor({ name: host, account }),
+      clock,
+      log: log.child({ domain: host }),
+    })
+  }
+
+  #fileOf(host: string, reserved: ReservedDomain) {
+    const { acme, folder } = this.#options
+    // File names are shorter than the longest host names.
+    const label = createHash('sha256').update(host).digest('hex').slice(0, 32)
+    return {
+      domain: { ...reserved, id: `${reserved.id}:${host}`, domain: host },
+      path: join(folder, `${reserved.id}.${label}.${acme.name}.pem`),
+    }
+  }
+
+  /**
+   * The wildcard below which a name may have a certificate of its own. Without an order, the name keeps the
+   * certificate of an earlier policy until the new policy has led to another.
+   */
+  #placeOf(host: string): { reserved: ReservedDomain; isOrdered: boolean } | undefined {
+    const { reservationOf, wildcardAbove, isCovered } = this.#options
+    const reservation = reservationOf(host)
+    if (!reservation || reservation.authority === 'gateway') return undefined
+    const isWildcard = reservation.domain.startsWith('*.')
+    const reserved = isWildcard ? reservation : wildcardAbove(host)
+    const isOrdered = isWildcard && isOnDemand(reservation)
+    return reserved && (isOrdered || !isCovered(host)) ? { reserved, isOrdered } : undefined
   }
 
   /** Certificate of exactly this name. */
@@ -106,7 +141,14 @@ export class NameCertificates {
     // The name may be online at another gateway, which has ordered its certificate.
     const holder = this.#entries.has(host) ? undefined : this.#options.holderOf(host)
     if (holder) this.cover(host, holder.ownerId)
-    return this.#entries.get(host)?.certificate.served
+    return this.#servedBy(this.#entries.get(host))
+  }
+
+  /** A valid certificate goes first. */
+  #servedBy(entry: Entry | undefined): ServedCertificate | undefined {
+    const { served, status } = entry?.certificate ?? {}
+    const isValid = (status?.endsAt ?? 0) > this.#options.clock.now()
+    return isValid ? served : (entry?.earlier.served ?? served)
   }
 
   /**
@@ -115,16 +157,23 @@ export class NameCertificates {
    */
   sweep(): void {
     const { holderOf, reservationOf } = this.#options
-    for (const [host, { reserved, account, certificate }] of this.#entries) {
+    for (const [host, entry] of this.#entries) {
+      const { reserved, account, certificate } = entry
       const holder = holderOf(host)
-      const isKept = holder ? holder.ownerId === account : certificate.served !== undefined
-      if (isKept && hasSamePolicy(reservationOf(host), reserved)) continue
+      const served = this.#servedBy(entry)
+      const isKept = holder ? holder.ownerId === account : served !== undefined
+      const place = this.#placeOf(host)
+      const isSame = place?.isOrdered === (certificate !== undefined)
+      if (isKept && isSame && hasSameKey(place?.reserved, reserved)) continue
       this.#remove(host)
-      if (holder) this.cover(host, holder.ownerId)
+      const next = holder ? holder.ownerId : account
+      const isBelowSame = place?.reserved.id === reserved.id
+      if (holder || isKept) this.cover(host, next, isBelowSame ? served : undefined)
     }
     for (const { host, reserved, account } of [...this.#refused()]) {
       const holder = holderOf(host)
-      if (holder?.ownerId === account && hasSamePolicy(reservationOf(host), reserved)) {
+      const now = reservationOf(host)
+      if (holder?.ownerId === account && hasSameKey(now, reserved) && now && isOnDemand(now)) {
         this.cover(host, account)
       } else remove(this.#refusals, reserved.id, account)
     }
@@ -135,7 +184,7 @@ export class NameCertificates {
   }
 
   stop(): void {
-    for (const { certificate } of this.#entries.values()) certificate.stop()
+    for (const { certificate } of this.#entries.values()) certificate?.stop()
     this.#entries.clear()
     this.#hostsOf.clear()
     this.#hostsOfAccount.clear()
@@ -163,7 +212,7 @@ export class NameCertificates {
   *#below({ id }: ReservedDomain) {
     for (const host of this.#hostsOf.get(id) ?? []) {
       const entry = this.#entries.get(host)
-      if (entry) yield { host, certificate: entry.certificate }
+      if (entry?.certificate) yield { host, certificate: entry.certificate }
     }
   }
 
@@ -196,7 +245,7 @@ export class NameCertificates {
     let best = 3
     for (const host of hosts) {
       const isOnline = this.#options.holderOf(host) !== undefined
-      const hasCertificate = this.#entries.get(host)?.certificate.served !== undefined
+      const hasCertificate = this.#servedBy(this.#entries.get(host)) !== undefined
       if (isOnline && (hasCertificate || !isOnlineToo)) continue
       // Its file stays, and serves the name again when it is back.
       const rank = hasCertificate ? 2 : Number(isOnline)
@@ -217,7 +266,7 @@ export class NameCertificates {
   #remove(host: string): void {
     const entry = this.#entries.get(host)
     if (!entry) return
-    entry.certificate.stop()
+    entry.certificate?.stop()
     this.#entries.delete(host)
     remove(this.#hostsOf, entry.reserved.id, host)
     remove(this.#hostsOfAccount, entry.account, host)
@@ -257,8 +306,8 @@ function remove<Group, Item>(
   if (items?.size === 0) groups.delete(group)
 }
 
-function hasSamePolicy(now: ReservedDomain | undefined, before: ReservedDomain): boolean {
-  return now?.id === before.id && isOnDemand(now) && now.privateKeyType === before.privateKeyType
+function hasSameKey(now: ReservedDomain | undefined, before: ReservedDomain): boolean {
+  return now?.id === before.id && now.privateKeyType === before.privateKeyType
 }
 
 function earlier(one: number | undefined, other: number | undefined): number | undefined {

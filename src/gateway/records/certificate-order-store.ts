@@ -39,6 +39,8 @@ interface OrderBudget {
   /** Orders that it counts and limits; unset: all. */
   readonly isNew?: true
   readonly isOfBotUsers?: true
+  /** Counts failed orders, and limits accounts that have one in the same time. */
+  readonly isFailed?: true
   readonly per?: readonly ('account' | 'domain')[]
 }
 
@@ -60,6 +62,10 @@ export const ORDER_BUDGETS = {
   newOfBotUsers: {
     ...{ max: 10, windowMs: HOUR_MS, isNew: true, isOfBotUsers: true },
     text: '10 new certificates an hour for all bot users',
+  },
+  failed: {
+    ...{ max: 7, windowMs: HOUR_MS, isFailed: true, isOfBotUsers: true },
+    text: '7 failed orders an hour for all bot users',
   },
   account: {
     ...{ max: 5, windowMs: HOUR_MS, isOfBotUsers: true, per: ['account'] },
@@ -107,6 +113,7 @@ export class CertificateOrderStore {
   readonly #database: Database
   readonly #ofName: Statement<[string, number], Known>
   readonly #budgets: readonly { budget: OrderBudget; nth: Statement<[object], number> }[]
+  readonly #lastFailed: Statement<[string, number, number], number>
   readonly #add: Statement<[object]>
   readonly #conclude: Statement<[object]>
   readonly #sweep: Statement<[number, number]>
@@ -127,6 +134,12 @@ export class CertificateOrderStore {
         )
         .pluck(),
     }))
+    this.#lastFailed = database
+      .prepare<[string, number, number], number>(
+        `SELECT at FROM certificate_orders
+         WHERE account = ? AND at > ? AND at <= ? AND error IS NOT NULL ORDER BY at DESC LIMIT 1`,
+      )
+      .pluck()
     this.#add = database.prepare(
       `INSERT INTO certificate_orders
        VALUES (@id, @name, @domain, @account, @renewal, @now, 0, NULL)`,
@@ -157,9 +170,11 @@ export class CertificateOrderStore {
   overBudget(wanted: WantedOrder, now: number): OrderDelay | undefined {
     const values = valuesOf(wanted)
     for (const { budget, nth } of this.#budgets) {
-      const { windowMs, text, isNew, isOfBotUsers } = budget
+      const { windowMs, text, isNew, isOfBotUsers, isFailed } = budget
       if ((isNew && wanted.isRenewal) || (isOfBotUsers && wanted.ownerId === null)) continue
-      const oldest = nth.get({ ...values, since: now - windowMs, latest: now + AHEAD_MS })
+      const [since, latest] = [now - windowMs, now + AHEAD_MS]
+      if (isFailed && this.#lastFailed.get(values.account, since, latest) === undefined) continue
+      const oldest = nth.get({ ...values, since, latest })
       if (oldest === undefined) continue
       const waitMs = Math.min(windowMs, oldest + windowMs - now)
       return { waitMs, reason: `The limit for certificates is reached: ${text}.` }
@@ -197,10 +212,11 @@ function failuresIn(known: readonly Known[]): number {
 }
 
 /** SQL condition for the orders that a budget counts. */
-function conditionOf({ isNew, isOfBotUsers, per = [] }: OrderBudget): string {
+function conditionOf({ isNew, isOfBotUsers, isFailed, per = [] }: OrderBudget): string {
   const conditions = []
   if (isNew) conditions.push('AND is_renewal = 0')
   if (isOfBotUsers) conditions.push("AND account <> ''")
+  if (isFailed) conditions.push('AND error IS NOT NULL')
   if (per.includes('account')) conditions.push('AND account = @account')
   if (per.includes('domain')) {
     // Authorities count certificates. Without a result, an order may have led to one.

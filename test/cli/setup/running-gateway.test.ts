@@ -21,19 +21,21 @@ const job = (msg: string, retries_at: string) => ({
 const OLD = job('the old failure', '2026-01-01T01:00:00Z')
 const NEW = job('the new failure', '2026-01-01T02:00:00Z')
 
+const RECORDS = { ok: true, records: [] as object[] }
+
 /** A gateway whose API shows these jobs, one at each request; the last one stays. */
-async function gatewayShowing(jobs: readonly object[]) {
+async function gatewayShowing(jobs: readonly object[], challenge = 'on-demand', checked = RECORDS) {
   const left = [...jobs]
   const checks: (string | undefined)[] = []
   const api = createServer(({ method, url }, response) => {
     if (method === 'POST') {
       checks.push(url)
-      return void response.end('{"ok":true}')
+      return void response.end(JSON.stringify(checked))
     }
     const provisioning_job = left.length > 1 ? left.shift() : left[0]
     const domain = {
       ...{ id: 'rd_1', domain: NAME, acme_challenge_cname_target: '' },
-      certificate_management_policy: { authority: 'letsencrypt', challenge: 'on-demand' },
+      certificate_management_policy: { authority: 'letsencrypt', challenge },
       certificate_management_status: { renews_at: null, provisioning_job },
     }
     response.end(JSON.stringify({ reserved_domains: [domain], next_page_uri: null }))
@@ -61,7 +63,26 @@ it('reports the failure of the retry, not the earlier one', async () => {
   expect(checks).toHaveLength(1)
 })
 
-it('leaves a retry without a result until the time is over', async () => {
+it('reports the last failure if there was no retry in time', async () => {
   const { gateway } = await gatewayShowing([OLD])
-  expect(await gateway.certificate(NAME, 2_500)).toEqual({ state: 'ordered' })
+  expect(await gateway.certificate(NAME, 2_500)).toEqual({
+    ...{ state: 'failed', reason: 'the old failure' },
+  })
+})
+
+it('reports the DNS records that stopped the retry', async () => {
+  const name = `_acme-challenge.${NAME}`
+  const record = { type: 'CNAME', name, expected: 'x.gateway.test', found: [], ok: false }
+  const { gateway } = await gatewayShowing([OLD], 'dns-01', {
+    ...{ ok: false, records: [{ ...record, error: 'ENOTFOUND' }] },
+  })
+  expect(await gateway.certificate(NAME, 60_000)).toEqual({
+    state: 'failed',
+    reason: `the old failure The DNS record CNAME ${name} must be x.gateway.test, but DNS has none (ENOTFOUND).`,
+  })
+})
+
+it('reports an order that is under way', async () => {
+  const { gateway } = await gatewayShowing([{ ...OLD, error_code: null }])
+  expect(await gateway.certificate(NAME, 1_000)).toEqual({ state: 'ordered' })
 })

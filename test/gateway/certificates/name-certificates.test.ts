@@ -40,6 +40,7 @@ async function openNames() {
     }),
     holderOf: (host) => holders.get(host),
     reservationOf: (host) => authority.owners.reservationOf(host),
+    wildcardAbove: (host) => authority.owners.reservationOf(host),
     isCovered: () => true,
     clock,
     log,

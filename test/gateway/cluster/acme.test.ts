@@ -248,6 +248,23 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
     })
   })
 
+  it('stay in use at all gateways after a change of the challenge, also at a new gateway', async () => {
+    const { acme, nodes, add, reserve, agreed } = await openSite()
+    const domain = await reserve()
+    const leaf = await agreed()
+    acme.refusal = 'closed today'
+    const [one] = nodes as [Node]
+    await one.at.gateway.parts.registrar.update(domain, { challenge: 'on-demand' })
+    await eventually(() => {
+      for (const { at } of nodes) {
+        expect(at.gateway.parts.domains.get(domain.id)?.challenge).toBe('on-demand')
+      }
+    })
+    await add()
+    expect(await agreed()).toBe(leaf)
+    expect(acme.orders).toHaveLength(1)
+  })
+
   it('on demand wait after a failure, also if the domain is reserved again', async () => {
     const authority = await openOnDemand()
     const { acme, records, ports } = authority

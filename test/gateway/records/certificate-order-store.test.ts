@@ -72,6 +72,29 @@ describe('the orders of certificates on demand', () => {
     expect(await begin('own.test', null)).toBeTypeOf('string')
   })
 
+  it('of bot users whose renewals fail leave a part of each hour to others', async () => {
+    const { orders, begin, clock } = openOrders()
+    const fail = async (name: string, ownerId: string) => {
+      const id = await begin(name, ownerId, true)
+      if (typeof id === 'string') await orders.conclude(id, 'the firewall is closed')
+      return id
+    }
+    for (let hour = 0; hour < 3; hour += 1) {
+      let refusal: string | OrderDelay = ''
+      for (let n = 0; n < 15; n += 1) refusal = await fail(`n${n}.test`, `bot_${n % 3}`)
+      expect(refusal).toMatchObject({
+        reason: expect.stringContaining('7 failed orders an hour for all bot users'),
+      })
+      let others = 0
+      for (let n = 0; n < 15; n += 1) {
+        const begun = await begin(`o${n}.test`, `bot_other${n % 3}`, true)
+        if (typeof begun === 'string') others += 1
+      }
+      expect(others).toBe(ORDER_BUDGETS.botUsers.max - ORDER_BUDGETS.failed.max)
+      await clock.advance(HOUR_MS)
+    }
+  })
+
   it('leave a tenant of 1,000 names below one domain a share of it, and others the rest', async () => {
     const { begin, clock } = openOrders()
     let count = 0

@@ -22,6 +22,7 @@ import { AcmeCertificate } from './acme-certificate.ts'
 import { ChallengeAnswers } from './challenge-answers.ts'
 import { answerDns, answerDnsReading } from './dns-answer.ts'
 import { DnsListener } from './dns-listener.ts'
+import { EarlierCertificate, type EarlierCertificateOptions } from './earlier-certificate.ts'
 import {
   ChallengeZone,
   httpName,
@@ -165,6 +166,11 @@ export class AcmeAuthority {
       },
     })
     return certificate
+  }
+
+  /** Returns the certificate of an earlier policy of a domain, which is served until there is another. */
+  earlierFor(options: EarlierCertificateOptions): EarlierCertificate {
+    return new EarlierCertificate({ ...options, authority: this.name, book: this.#options.book })
   }
 
   /** Also removes the certificates of a released domain from the records of other gateways. */

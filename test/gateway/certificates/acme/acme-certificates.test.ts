@@ -251,6 +251,26 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     expect(readdirSync(join(folder, 'certificates'))).toEqual([])
   })
 
+  it('serves the earlier certificate after a change of the policy, until it expires', async () => {
+    const site = await openSite()
+    const { acme, clock, registrar, domain } = site
+    const certificates = await site.open()
+    await settled(certificates, site)
+    const before = certificates.served('cam.site.test')?.certPem
+    acme.refusal = 'closed today'
+    const changed = await registrar.update(domain, { challenge: 'on-demand' })
+    await certificates.follow(changed)
+    const again = await site.open()
+    for (const served of [certificates, again]) {
+      expect(served.served('cam.site.test')?.certPem.slice(0, 400)).toBe(before?.slice(0, 400))
+    }
+    clock.stepWall(91 * DAY_MS)
+    for (const expired of [certificates, again, await site.open()]) {
+      const leaf = new X509Certificate(expired.served('cam.site.test')?.certPem ?? '')
+      expect(leaf.issuer).toContain('device-agent gateway CA')
+    }
+  })
+
   it('leaves nothing behind when it is given up while an order is under way', async () => {
     const site = await openSite()
     const certificates = await site.open()

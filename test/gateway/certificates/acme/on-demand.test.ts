@@ -3,21 +3,18 @@ import { cpSync, rmSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { connect } from 'node:tls'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createDeferred } from '../../../../src/base/deferred.ts'
-import { formatListenAddress, type ListenAddress } from '../../../../src/base/listen-address.ts'
+import { formatListenAddress } from '../../../../src/base/listen-address.ts'
 import { challengeTarget } from '../../../../src/gateway/records/domain-name.ts'
 import type { ReservedDomain } from '../../../../src/gateway/records/reserved-domain-store.ts'
-import { AcmeServer } from '../../../helpers/acme-server.ts'
-import { startDnsServer } from '../../../helpers/dns-server.ts'
+import { isTrusted, openAcmeSite, shake } from '../../../helpers/acme-site.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import { publicRequest } from '../../../helpers/public-request.ts'
 import {
   bind,
   connectSdk,
   type RunningGateway,
-  type RunningOptions,
   startGateway,
 } from '../../../helpers/running-gateway.ts'
 import { temporaryFolder } from '../../../helpers/temporary-folder.ts'
@@ -25,67 +22,12 @@ import { temporaryFolder } from '../../../helpers/temporary-folder.ts'
 const ANY_PORT = { host: '127.0.0.1', port: 0 }
 const TOKEN_PATH = '/.well-known/acme-challenge/'
 
-/** A gateway without a DNS server of its own, and our own authority, which connects to its listeners. */
-async function openSite(options: RunningOptions = {}, challenges = () => '') {
-  const records: Record<string, string> = {}
-  const dnsServer = await startDnsServer(records)
-  const ports = { http: 0, https: 0 }
-  const acme = await AcmeServer.start({
-    records: dnsServer,
-    challenges,
-    ports: () => ports,
-    now: Date.now,
-  })
-  const running = await startGateway({
-    acme: { directoryUrl: acme.directoryUrl, email: undefined },
-    dnsServers: [dnsServer],
-    ...options,
-  })
-  const { gateway, addresses } = running
-  Object.assign(ports, { http: addresses.http.port, https: addresses.https.port })
-  const { registrar, certificates } = gateway.parts
-  const statusOf = (domain: ReservedDomain) => certificates.domains.statusOf(domain)
-  const failed = (domain: ReservedDomain) =>
-    eventually(() => {
-      const { job } = statusOf(domain)
-      expect(job?.error).toBeDefined()
-      return job
-    })
-  const dnsServers = [dnsServer]
-  return { ...running, acme, records, dnsServers, ports, registrar, statusOf, failed }
-}
-
-type Site = Awaited<ReturnType<typeof openSite>>
-
-interface Hello {
-  readonly servername: string
-  readonly ALPNProtocols?: string[]
-  readonly ca?: string
-}
-
-/** Shakes hands and returns the chosen protocol and whether the certificate is trusted, or the error. */
-async function shake({ port }: ListenAddress, hello: Hello) {
-  const socket = connect({ port, host: '127.0.0.1', rejectUnauthorized: false, ...hello })
-  try {
-    await once(socket, 'secureConnect')
-    const { subjectaltname } = socket.getPeerCertificate()
-    return { protocol: socket.alpnProtocol, isTrusted: socket.authorized, names: subjectaltname }
-  } catch (error) {
-    return { error: (error as NodeJS.ErrnoException).code }
-  } finally {
-    socket.destroy()
-  }
-}
-
-const isTrusted = async ({ addresses, acme }: Site, servername: string) =>
-  (await shake(addresses.https, { servername, ca: acme.caPem })).isTrusted
-
 const ask = ({ addresses }: RunningGateway, host: string, path: string) =>
   publicRequest({ ingress: `http://127.0.0.1:${addresses.http.port}`, host, path })
 
 describe('a certificate on demand', () => {
   it.each(['tls-alpn-01', 'http-01'] as const)('comes by %s', async (type) => {
-    const site = await openSite()
+    const site = await openAcmeSite()
     const { acme, records, registrar, statusOf } = site
     acme.offers = [type]
     records['shop.test'] = '127.0.0.1'
@@ -97,7 +39,7 @@ describe('a certificate on demand', () => {
   })
 
   it('comes for a name that a device has online below a wildcard, and for no other name', async () => {
-    const site = await openSite()
+    const site = await openAcmeSite()
     const { acme, records, addresses, gateway } = site
     records['*.site.test'] = '127.0.0.1'
     const session = await connectSdk(site)
@@ -122,7 +64,7 @@ describe('a certificate on demand', () => {
   })
 
   it('is answered for at its own path and name alone, while visitors are served as before', async () => {
-    const site = await openSite()
+    const site = await openAcmeSite()
     const { acme, addresses, records, registrar, gateway } = site
     acme.offers = ['http-01']
     for (const name of ['shop.test', 'cam.site.test']) records[name] = '127.0.0.1'
@@ -159,7 +101,7 @@ describe('a certificate on demand', () => {
   })
 
   it('leaves tokens that are not its own to the device', async () => {
-    const site = await openSite()
+    const site = await openAcmeSite()
     const upstream = createServer((request, response) => response.end(`device ${request.url}`))
     upstream.listen(0, '127.0.0.1')
     await once(upstream, 'listening')
@@ -173,7 +115,7 @@ describe('a certificate on demand', () => {
   })
 
   it('shows the certificate of a challenge to the authority alone', async () => {
-    const site = await openSite()
+    const site = await openAcmeSite()
     const { acme, addresses, records, registrar } = site
     acme.offers = ['tls-alpn-01']
     records['shop.test'] = '127.0.0.1'
@@ -200,7 +142,7 @@ describe('a certificate on demand', () => {
   })
 
   it('is not ordered before DNS leads the name here, and says why', async () => {
-    const site = await openSite({ publicNames: [{ host: 'gw.test', port: undefined }] })
+    const site = await openAcmeSite({ publicNames: [{ host: 'gw.test', port: undefined }] })
     const { acme, records, registrar, failed, gateway } = site
     records['gw.test'] = '127.0.0.9'
     const domain = await registrar.reserve({ domain: 'shop.test' })
@@ -224,7 +166,7 @@ describe('a certificate on demand', () => {
   })
 
   it('is tried over the other port after a failure', async () => {
-    const site = await openSite()
+    const site = await openAcmeSite()
     const { acme, records, ports, registrar, failed, gateway } = site
     records['shop.test'] = '127.0.0.1'
     const { https } = ports
@@ -245,7 +187,7 @@ describe('a certificate on demand', () => {
     ['an authorization of another name', { identifier: 'bank.test' }, /was not ordered/],
     ['a token that is a path', { token: '../../token' }, /token of the authority is not valid/],
   ] as const)('is refused if the authority gives %s', async (_what, forge, reason) => {
-    const site = await openSite()
+    const site = await openAcmeSite()
     const { acme, addresses, records, registrar, failed } = site
     acme.forge = forge
     records['shop.test'] = '127.0.0.1'
@@ -263,7 +205,7 @@ describe('a certificate on demand', () => {
   })
 
   it('is not ordered again at once by a gateway that was killed in the middle of an order', async () => {
-    const site = await openSite()
+    const site = await openAcmeSite()
     const { acme, records, registrar, dataDir } = site
     records['shop.test'] = '127.0.0.1'
     const isHeld = createDeferred<void>()
@@ -292,7 +234,7 @@ describe('a certificate on demand', () => {
 
   it('is not ordered for a name below a valid wildcard, which serves it', async () => {
     const dns = { address: '' }
-    const site = await openSite(
+    const site = await openAcmeSite(
       { dnsListen: ANY_PORT, cnameBase: 'gateway.test' },
       () => dns.address,
     )
