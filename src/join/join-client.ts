@@ -25,7 +25,7 @@ export interface JoinRequest {
   readonly joinString: JoinString
   /**
    * 16 or more random bytes in base64url, kept on disk before the call. A repeated request with the same claim
-   * gets a new authtoken, and the gateway revokes the earlier one.
+   * gets a new authtoken. The gateway revokes the earlier one when the new one is used.
    */
   readonly claim: Secret
   readonly hostname: string
@@ -222,7 +222,7 @@ function connectProblem(error: NodeJS.ErrnoException): JoinError {
   if (code === 'ECONNRESET') return channelProblem('closed', false, 0)
   if (code.startsWith('ERR_SSL_') || code === 'EPROTO') return noGateway()
   return new JoinError(
-    `cannot be reached (${code || 'no address'}). Check the network, and that the gateway runs.`,
+    `cannot be reached (${code || 'no address'}). Check the network, and that the gateway runs. device-agent uses no HTTP proxy.`,
     'unreachable',
   )
 }

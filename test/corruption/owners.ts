@@ -95,6 +95,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
             acl,
             granted: acl,
             tokenHash: 'h'.repeat(64),
+            successor: null,
           }),
         )
         database.write(() =>

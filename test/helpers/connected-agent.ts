@@ -13,6 +13,7 @@ export function connectedAgent(suffix: string, change: Partial<ConnectedAgent> =
   const agent: ConnectedAgent = {
     id: `ts_${suffix.padStart(27, '0')}`,
     identity: {
+      tokenHash: '',
       credentialId: 'cr_000000000000000000000000000',
       ownerId: null,
       presentedClientId: undefined,

@@ -2,6 +2,7 @@ import { AppError } from '../../base/app-error.ts'
 import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Clock } from '../../base/clock.ts'
 import { hashToken, matchesHash } from '../../base/secret.ts'
+import type { AuditTrail } from '../../store/audit-trail.ts'
 import type { Database } from '../../store/database.ts'
 import type { ApiKey, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
@@ -13,6 +14,7 @@ import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { idOfToken, isResourceId } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { Acl } from './acl.ts'
+import { AuthtokenSuccessors, credentialOf, hasAuthtoken } from './authtoken-successors.ts'
 import { NameOwners, type NameUse } from './name-rules.ts'
 
 /**
@@ -41,6 +43,7 @@ const USE_STEP_MS = 60_000
 
 export interface AuthorityDeps {
   readonly database: Pick<Database, 'change'>
+  readonly trail: Pick<AuditTrail, 'run'>
   readonly credentials: CredentialStore
   readonly botUsers: BotUserStore
   readonly domains: ReservedDomainStore
@@ -73,6 +76,8 @@ export interface BoundName extends EndpointAddress {
  */
 export class Authority {
   readonly owners: NameOwners
+  /** New authtokens of devices that have joined again. */
+  readonly successors: AuthtokenSuccessors
   readonly #credentials: CredentialStore
   readonly #botUsers: BotUserStore
   readonly #domains: ReservedDomainStore
@@ -94,10 +99,14 @@ export class Authority {
     this.#credentials = credentials
     this.#botUsers = botUsers
     this.#domains = domains
+    this.successors = new AuthtokenSuccessors(deps)
     this.owners = new NameOwners(domains, deps.ownNames)
   }
 
-  /** Returns the credential of an authtoken. Throws ServiceError 4018, 105, 107 or 636. */
+  /**
+   * Returns the credential of an authtoken. For a new authtoken that was not used yet, it is the credential after
+   * this use: `successors.settle` stores that. Throws ServiceError 4018, 105, 107 or 636.
+   */
   authenticate(authtoken: string): Credential {
     if (authtoken === '') throw new ServiceError(4018, 'The agent sent no authtoken.')
     const id = idOfToken(authtoken, 'cr')
@@ -107,8 +116,8 @@ export class Authority {
         'The authtoken is malformed. Check that it was copied completely.',
       )
     }
-    const credential = this.#credentials.get(id)
-    if (!matchesHash(authtoken, credential?.tokenHash ?? NO_HASH) || !credential) {
+    const credential = credentialOf(authtoken, this.#credentials.get(id))
+    if (!credential) {
       throw new ServiceError(
         107,
         'The authtoken is not valid here. It was deleted, or it belongs to another service.',
@@ -124,8 +133,7 @@ export class Authority {
    */
   accountOf(authtoken: string): string | null {
     const credential = this.#credentials.get(idOfToken(authtoken, 'cr') ?? '')
-    const isOne = matchesHash(authtoken, credential?.tokenHash ?? NO_HASH)
-    return (isOne && credential?.ownerId) || null
+    return credentialOf(authtoken, credential)?.ownerId ?? null
   }
 
   /**
@@ -145,7 +153,7 @@ export class Authority {
       return apiKey
     }
     const credential = this.#credentials.get(idOfToken(token, 'cr') ?? '')
-    throw credential && matchesHash(token, credential.tokenHash)
+    throw credentialOf(token, credential)
       ? new ServiceError(206, 'This is an authtoken of an agent, not an API key.')
       : new ServiceError(203, 'The API key is not valid here.')
   }
@@ -181,6 +189,12 @@ export class Authority {
   /** Checks that a credential is still valid. Throws ServiceError 300 or 636. */
   checkCredential(credentialId: string): void {
     this.#current(credentialId)
+  }
+
+  /** Whether the device has replaced the authtoken with this hash. False for a deleted credential. */
+  isReplaced(credentialId: string, tokenHash: string): boolean {
+    const credential = this.#credentials.get(credentialId)
+    return credential !== undefined && !hasAuthtoken(credential, tokenHash)
   }
 
   /**

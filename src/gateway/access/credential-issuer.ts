@@ -4,7 +4,7 @@ import type { Database } from '../../store/database.ts'
 import type { AccountQuotas, QuotaName } from '../records/account-quotas.ts'
 import type { ApiKey, ApiKeyScope, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUser, BotUserStore } from '../records/bot-user-store.ts'
-import type { Credential, CredentialStore } from '../records/credential-store.ts'
+import type { Credential, CredentialStore, Successor } from '../records/credential-store.ts'
 import { createResourceToken, type IdSource } from '../records/resource-id.ts'
 import { checkLength, checkTexts, present, ServiceError } from '../records/service-error.ts'
 import { isAclRule } from './acl.ts'
@@ -154,7 +154,8 @@ export class CredentialIssuer {
   #draftCredential(request: CredentialRequest, { isGranting }: CredentialAuthor): IssuedCredential {
     const { acl = [] } = request
     const { item, token: authtoken } = this.#draw('cr', request)
-    return { credential: { ...item, acl, granted: isGranting ? acl : [] }, authtoken }
+    const granted = isGranting ? acl : []
+    return { credential: { ...item, acl, granted, successor: null }, authtoken }
   }
 
   #insertCredential(issued: IssuedCredential, request: CredentialRequest): IssuedCredential {
@@ -165,6 +166,29 @@ export class CredentialIssuer {
     this.#deps.quotas.check(credential.ownerId, 'credentials')
     this.#deps.credentials.insert(credential)
     return issued
+  }
+
+  /**
+   * Gives a credential another authtoken, which the device replaces the current one with, as a part of an open
+   * change. An earlier successor ends.
+   */
+  renewCredentialWithin(
+    credential: Credential,
+    { invite, ...request }: CredentialChange & Pick<Successor, 'invite'>,
+    { isGranting }: CredentialAuthor,
+  ): IssuedCredential {
+    const { credentials, clock } = this.#deps
+    const { id, ownerId } = credential
+    const { description = '', metadata = '', acl = [] } = request
+    checkRules(acl)
+    this.#checkOwner({ ownerId })
+    checkTexts({ description, metadata }, TEXT_CODES)
+    const authtoken = createResourceToken(id)
+    const tokenHash = hashToken(authtoken.reveal())
+    const texts = { tokenHash, description, metadata, acl, granted: isGranting ? acl : [] }
+    const renewed = { ...credential, successor: { ...texts, issuedAt: clock.now(), invite } }
+    credentials.replace(renewed)
+    return { credential: renewed, authtoken }
   }
 
   /** `check` runs in the same transaction, with the current credential. */
@@ -248,7 +272,7 @@ export class CredentialIssuer {
   #draw(
     prefix: 'cr' | 'ak',
     request: CredentialText & Owned,
-  ): { item: Omit<Credential, 'acl' | 'granted'>; token: Secret } {
+  ): { item: Omit<Credential, 'acl' | 'granted' | 'successor'>; token: Secret } {
     const { ids, clock } = this.#deps
     const { ownerId = null, description = '', metadata = '' } = request
     const id = ids.next(prefix)

@@ -8,6 +8,7 @@ import { answer, readMessage } from '../../muxado/rpc.ts'
 import { acceptTyped, Session } from '../../muxado/session.ts'
 import type { Stream } from '../../muxado/stream.ts'
 import type { SessionEnd } from '../endpoints/endpoint.ts'
+import type { Credential } from '../records/credential-store.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import { checkAuth, commonVersion, identify, readDevice } from './agent-identity.ts'
@@ -31,6 +32,9 @@ const NO_SUCH_ENDPOINT = 333
 const REFUSED_LINGER_MS = 1_000
 /** If the agent does not close its side of an answered message, the answer counts as read after this time. */
 const HEARD_WITHIN_MS = 1_000
+
+/** Delay between two attempts to end an old authtoken while the storage cannot be written. */
+const SETTLE_AGAIN_MS = 10_000
 
 /** Value that Go clients treat as "no date". */
 const NO_DATE = '0001-01-01T00:00:00Z'
@@ -180,12 +184,16 @@ export class AgentConnection {
     const { authority, sessions, log } = this.#deps
     checkAuth(request, this.#deps.clients)
     const credential = authority.authenticate(request.Extra.AuthToken.reveal())
+    await this.#settle(credential)
     const identity = identify(request, credential, this.#remoteAddress)
     await settleRivals(identity, sessions, log)
     const { clock } = this.#deps
     const other = await awaitTurn(identity, { sessions, clock, signal: this.#closing.signal })
     // The wait may have taken a moment.
     authority.checkCredential(credential.id)
+    if (authority.isReplaced(credential.id, credential.tokenHash)) {
+      throw new ServiceError(107, 'The authtoken was replaced by a new one of the device.')
+    }
     if (this.#closing.signal.aborted) throw new ServiceError(803, 'The session has ended.')
     const agent = new AgentSession(identity, this.#session, this.#deps)
     agent.start()
@@ -196,6 +204,23 @@ export class AgentConnection {
       'agent online',
     )
     return agent
+  }
+
+  /**
+   * Ends the old authtoken of a device that uses its new one. Storage that cannot be written keeps no device out:
+   * then this is tried again for as long as the connection lasts.
+   */
+  async #settle(credential: Credential, hasFailed = false): Promise<void> {
+    const { authority, clock, log } = this.#deps
+    try {
+      await authority.successors.settle(credential, this.#remote.host)
+    } catch (error) {
+      if (!hasFailed) log.warn({ err: error }, 'old authtoken of a device not ended, will retry')
+      void clock.sleep(SETTLE_AGAIN_MS, this.#closing.signal).then(
+        () => this.#settle(credential, true),
+        () => {},
+      )
+    }
   }
 
   /** Reports a refused authentication. Duplicates are reported by the session that stays. */

@@ -47,11 +47,12 @@ export const commonVersion = (offered: readonly string[]): string | undefined =>
 
 export function identify(
   { Version, ClientId, Extra }: AuthRequest,
-  { id: credentialId, ownerId }: Credential,
+  { id: credentialId, tokenHash, ownerId }: Credential,
   remoteAddress: string,
 ): AgentIdentity {
   return {
     credentialId,
+    tokenHash,
     ownerId,
     presentedClientId: isResourceId(ClientId, 'ts') ? ClientId : undefined,
     ...readDevice(Extra.Metadata),

@@ -306,7 +306,13 @@ export class AgentSession implements TableEntry {
 
   recheck(): void {
     const { authority, registry, log } = this.#deps
-    const { credentialId } = this.identity
+    const { credentialId, tokenHash } = this.identity
+    if (authority.isReplaced(credentialId, tokenHash)) {
+      // Not held: another device may have had the old authtoken.
+      for (const endpoint of this.endpoints()) this.#close(endpoint)
+      this.end('the authtoken was replaced by a new one of the device', 'superseded')
+      return
+    }
     const refused = refusalOf(() => authority.checkCredential(credentialId))
     if (refused) {
       for (const endpoint of this.endpoints()) this.#close(endpoint)

@@ -18,6 +18,8 @@ export type SessionEnd = Exclude<GoneReason, 'gateway-restarted'> | 'superseded'
 /** Identity that an agent reports. Only the credential is verified. */
 export interface AgentIdentity {
   readonly credentialId: string
+  /** Hash of the authtoken, which a device that joins again replaces. */
+  readonly tokenHash: string
   /** Bot user that owns the credential; null: the gateway's owner. */
   readonly ownerId: string | null
   /** Client id from its first connection; undefined on the first connection. */

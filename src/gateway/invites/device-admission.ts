@@ -4,6 +4,7 @@ import type { Secret } from '../../base/secret.ts'
 import type { JoinRefusal } from '../../join/join-messages.ts'
 import { nameInRule } from '../access/acl.ts'
 import type { Authority } from '../access/authority.ts'
+import { replacedBy } from '../access/authtoken-successors.ts'
 import type { CredentialIssuer } from '../access/credential-issuer.ts'
 import {
   aclRules,
@@ -83,14 +84,18 @@ export interface DeviceAdmissionDeps
   readonly names: Pick<NameClaims, 'elsewhere'>
   readonly devices: Pick<Devices, 'addWithin'>
   readonly registrar: Pick<DomainRegistrar, 'reserveWithin'>
-  readonly issuer: Pick<CredentialIssuer, 'createBotUserWithin' | 'createCredentialWithin'>
+  readonly issuer: Pick<
+    CredentialIssuer,
+    'createBotUserWithin' | 'createCredentialWithin' | 'renewCredentialWithin'
+  >
   readonly ids: IdSource
   readonly clock: Clock
 }
 
-/** A device that joins again: its name stays, and its new authtoken replaces this one. */
+/** A device that joins again: its name stays, and it gets another authtoken. */
 export interface KnownDevice {
   readonly name: string
+  /** With the authtoken that the device has stored, as far as the device has proved that. */
   readonly credential: Credential
 }
 
@@ -123,27 +128,30 @@ export class DeviceAdmission {
     const names = this.#namesOf(invite, name)
     const changes: Partial<AuditedChange>[] = []
     if (names) this.#reserve(invite, names, changes)
-    if (known) {
-      credentials.delete(known.credential.id)
-      changes.push({ action: 'credential.delete', targetId: known.credential.id, targetName: name })
-    }
     const ownerId = known?.credential.ownerId ?? invite.ownerId ?? this.#makeOwner(name, changes)
     const rules = invite.acl.map((rule) => filled(rule, name))
     const acl = [...new Set([...(names ? aclRules(names) : []), ...rules])]
-    const { credential, authtoken } = issuer.createCredentialWithin(
-      {
-        ownerId,
-        description: `device ${name}`,
-        metadata: markOf({ name, domain: names?.domain ?? '' }),
-        acl,
-      },
-      { isGranting: invite.isGranted },
-    )
+    const request = {
+      description: `device ${name}`,
+      metadata: markOf({ name, domain: names?.domain ?? '' }),
+      acl,
+    }
+    const author = { isGranting: invite.isGranted }
+    const stored = known && credentials.get(known.credential.id)
+    if (known && stored?.tokenHash !== known.credential.tokenHash) {
+      changes.push(replacedBy(known.credential))
+    }
+    const by = { id: invite.id, name: invite.description || invite.id }
+    const { credential, authtoken } = known
+      ? issuer.renewCredentialWithin(known.credential, { ...request, invite: by }, author)
+      : issuer.createCredentialWithin({ ...request, ownerId }, author)
     changes.push({
-      action: 'credential.create',
+      action: known ? 'credential.renew' : 'credential.create',
       targetId: credential.id,
       targetName: credential.description,
-      changes: { acl: [null, acl], owner_id: [null, ownerId] },
+      changes: known
+        ? { authtoken: 'changed', acl: [known.credential.acl, acl] }
+        : { acl: [null, acl], owner_id: [null, ownerId] },
     })
     this.#keepDevice(invite, { name, credential, known })
     return { name, names, credentialId: credential.id, authtoken, changes }
@@ -172,14 +180,18 @@ export class DeviceAdmission {
         `A device named ${fixed} exists at this gateway. Delete that device or its bot user, or create an invitation with another name. The invitation was not used.`,
       )
     }
+    let first: string | undefined
+    let last = ''
     for (const name of namesFor(invite.name ?? NAME_PLACEHOLDER, hostname)) {
+      first ??= name
+      last = name
       if (!this.#isTaken(invite, name) && !this.#isGiven(invite, name)) return name
     }
     throw new JoinRefused(
       'name-refused',
-      nameOfHost(hostname) === ''
+      first === undefined
         ? 'The host name of this device contains no letters or digits for a name. Change it, or create an invitation with a name. The invitation was not used.'
-        : `All names from ${nameOfHost(hostname)} to ${nameOfHost(hostname)}-${MAX_NUMBER} are taken. Change the host name, or create an invitation with a name. The invitation was not used.`,
+        : `All names from ${first} to ${last} are taken. Change the host name, or create an invitation with a name. The invitation was not used.`,
     )
   }
 

@@ -13,6 +13,7 @@ import {
   type Welcome,
 } from '../../join/join-messages.ts'
 import { MAX_JOIN_ADDRESSES, makeJoinString, pinOf } from '../../join/join-string.ts'
+import { credentialOf } from '../access/authtoken-successors.ts'
 import type { EndpointUrls } from '../endpoints/endpoint-host.ts'
 import type { OtherGateways } from '../ports/other-gateways.ts'
 import type { GatewayDatabase } from '../records/gateway-database.ts'
@@ -73,8 +74,8 @@ export interface InvitesDeps
  * - An invitation lets in at most `maxUses` devices, at all gateways together. Its use, the domain, the
  *   authtoken and the device are one transaction.
  * - Only the hash of the secret is stored. An unknown id and a wrong secret get the same answer.
- * - A device that asks again with its claim gets another authtoken, and the earlier one is revoked. This ends
- *   when the invitation is withdrawn, or the authtoken was revoked.
+ * - A device that asks again with its claim gets another authtoken. The earlier one ends with the first use of
+ *   the new one. The device may ask until the invitation is withdrawn, or its authtoken was revoked.
  */
 export class Invites {
   readonly #deps: InvitesDeps
@@ -306,7 +307,9 @@ export class Invites {
     const earlier = inviteClaims.find(invite.id, claimHash)
     this.#checkOpen(invite, earlier)
     if (!earlier) return { claimHash, earlier, known: this.#knownBy(invite, claim) }
-    const credential = credentials.get(earlier.credentialId)
+    const found = credentials.get(earlier.credentialId)
+    // The device may have stored the newer of its two authtokens.
+    const credential = credentialOf(claim.earlier ?? '', found) ?? found
     if (credential) return { claimHash, earlier, known: { name: earlier.name, credential } }
     throw new JoinRefused(
       'used',
@@ -336,10 +339,9 @@ export class Invites {
 
   /** A device of this gateway that proves with its authtoken that it has joined before. */
   #knownBy(invite: Invite, { earlier }: Claim): KnownDevice | undefined {
-    const credential = this.#deps.credentials.get(idOfToken(earlier ?? '', 'cr') ?? '')
-    if (!matchesHash(earlier ?? '', credential?.tokenHash ?? NO_HASH) || !credential) {
-      return undefined
-    }
+    const found = this.#deps.credentials.get(idOfToken(earlier ?? '', 'cr') ?? '')
+    const credential = credentialOf(earlier ?? '', found)
+    if (!credential) return undefined
     const known = this.#admission.knownBy(credential, invite)
     const fixed = fixedNameOf(invite)
     return fixed === undefined || fixed === known?.name ? known : undefined

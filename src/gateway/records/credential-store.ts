@@ -30,7 +30,19 @@ export const CREDENTIAL_MIGRATIONS: readonly Migration[] = [
         )
       )`,
   },
+  {
+    id: 'credentials-3',
+    sql: 'ALTER TABLE credentials ADD COLUMN successor TEXT CHECK (json_valid(successor))',
+  },
 ]
+
+/** A new authtoken of a device that has joined again, until the device uses it. */
+export interface Successor
+  extends Pick<Credential, 'tokenHash' | 'description' | 'metadata' | 'acl' | 'granted'> {
+  readonly issuedAt: number
+  /** The invitation that it comes from, for the audit trail. */
+  readonly invite: { readonly id: string; readonly name: string }
+}
 
 /** An authtoken with its rules. Only the hash of the token is stored. */
 export interface Credential {
@@ -44,6 +56,8 @@ export interface Credential {
   /** Rules that the gateway's owner set: they may allow names of the owner's domains. */
   readonly granted: readonly string[]
   readonly tokenHash: string
+  /** Waits for its first use; null: none. */
+  readonly successor: Successor | null
   readonly createdAt: number
 }
 
@@ -62,6 +76,7 @@ export class CredentialStore extends ResourceTable<Credential> {
         acl: 'json',
         granted: 'json',
         tokenHash: 'plain',
+        successor: 'json',
         createdAt: 'plain',
       },
     })

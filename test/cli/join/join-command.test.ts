@@ -130,6 +130,22 @@ describe.runIf(process.geteuid?.() === 0)('device-agent join, with the installed
     expect(peer.claims.map(({ earlier }) => earlier)).toEqual([undefined, undefined])
   })
 
+  it('stays with its authtoken when the answer to another string was lost', async () => {
+    let isLost = false
+    const peer = await joinPeer({ answer: () => (isLost ? 'closed' : welcome('cam-7')) })
+    const [system, string] = [installedSystem(), peer.invite()]
+    await system.run('join', string, '--wait', '0')
+    isLost = true
+    expect((await system.run('join', peer.invite(), '--wait', '0')).error).toContain('was lost')
+    // The gateway lets this authtoken in until the device uses the new one.
+    expect(await system.run('join', string, '--wait', '0')).toMatchObject({
+      error: undefined,
+      stderr: expect.stringContaining('already used this invitation'),
+    })
+    expect(system.read(TOKEN)).toBe('id_authtoken-of-cam-7\n')
+    expect(system.calls().at(-1)).toBe('restart device-agent')
+  })
+
   it('still knows its join after a join with another string has failed', async () => {
     let isRefusing = false
     const used = { v: 1, error: 'used', message: 'The invitation was used.' }

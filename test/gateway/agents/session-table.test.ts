@@ -32,6 +32,7 @@ class Entry implements TableEntry {
     this.clientId = clientId
     this.identity = {
       instance: undefined,
+      tokenHash: '',
       ...who,
       ownerId: null,
       presentedClientId: undefined,

@@ -1,13 +1,14 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
-import { Secret } from '../../../src/base/secret.ts'
-import { JoinError, joinGateway } from '../../../src/join/join-client.ts'
+import { hashToken, Secret } from '../../../src/base/secret.ts'
+import { JoinError, type Joined, joinGateway } from '../../../src/join/join-client.ts'
 import { parseJoinString } from '../../../src/join/join-string.ts'
+import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
-import type { RunningGateway } from '../../helpers/running-gateway.ts'
+import { connectSdk, type RunningGateway, sdkCode } from '../../helpers/running-gateway.ts'
 
 const HOUR_MS = 3_600_000
 let claims = 0
@@ -20,15 +21,22 @@ describe.skipIf(!hasPostgres)('invitations of a site with two gateways', () => {
   afterAll(() => postgres?.remove())
 
   async function startTwo() {
-    const cluster = GatewayCluster.open(await postgres.database())
+    const address = await postgres.database()
+    const way = await ChaosProxy.start(address)
+    const cluster = GatewayCluster.open(address)
     const apiListen = { host: '127.0.0.1', port: 0 }
     const one = await cluster.start({ apiListen })
-    const two = await cluster.start({ authtoken: one.authtoken, apiListen })
-    return { one, two, call: (await managed(one)).call }
+    const authtoken = one.authtoken
+    const two = await cluster.start({ authtoken, apiListen, through: way.address })
+    return { one, two, way, call: (await managed(one)).call }
   }
 
   /** Joins through the given gateways alone, in their order. */
-  function joinAt(text: string, gateways: readonly RunningGateway[]) {
+  function joinAt(
+    text: string,
+    gateways: readonly RunningGateway[],
+    earlierAuthtoken?: Secret,
+  ): Promise<Joined> {
     const joinString = parseJoinString(text)
     if ('problem' in joinString) throw new Error(joinString.problem)
     claims += 1
@@ -36,6 +44,7 @@ describe.skipIf(!hasPostgres)('invitations of a site with two gateways', () => {
       joinString: { ...joinString, addresses: gateways.map(({ addresses }) => addresses.agent) },
       claim: new Secret(`claim-${claims}`.padEnd(22, 'x')),
       hostname: 'cam',
+      earlierAuthtoken,
       clock: systemClock,
     })
   }
@@ -76,5 +85,34 @@ describe.skipIf(!hasPostgres)('invitations of a site with two gateways', () => {
     await eventually(() => expect(one.gateway.parts.drain.isOn).toBe(true))
     const joined = await joinAt(made.join_string, [one, two])
     expect(joined.serverAddrs[0]).toContain(two.addresses.agent.host)
+  })
+
+  it('end the old authtoken everywhere when the device uses its new one, also without PostgreSQL', async () => {
+    const { one, two, way, call } = await startTwo()
+    const invite = async () =>
+      (await call('POST', '/invites', { domain: '*.{name}.site.test' })).body.join_string
+    const isIn = ({ gateway }: RunningGateway, hash: string) =>
+      [...gateway.parts.sessions.all()].some(({ identity }) => identity.tokenHash === hash)
+    const [text, again] = [await invite(), await invite()]
+    const old = await joinAt(text, [one])
+    const fresh = await joinAt(again, [one], old.authtoken)
+    const id = fresh.authtoken.reveal().split('_')[0]
+    await eventually(() =>
+      expect(two.gateway.parts.credentials.get(`cr_${id}`)?.successor).toBeTruthy(),
+    )
+    await connectSdk(one, { authtoken: old.authtoken })
+    const oldHash = hashToken(old.authtoken.reveal())
+    expect(isIn(one, oldHash)).toBe(true)
+    way.refuse()
+    way.cut()
+    // The other gateway lets the device in, and ends the old authtoken when it reaches PostgreSQL.
+    await connectSdk(two, { authtoken: fresh.authtoken })
+    expect(isIn(one, oldHash)).toBe(true)
+    way.heal()
+    await eventually(() => expect(isIn(one, oldHash)).toBe(false))
+    for (const at of [one, two]) {
+      expect(await sdkCode(connectSdk(at, { authtoken: old.authtoken }))).toBe('ERR_NGROK_107')
+      expect(await sdkCode(connectSdk(at, { authtoken: fresh.authtoken }))).toBeUndefined()
+    }
   })
 })

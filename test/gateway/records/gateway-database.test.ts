@@ -122,6 +122,7 @@ function closedGateway() {
       acl: [`bind:*.site${number}.test`],
       granted: [],
       tokenHash: 'a'.repeat(64),
+      successor: null,
       createdAt: number,
     }
     database.write(() => credentials.insert(credential))

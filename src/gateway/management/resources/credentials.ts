@@ -30,7 +30,7 @@ function viewToken(
     description,
     metadata,
     ownerId,
-  }: Omit<Credential, 'acl' | 'granted' | 'tokenHash'>,
+  }: Omit<Credential, 'acl' | 'granted' | 'tokenHash' | 'successor'>,
   listUri: string,
   token: Secret | undefined,
 ): z.infer<typeof TokenView> {

@@ -285,6 +285,7 @@ describe('connected agents', () => {
     id: endpoint.sessionId,
     identity: {
       credentialId: 'cr_2aaaaaaaaaaaaaaaaaaaaaaaaaa',
+      tokenHash: '',
       ownerId: null,
       presentedClientId: undefined,
       instance: undefined,
