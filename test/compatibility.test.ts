@@ -12,6 +12,7 @@ import {
   ADDRESS_VARIABLES,
   TABLE_SETTINGS,
   UNAVAILABLE_VARIABLES,
+  VARIABLES,
 } from '../src/policy/vocabulary/variables.ts'
 import { markdownPages } from './helpers/document-part.ts'
 import { openGatewayStores } from './helpers/gateway-stores.ts'
@@ -211,6 +212,16 @@ describe('the page on compatibility', () => {
     for (const [start] of rows) {
       expect(Object.keys(ADDRESS_VARIABLES).some((name) => name.startsWith(`${start}.`))).toBe(true)
     }
+  })
+
+  it('has the variables without data, and why', () => {
+    const listed = rowsBelow('Variables without data').flatMap(([names = '', why = '']) =>
+      Array.from(names.matchAll(/`([^`]+)`/g), ([, name]) => [name, why]),
+    )
+    const without = [...VARIABLES].flatMap(([name, { noData }]) =>
+      noData === undefined ? [] : [[name, noData]],
+    )
+    expect(listed.sort()).toEqual(without.sort())
   })
 
   it('has the variables that cannot be', () => {

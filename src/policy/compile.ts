@@ -32,6 +32,7 @@ import { PHASES, type Phase } from './phase.ts'
 import { PolicyScope, policyLanguage } from './policy-language.ts'
 import type { BodyRewriter } from './rewriting/body-rewriter.ts'
 import { type CompiledAction, type CompiledRule, leastStepsOf, PhaseRules } from './run-phase.ts'
+import { conflictOfRule, constantParts } from './vocabulary/constant-conditions.ts'
 import { readsPath } from './vocabulary/requests.ts'
 
 /** Interpolations of one action. */
@@ -160,10 +161,19 @@ export class Compiler {
   *#compileRule(rule: RuleSource, phase: Phase): Parts<CompiledRule> {
     this.#readsPath = false
     const expressions: CompiledExpression<PolicyExchange>[] = []
+    const pointers: string[] = []
     for (const source of rule.expressions) {
       const expression = this.#compileCondition(source, phase)
-      if (expression) expressions.push(expression)
+      if (expression) {
+        expressions.push(expression)
+        pointers.push(source.pointer)
+      }
       yield source.value.length
+    }
+    const conflict = conflictOfRule(expressions)
+    if (conflict) {
+      const pointer = pointers[conflict.index] ?? rule.pointer
+      this.#problems.add('expression', pointer, conflict.message, { isOnlyForNew: true })
     }
     const actions: CompiledAction[] = []
     for (const source of rule.actions) {
@@ -209,7 +219,10 @@ export class Compiler {
   }
 
   #compileCondition({ value, pointer }: Sourced<string>, phase: Phase) {
-    const expression = this.#compileExpression(value, pointer, this.#scope.in(phase))
+    const isCondition = true
+    const expression = this.#compileExpression(value, pointer, this.#scope.in(phase), {
+      isCondition,
+    })
     if (expression && !canBe(expression.type, 'bool')) {
       const message = `An expression must be true or false, not ${aType(expression.type)}.`
       this.#problems.add('expression', pointer, message)
@@ -313,7 +326,7 @@ export class Compiler {
     const compiled = pieces.map((piece) =>
       piece.kind === 'text'
         ? piece.text
-        : this.#compileExpression(piece.source, pointer, scope, piece.offset),
+        : this.#compileExpression(piece.source, pointer, scope, { start: piece.offset }),
     )
     if (unclosed === undefined) return new Template<PolicyExchange>(compiled)
     const message = 'An interpolation is not closed. Add the closing brace.'
@@ -321,15 +334,19 @@ export class Compiler {
     return new Template<PolicyExchange>([...compiled, undefined])
   }
 
-  /** `start`: where the expression begins in the text around it; undefined when it is all there is. */
+  /**
+   * `start`: where the expression begins in the text around it; undefined when it is all there is.
+   * `isCondition`: the rule applies when it is true.
+   */
   #compileExpression(
     source: string,
     pointer: string,
     scope: Scope,
-    start?: number,
+    { start, isCondition = false }: { start?: number; isCondition?: boolean } = {},
   ): CompiledExpression<PolicyExchange> | undefined {
     try {
       const expression = this.#language.compile(source, scope, this.#constants)
+      this.#reviewExpression(expression, pointer, { start, isCondition })
       this.#readsPath ||= readsPath(expression.form)
       if (this.#options.isRun) expression.prepare()
       return expression
@@ -343,6 +360,29 @@ export class Compiler {
         this.#problems.add(kind, pointer, sentence, { isForeign, offset: at })
       }
       return undefined
+    }
+  }
+
+  /** Refuses parts that are the same for every request. A policy that was stored before keeps running. */
+  #reviewExpression(
+    { source, form }: CompiledExpression<PolicyExchange>,
+    pointer: string,
+    { start, isCondition }: { readonly start: number | undefined; readonly isCondition: boolean },
+  ): void {
+    const written = this.#language.written(source)
+    for (const part of constantParts({ form, written: written.tree }, { isCondition })) {
+      const at = (written.offsetOf(part.node) ?? 0) + (start ?? 0)
+      this.#problems.add(
+        start === undefined ? 'expression' : 'interpolation',
+        pointer,
+        part.message,
+        {
+          severity: part.isRefused ? 'error' : 'warning',
+          isForeign: part.isForeign,
+          isOnlyForNew: true,
+          offset: at,
+        },
+      )
     }
   }
 

@@ -12,7 +12,8 @@ import { createExchange, type ExchangeParts, replyOf } from '../helpers/policy-e
 import { seeded } from '../helpers/seeded.ts'
 
 const FIXTURES = join(import.meta.dirname, 'fixtures/valid')
-const options = { clock: new ManualClock(), log: captureLog('silent').log }
+/** Stored policies run, although some of their conditions are constant. */
+const options = { clock: new ManualClock(), log: captureLog('silent').log, isStored: true }
 
 function problemsOf(source: unknown): string[] {
   try {

@@ -135,7 +135,7 @@ describe('explainPolicy()', () => {
       on_http_request: [
         { actions: [{ type: 'set-vars', config: { vars } }, limit] },
         {
-          expressions: ["vars.tier == 'gold'", 'vars.n == 3', 'vars.n == 4'],
+          expressions: ["vars.tier == 'gold'", 'vars.n == 3', 'vars.n > 4'],
           actions: [{ type: 'deny' }],
         },
       ],

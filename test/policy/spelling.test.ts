@@ -232,7 +232,7 @@ describe('a query', () => {
 })
 
 describe('an IPv6 visitor', () => {
-  const visitors = Array.from({ length: 5 }, (_, index) => ({ ip: `2001:db8:1:2::${index}` }))
+  const visitors = Array.from({ length: 5 }, (_, index) => ({ ip: `2001:db8:1:2::${index + 1}` }))
 
   it.each([
     'conn.client_ip',

@@ -5,7 +5,7 @@ import { aType, canEqual, memberType, type Type } from './expression-type.ts'
 const MAX_LENGTH = 80
 
 /** A node as source text; undefined if it is long or has operators. */
-function formatNode(node: Node): string | undefined {
+export function formatNode(node: Node): string | undefined {
   const source = format(node)
   return source !== undefined && source.length <= MAX_LENGTH ? source : undefined
 }
@@ -65,7 +65,8 @@ function formatConstant(value: Extract<Node, { kind: 'constant' }>['value']): st
   }
 }
 
-function quote(text: string): string {
+/** A text as a constant. */
+export function quote(text: string): string {
   return `'${text.replace(/[\\']/g, '\\$&').replace(/\n/g, '\\n')}'`
 }
 

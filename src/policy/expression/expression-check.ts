@@ -20,6 +20,7 @@ import {
   type Node,
   OR,
   pathOf,
+  startOf,
   textOf,
 } from './expression-tree.ts'
 import {
@@ -328,11 +329,6 @@ function isDecided({ name, args }: CallNode): boolean {
       arg.value.case === 'boolValue' &&
       arg.value.value === (name === OR),
   )
-}
-
-/** Start of a dotted name. */
-function startOf(node: Node): Node {
-  return node.kind === 'select' ? startOf(node.operand) : node
 }
 
 /**

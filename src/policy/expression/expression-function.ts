@@ -151,6 +151,8 @@ export interface Variable<Subject> {
   /** `string`, `list(string)`, `map(dyn)`, … */
   readonly type: string
   readonly phases?: readonly Phase[]
+  /** Why the value is always empty: a clause. Undefined: it depends on the subject. */
+  readonly noData?: string
   /** Undefined when the subject has no such thing. */
   readonly read: (subject: Subject, evaluation: Evaluation) => ValueInput | undefined
 }

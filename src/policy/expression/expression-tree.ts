@@ -54,6 +54,7 @@ export const OR = '_||_'
 export const IN = '@in'
 export const EQUAL = '_==_'
 export const UNEQUAL = '_!=_'
+export const NOT = '!_'
 
 export function call(id: bigint, name: string, args: readonly Node[], target?: Node): CallNode {
   return { kind: 'call', id, name, target, args }
@@ -80,6 +81,11 @@ export function pathOf(node: Node): string | undefined {
   if (node.kind !== 'select' || node.isTest) return undefined
   const path = pathOf(node.operand)
   return path === undefined ? undefined : `${path}.${node.field}`
+}
+
+/** Start of a dotted name. */
+export function startOf(node: Node): Node {
+  return node.kind === 'select' ? startOf(node.operand) : node
 }
 
 export function childrenOf(node: Node): readonly Node[] {

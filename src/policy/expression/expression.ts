@@ -200,6 +200,11 @@ export class ExpressionLanguage<Subject> {
     }
   }
 
+  /** A source as it was written, and positions in it. Throws ExpressionProblem. */
+  written(source: string): ParsedSource {
+    return this.#parse(source)
+  }
+
   #parse(source: string): ParsedSource {
     refuseOversizeSource(source)
     return this.#parsed.get(source)

@@ -129,13 +129,13 @@ export class ParsedSource {
 
   /** The problem and its further problems, with positions in place of nodes. */
   placed({ message, node, isForeign, further }: ExpressionProblem): ExpressionProblem {
-    const offset = node === undefined ? undefined : this.#offsetOf(node)
+    const offset = node === undefined ? undefined : this.offsetOf(node)
     const others = further.map((other) => this.placed(other))
     return new ExpressionProblem(message, { offset, isForeign, further: others })
   }
 
-  /** The parser counts the blanks before some operators to them. */
-  #offsetOf(node: bigint): number | undefined {
+  /** Position of a node in the source. The parser counts the blanks before some operators to them. */
+  offsetOf(node: bigint): number | undefined {
     const start = this.#positions[node.toString()]
     if (start === undefined) return undefined
     const blanks = /^\s*/.exec(this.#source.slice(start)) ?? ['']

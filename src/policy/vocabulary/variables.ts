@@ -210,6 +210,18 @@ type Read = (exchange: PolicyExchange) => ValueInput | undefined
 
 const anytime = (type: string, read: Read): ExchangeVariable => ({ type, read })
 
+const NO_REGION = 'gateways have no regions'
+const NO_CLUSTER = 'no connection comes from a Kubernetes cluster'
+const NO_LISTS = 'gateways have no lists of addresses. Use restrict-ips or inCidrRanges()'
+const NO_TRAILERS = 'trailers arrive after the rules have run'
+const NO_PASSWORD = 'requests have no user and password in their URL. Use basic-auth'
+
+/** A variable that is known to the hosted service, and always empty here. */
+const without = (noData: string, variable: ExchangeVariable): ExchangeVariable => ({
+  ...variable,
+  noData,
+})
+
 const onTls = (
   type: string,
   read: (tls: TlsSession) => ValueInput | undefined,
@@ -245,7 +257,10 @@ const CONNECTION: Record<string, ExchangeVariable> = {
   'conn.client_port': anytime('int', ({ connection }) => BigInt(connection.clientPort)),
   'conn.server_ip': anytime('string', ({ connection }) => connection.serverIp),
   'conn.server_port': anytime('int', ({ connection }) => BigInt(connection.serverPort)),
-  'conn.server_region': anytime('string', () => ''),
+  'conn.server_region': without(
+    NO_REGION,
+    anytime('string', () => ''),
+  ),
   'conn.ts.start': anytime('timestamp', ({ connection }) => timestamp(connection.startedAt)),
   'conn.bytes_in': anytime('int', ({ connection }) => BigInt(connection.bytesIn)),
   'conn.bytes_out': anytime('int', ({ connection }) => BigInt(connection.bytesOut)),
@@ -267,12 +282,21 @@ const CONNECTION: Record<string, ExchangeVariable> = {
   ...ADDRESS_VARIABLES,
   ...unknownOrigin('conn.client_ip'),
   ...unknownOrigin('conn.server_ip'),
-  'conn.k8s.pod.id': anytime('string', () => ''),
-  'conn.k8s.pod.metadata': anytime('map(dyn)', () => NO_POD),
+  'conn.k8s.pod.id': without(
+    NO_CLUSTER,
+    anytime('string', () => ''),
+  ),
+  'conn.k8s.pod.metadata': without(
+    NO_CLUSTER,
+    anytime('map(dyn)', () => NO_POD),
+  ),
   ...Object.fromEntries(
     Object.entries(NO_POD).map(([name, value]) => [
       `conn.k8s.pod.metadata.${name}`,
-      anytime(typeof value === 'string' ? 'string' : 'map(string)', () => value),
+      without(
+        NO_CLUSTER,
+        anytime(typeof value === 'string' ? 'string' : 'map(string)', () => value),
+      ),
     ]),
   ),
 }
@@ -336,7 +360,10 @@ const REQUEST: Record<string, ExchangeVariable> = {
   'req.url.query_params': inRequest('map(list(string))', queryParameters),
   'req.url.scheme': inRequest('string', (exchange) => requestOf(exchange).scheme),
   'req.url.uri': inRequest('string', (exchange) => targetOf(exchange).text),
-  'req.url.user_password': inRequest('string', () => ''),
+  'req.url.user_password': without(
+    NO_PASSWORD,
+    inRequest('string', () => ''),
+  ),
 }
 
 const RESPONSE: Record<string, ExchangeVariable> = {
@@ -375,9 +402,18 @@ export const UNAVAILABLE_VARIABLES: Readonly<Record<string, string>> = {
 /** Facts of address intelligence services: nothing is listed here. */
 function unknownOrigin(address: string): Record<string, ExchangeVariable> {
   return {
-    [`${address}.categories`]: anytime('list(string)', () => []),
-    [`${address}.is_on_blocklist`]: anytime('bool', () => false),
-    [`${address}.is_tor_node`]: anytime('bool', () => false),
+    [`${address}.categories`]: without(
+      NO_LISTS,
+      anytime('list(string)', () => []),
+    ),
+    [`${address}.is_on_blocklist`]: without(
+      NO_LISTS,
+      anytime('bool', () => false),
+    ),
+    [`${address}.is_tor_node`]: without(
+      NO_LISTS,
+      anytime('bool', () => false),
+    ),
   }
 }
 
@@ -405,7 +441,10 @@ function headFields(
       const map = byLowerName(headers)
       return root === 'req' ? withPlainHosts(map) : map
     }),
-    [`${root}.trailers`]: within('map(list(string))', () => new Map()),
+    [`${root}.trailers`]: without(
+      NO_TRAILERS,
+      within('map(list(string))', () => new Map()),
+    ),
     [`${root}.location`]: header('location', phases, headersOf),
     [`${root}.content_length`]: within('int', (headers) => {
       const length = headers.get('content-length')
