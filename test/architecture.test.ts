@@ -38,8 +38,8 @@ const FLOORS: Floors = {
     ['cluster'],
     ['gateway-core.ts', 'provisioner.ts'],
     ['agents', 'ingress', 'management'],
-    ['invites'],
-    ['devices', 'webhooks'],
+    ['gateway-database.ts'],
+    ['resources'],
     ['ports'],
     ['certificates', 'endpoints'],
     ['access', 'streams'],
@@ -80,7 +80,24 @@ const FLOORS: Floors = {
     ['common'],
     ['syntax'],
   ],
-  'gateway/management': [['console'], ['resources'], ['common'], ['filter']],
+  'gateway/management': [['console']],
+  'gateway/resources': [
+    ['invites'],
+    [
+      'audit',
+      'bot-users',
+      'credentials',
+      'devices',
+      'endpoints',
+      'ip-policies',
+      'nodes',
+      'reserved-names',
+      'tunnel-sessions',
+      'webhooks',
+    ],
+    ['common'],
+    ['filter'],
+  ],
   store: [['journal'], ['storage-state.ts'], ['sqlite.ts']],
   policy: [
     ['actions'],
@@ -193,9 +210,12 @@ describe('the house', () => {
     ['gateway/agents/binder.ts', 'gateway/ingress/ingress.ts'],
     ['gateway/cluster/postgres/postgres-session.ts', 'gateway/cluster/nodes/claims.ts'],
     ['gateway/ingress/common/client.ts', 'gateway/ingress/device/forward.ts'],
-    ['gateway/management/common/resource.ts', 'gateway/management/resources/nodes.ts'],
-    ['gateway/management/filter/filter.ts', 'gateway/management/resources/nodes.ts'],
-    ['gateway/management/resources/nodes.ts', 'gateway/management/console/console.ts'],
+    ['gateway/resources/common/resource.ts', 'gateway/resources/nodes/routes.ts'],
+    ['gateway/resources/filter/filter.ts', 'gateway/resources/nodes/routes.ts'],
+    ['gateway/resources/nodes/routes.ts', 'gateway/management/console/console.ts'],
+    ['gateway/resources/nodes/routes.ts', 'gateway/resources/devices/devices.ts'],
+    ['gateway/resources/devices/devices.ts', 'gateway/gateway-database.ts'],
+    ['gateway/access/authority.ts', 'gateway/resources/credentials/routes.ts'],
     ['policy/expression/value.ts', 'policy/vocabulary/text.ts'],
     ['store/journal/row-journal.ts', 'store/file-database.ts'],
   ])('refuses %s to import %s', (from, to) => {
@@ -230,7 +250,7 @@ describe('the house', () => {
 
   it('has no circle of rooms', () => {
     expect(roomCircles(house)).toEqual([])
-    const [filter, hall] = ['gateway/management/filter/filter.ts', 'gateway/management/batch.ts']
+    const [filter, hall] = ['gateway/resources/filter/filter.ts', 'gateway/management/batch.ts']
     expect(roomCircles(withImport(house, filter, hall))).not.toEqual([])
     const acme = 'gateway/certificates/acme/acme-account.ts'
     const keeper = 'gateway/certificates/certificate-keeper.ts'

@@ -29,11 +29,7 @@ import { OwnAddresses } from './certificates/acme/own-addresses.ts'
 import { CertificateKeeper } from './certificates/certificate-keeper.ts'
 import { CertificateWatch } from './certificates/certificate-watch.ts'
 import type { OnDemand } from './certificates/domain-certificates.ts'
-import { Devices } from './devices/devices.ts'
-import { AddrRegistrar, watchAddrs } from './endpoints/addr-registrar.ts'
-import { CloudEndpoints } from './endpoints/cloud-endpoints.ts'
 import type { DisconnectedName } from './endpoints/disconnected-name.ts'
-import { DomainRegistrar, watchDomains } from './endpoints/domain-registrar.ts'
 import { EndpointUrls } from './endpoints/endpoint-host.ts'
 import { EndpointPolicies, policyReach } from './endpoints/endpoint-policies.ts'
 import { PoolAffinity } from './endpoints/endpoint-pool.ts'
@@ -41,17 +37,22 @@ import { EndpointRegistry } from './endpoints/endpoint-registry.ts'
 import { KeptLimits } from './endpoints/kept-limits.ts'
 import { KeptNames } from './endpoints/kept-names.ts'
 import { TcpAddresses } from './endpoints/tcp-addresses.ts'
+import type { GatewayDatabase, OpenRecords } from './gateway-database.ts'
 import { Ingress } from './ingress/ingress.ts'
 import { AddressOrigins } from './origins/address-origins.ts'
 import type { Drain } from './ports/drain.ts'
-import type { Membership, OpenRecords } from './ports/membership.ts'
+import type { Membership } from './ports/membership.ts'
 import type { OtherGateways } from './ports/other-gateways.ts'
 import { findDomainProblem, isBelow } from './records/domain-name.ts'
-import type { GatewayDatabase } from './records/gateway-database.ts'
 import type { ChallengeMethod } from './records/reserved-domain-store.ts'
 import { IdSource, IssuedIds } from './records/resource-id.ts'
+import { Devices } from './resources/devices/devices.ts'
+import { CloudEndpoints } from './resources/endpoints/cloud-endpoints.ts'
+import { IpPolicyRanges } from './resources/ip-policies/ip-policy-ranges.ts'
+import { AddrRegistrar, watchAddrs } from './resources/reserved-names/addr-registrar.ts'
+import { DomainRegistrar, watchDomains } from './resources/reserved-names/domain-registrar.ts'
+import { Webhooks } from './resources/webhooks/webhooks.ts'
 import { BufferAccount } from './streams/buffer-account.ts'
-import { Webhooks } from './webhooks/webhooks.ts'
 
 export interface GatewayCoreOptions extends GatewaySettings {
   /** Version of the service, as reported to agents. */
@@ -371,7 +372,12 @@ function openPolicies(
   const { dataDir, outboundAllow, httpListen: http, httpsListen: https, clock, log } = options
   const { registry, member } = core
   const limits = new LimiterTables({ ...options.rateLimits, clock, log })
-  const reachOf = policyReach({ ...core, registry: member.routes, outboundAllow })
+  const reachOf = policyReach({
+    ...core,
+    ranges: new IpPolicyRanges(core),
+    registry: member.routes,
+    outboundAllow,
+  })
   preparePolicies(clock)
   const policies = new EndpointPolicies({ reachOf, limits, clock, log })
   const keptLimits = new KeptLimits({

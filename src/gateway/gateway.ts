@@ -15,21 +15,20 @@ import { sendAway } from './agents/departure.ts'
 import { answerCompletions } from './agents/names-to-come.ts'
 import { openSharedGateway, type SharedGateway } from './cluster/shared-gateway.ts'
 import { type GatewayCore, type GatewayCoreOptions, openGatewayCore } from './gateway-core.ts'
+import { type OpenRecords, openOnlyGateway } from './gateway-database.ts'
 import type { IngressAddresses } from './ingress/ingress.ts'
-import { Invites } from './invites/invites.ts'
 import { answerLists } from './management/answer-lists.ts'
 import { siteSessions } from './management/console/console.ts'
 import { createManagementApi, servedNames } from './management/management-api.ts'
-import { answerForNode } from './management/resources/nodes.ts'
-import { DnsCheck } from './management/resources/reserved-names.ts'
-import type { OpenRecords } from './ports/membership.ts'
-import { openOnlyGateway } from './ports/only-gateway.ts'
 import {
   type ApiKeyRequest,
   type Provisioned,
   Provisioner,
   type ProvisionRequest,
 } from './provisioner.ts'
+import { Invites } from './resources/invites/invites.ts'
+import { answerForNode } from './resources/nodes/routes.ts'
+import { DnsCheck } from './resources/reserved-names/routes.ts'
 
 /** Time to close connections that were cut off after the drain, in milliseconds. */
 const STOP_MS = 2_000

@@ -4,7 +4,6 @@ import { matchesHash, type Secret } from '../base/secret.ts'
 import type { AuditTrail } from '../store/audit-trail.ts'
 import type { Authority } from './access/authority.ts'
 import type { CredentialIssuer } from './access/credential-issuer.ts'
-import type { DomainRegistrar } from './endpoints/domain-registrar.ts'
 import type { TcpAddresses } from './endpoints/tcp-addresses.ts'
 import type { ApiKeyStore } from './records/api-key-store.ts'
 import type { BotUserStore } from './records/bot-user-store.ts'
@@ -12,6 +11,7 @@ import type { CredentialStore } from './records/credential-store.ts'
 import type { ReservedDomainStore } from './records/reserved-domain-store.ts'
 import { idOfToken } from './records/resource-id.ts'
 import { ServiceError } from './records/service-error.ts'
+import type { DomainRegistrar } from './resources/reserved-names/domain-registrar.ts'
 
 export interface ProvisionRequest {
   /** Wildcard that the device may bind below, such as `*.site.example.com`. */

@@ -4,7 +4,7 @@ import { openAgentDatabase } from '../../src/api/agent-database.ts'
 import { ApiTokenStore } from '../../src/api/api-token-store.ts'
 import type { Clock } from '../../src/base/clock.ts'
 import type { Logger } from '../../src/base/logger.ts'
-import { openGatewayDatabase } from '../../src/gateway/records/gateway-database.ts'
+import { openGatewayDatabase } from '../../src/gateway/gateway-database.ts'
 import { AuditTable } from '../../src/store/audit-trail.ts'
 import type { Database } from '../../src/store/database.ts'
 

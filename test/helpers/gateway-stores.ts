@@ -3,18 +3,25 @@ import { onTestFinished } from 'vitest'
 import { AccountSecrets } from '../../src/gateway/access/account-secrets.ts'
 import { Authority, watchCredentials } from '../../src/gateway/access/authority.ts'
 import { CredentialIssuer } from '../../src/gateway/access/credential-issuer.ts'
-import { Devices } from '../../src/gateway/devices/devices.ts'
-import { AddrRegistrar, watchAddrs } from '../../src/gateway/endpoints/addr-registrar.ts'
-import { CloudEndpoints } from '../../src/gateway/endpoints/cloud-endpoints.ts'
-import { DomainRegistrar, watchDomains } from '../../src/gateway/endpoints/domain-registrar.ts'
 import { EndpointUrls } from '../../src/gateway/endpoints/endpoint-host.ts'
 import { EndpointPolicies, policyReach } from '../../src/gateway/endpoints/endpoint-policies.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
 import { TcpAddresses } from '../../src/gateway/endpoints/tcp-addresses.ts'
+import { gatewayStores, openGatewayDatabase } from '../../src/gateway/gateway-database.ts'
 import { onlyMember } from '../../src/gateway/ports/only-gateway.ts'
-import { gatewayStores, openGatewayDatabase } from '../../src/gateway/records/gateway-database.ts'
 import { IdSource } from '../../src/gateway/records/resource-id.ts'
-import { Webhooks } from '../../src/gateway/webhooks/webhooks.ts'
+import { Devices } from '../../src/gateway/resources/devices/devices.ts'
+import { CloudEndpoints } from '../../src/gateway/resources/endpoints/cloud-endpoints.ts'
+import { IpPolicyRanges } from '../../src/gateway/resources/ip-policies/ip-policy-ranges.ts'
+import {
+  AddrRegistrar,
+  watchAddrs,
+} from '../../src/gateway/resources/reserved-names/addr-registrar.ts'
+import {
+  DomainRegistrar,
+  watchDomains,
+} from '../../src/gateway/resources/reserved-names/domain-registrar.ts'
+import { Webhooks } from '../../src/gateway/resources/webhooks/webhooks.ts'
 import type { PolicyReach } from '../../src/policy/outbound/outbound-allow.ts'
 import type { Database } from '../../src/store/database.ts'
 import { captureLog } from './captured-log.ts'
@@ -89,6 +96,7 @@ export function openGatewayStores(
   watchAddrs(stores.reservedAddrs, (addr) => changedAddrs.push(addr))
   const secrets = new AccountSecrets(join(folder, 'login.key'), log)
   const reachOf = policyReach({
+    ranges: new IpPolicyRanges(stores),
     ...stores,
     secrets,
     registry,

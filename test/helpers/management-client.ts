@@ -4,8 +4,6 @@ import type { Secret } from '../../src/base/secret.ts'
 import { CertificateAuthority } from '../../src/gateway/certificates/certificate-authority.ts'
 import type { CertificateStatus } from '../../src/gateway/certificates/server-certificate.ts'
 import type { ConnectedAgent } from '../../src/gateway/endpoints/endpoint.ts'
-import { Invites } from '../../src/gateway/invites/invites.ts'
-import { ResourceLists } from '../../src/gateway/management/common/resource-lists.ts'
 import {
   createManagementApi,
   type ManagementApiDeps,
@@ -13,7 +11,9 @@ import {
   servedNames,
 } from '../../src/gateway/management/management-api.ts'
 import { managementApiDocument } from '../../src/gateway/management/openapi-document.ts'
-import { DnsCheck } from '../../src/gateway/management/resources/reserved-names.ts'
+import { ResourceLists } from '../../src/gateway/resources/common/resource-lists.ts'
+import { Invites } from '../../src/gateway/resources/invites/invites.ts'
+import { DnsCheck } from '../../src/gateway/resources/reserved-names/routes.ts'
 import { HttpServer } from '../../src/http/http-server.ts'
 import { BrowserSessions } from '../../src/http/pages/browser-sessions.ts'
 import { RequestGate } from '../../src/http/request-gate.ts'

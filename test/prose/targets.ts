@@ -88,7 +88,7 @@ export const GROUPS: readonly Group[] = [
   texts('device page', ['src/api/page-assets/', 'src/http/pages/']),
   texts('gateway', ['src/gateway/', 'src/muxado/', 'src/store/']),
   texts('errors at the edge', ['src/gateway/ingress/']),
-  texts('management API', ['src/gateway/management/']),
+  texts('management API', ['src/gateway/management/', 'src/gateway/resources/']),
   texts('console', ['src/gateway/management/console-assets/']),
   texts('policies', ['src/policy/']),
   { name: 'comments', kind: 'comments', paths: ['src/'], isEnforced: true },

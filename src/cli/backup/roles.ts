@@ -45,7 +45,7 @@ export const ROLES: Readonly<Record<RoleName, Role>> = {
       /^(?:(?:gateway|replica)\.db|node\.json|names\.json|limits\.json|\w+\.(?:key|pem)\.before-joining)/,
     schema: async () => {
       const { GATEWAY_APPLICATION_ID, GATEWAY_MIGRATIONS } = await import(
-        '../../gateway/records/gateway-database.ts'
+        '../../gateway/gateway-database.ts'
       )
       return { applicationId: GATEWAY_APPLICATION_ID, migrations: GATEWAY_MIGRATIONS }
     },

@@ -1,7 +1,6 @@
 import { isIP, isIPv6 } from 'node:net'
 import { parseListenAddress } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { CloudEndpointStore, StoredCloudEndpoint } from '../records/cloud-endpoint-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { findDomainProblem, isBelow, isInternal } from '../records/domain-name.ts'
 import { MAX_LISTED, type NameOwners } from './name-rules.ts'
@@ -37,7 +36,7 @@ export function rulesWithoutEffect(
  * Why the account of a stored cloud endpoint no longer has its name, or not all of it. Undefined if it does.
  */
 export function lostNameOf(
-  { host, ownerId }: Pick<StoredCloudEndpoint, 'host' | 'ownerId'>,
+  { host, ownerId }: { readonly host: string; readonly ownerId: string | null },
   owners: Pick<NameOwners, 'useProblem' | 'reservationOf' | 'olderOverlap'>,
 ): string | undefined {
   if (owners.useProblem(host, { ownerId, isGranted: true }) !== undefined) {
@@ -55,7 +54,13 @@ export function lostNameOf(
 export function tellOfLostNames(
   stores: {
     readonly credentials: Pick<CredentialStore, 'page'>
-    readonly cloudEndpointStore: Pick<CloudEndpointStore, 'all'>
+    readonly cloudEndpointStore: {
+      all(): readonly {
+        readonly id: string
+        readonly host: string
+        readonly ownerId: string | null
+      }[]
+    }
   },
   owners: NameOwners,
   log: Logger,

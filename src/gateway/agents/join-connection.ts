@@ -9,8 +9,8 @@ import {
   VersionOf,
 } from '../../join/join-messages.ts'
 import { ChannelError, MessageChannel, messageOf } from '../../join/message-channel.ts'
-import { JoinRefused } from '../invites/device-admission.ts'
-import type { Invites } from '../invites/invites.ts'
+import { JoinRefused } from '../resources/invites/device-admission.ts'
+import type { Invites } from '../resources/invites/invites.ts'
 
 /** Devices that join at the same time. */
 export const MAX_JOINS = 200

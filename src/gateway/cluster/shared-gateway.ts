@@ -1,11 +1,13 @@
 import type { Closer } from '../../base/closer.ts'
 import { agentAddresses } from '../../base/net/public-names.ts'
-import type { OpenRecords, Places, RecordsOptions } from '../ports/membership.ts'
 import {
   GATEWAY_APPLICATION_ID,
   GATEWAY_MIGRATIONS,
   gatewayStores,
-} from '../records/gateway-database.ts'
+  type OpenRecords,
+  type RecordsOptions,
+} from '../gateway-database.ts'
+import type { Places } from '../ports/membership.ts'
 import { ClusterNode, type ClusterNodeOptions } from './cluster-node.ts'
 import { openSite, type Site, type SiteOptions } from './open-site.ts'
 import { SiteOrders } from './site-orders.ts'

@@ -1,7 +1,7 @@
 import { StartError } from '../../base/app-error.ts'
 import { openSchema } from '../../store/migrations.ts'
 import { CERTIFICATES } from '../certificates/certificate-file.ts'
-import { GATEWAY_APPLICATION_ID, GATEWAY_MIGRATIONS } from '../records/gateway-database.ts'
+import { GATEWAY_APPLICATION_ID, GATEWAY_MIGRATIONS } from '../gateway-database.ts'
 import { DatabaseError } from './postgres/database-error.ts'
 import {
   type PostgresServer,

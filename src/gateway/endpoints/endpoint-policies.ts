@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream'
-import { type AddressRanges, parseCidr } from '../../base/net/network.ts'
+import type { AddressRanges } from '../../base/net/network.ts'
 import { KnownDocuments } from '../../policy/document/known-documents.ts'
 import { PolicyError, type PolicyProblem, ProblemList } from '../../policy/document/problem.ts'
 import { FairScheduler } from '../../policy/limit/fair-scheduler.ts'
@@ -24,43 +24,7 @@ import {
   type EndpointAddress,
   ingressTypeOf,
 } from '../records/endpoint-protocol.ts'
-import type { IpPolicyRule, IpPolicyRuleStore, IpPolicyStore } from '../records/ip-policy-store.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
-
-interface IpPolicyRangesOptions {
-  readonly ipPolicies: IpPolicyStore
-  readonly ipPolicyRules: IpPolicyRuleStore
-}
-
-/** Caches IP policies as address ranges for restrict-ips, until a policy or rule changes. */
-export class IpPolicyRanges {
-  readonly #policies: IpPolicyStore
-  readonly #rules: IpPolicyRuleStore
-  readonly #kept = new Map<string, AddressRanges>()
-  #versions = ''
-
-  constructor({ ipPolicies, ipPolicyRules }: IpPolicyRangesOptions) {
-    this.#policies = ipPolicies
-    this.#rules = ipPolicyRules
-  }
-
-  /** Returns undefined if there is no such policy. */
-  of(id: string): AddressRanges | undefined {
-    const versions = `${this.#policies.version} ${this.#rules.version}`
-    if (versions !== this.#versions) this.#kept.clear()
-    this.#versions = versions
-    const kept = this.#kept.get(id)
-    if (kept || !this.#policies.get(id)) return kept
-    const rules = this.#rules.ofPolicy(id)
-    const ranges = { allow: rangesOf(rules, 'allow'), deny: rangesOf(rules, 'deny') }
-    this.#kept.set(id, ranges)
-    return ranges
-  }
-}
-
-function rangesOf(rules: readonly IpPolicyRule[], action: IpPolicyRule['action']) {
-  return rules.flatMap((rule) => (rule.action === action ? (parseCidr(rule.cidr) ?? []) : []))
-}
 
 /** Entry for requests of policies, which are then served like requests of visitors. */
 interface InternalEntry {
@@ -70,7 +34,9 @@ interface InternalEntry {
   sealDepth(depth: number): string
 }
 
-interface PolicyReachDeps extends IpPolicyRangesOptions, Pick<PolicyReach, 'hasTable'> {
+interface PolicyReachDeps extends Pick<PolicyReach, 'hasTable'> {
+  /** Address ranges of each IP policy. */
+  readonly ranges: { of(id: string): AddressRanges | undefined }
   /** Internal endpoints, at this node or at another node. */
   readonly registry: Pick<EndpointRegistry, 'hasInternal'>
   readonly ingress: InternalEntry
@@ -89,9 +55,8 @@ export function policyReach({
   secrets,
   outboundAllow,
   hasTable,
-  ...stores
+  ranges,
 }: PolicyReachDeps): (ownerId: string | null) => PolicyReach {
-  const ranges = new IpPolicyRanges(stores)
   return (ownerId) => ({
     hasTable,
     ipPolicy: (id) => ranges.of(id),

@@ -1,12 +1,23 @@
 import type { EndpointFacts } from '../../policy/exchange/policy-exchange.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
-import type { GoneReason } from '../records/device-store.ts'
 import type { EndpointAddress } from '../records/endpoint-protocol.ts'
 import type { StreamPool } from '../streams/stream-pool.ts'
 import { VisitorOutcomes } from './visitor-outcomes.ts'
 
 /** Commands for a connected agent. The agent decides how to carry them out. */
 export type AgentCommand = 'restart' | 'stop' | 'update'
+
+/** Why a device is not online. */
+export const GONE_REASONS = [
+  'stopped',
+  'silent',
+  'disconnected',
+  'kicked',
+  'revoked',
+  'duplicate',
+  'gateway-restarted',
+] as const
+export type GoneReason = (typeof GONE_REASONS)[number]
 
 /**
  * Reason why a session ended. A GoneReason tells why the device is gone if it has no other session.

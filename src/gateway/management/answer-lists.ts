@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { sees } from './common/caller.ts'
+import { sees } from '../resources/common/caller.ts'
 import {
   ACT,
   ActSchema,
@@ -9,13 +9,17 @@ import {
   OneSchema,
   viewerOf,
   type Wire,
-} from './common/elsewhere.ts'
-import type { AnyItem, Resource } from './common/resource.ts'
-import { type ElsewherePage, ResourceLists } from './common/resource-lists.ts'
+} from '../resources/common/elsewhere.ts'
+import type { AnyItem, Resource } from '../resources/common/resource.ts'
+import { type ElsewherePage, ResourceLists } from '../resources/common/resource-lists.ts'
+import { devices } from '../resources/devices/routes.ts'
+import { endpoints } from '../resources/endpoints/routes.ts'
+import {
+  type ConnectedAgents,
+  tunnelSessions,
+  tunnels,
+} from '../resources/tunnel-sessions/routes.ts'
 import { answerDevices, type DeviceRoutesDeps } from './console/device-routes.ts'
-import { devices } from './resources/devices.ts'
-import { endpoints } from './resources/endpoints.ts'
-import { type ConnectedAgents, tunnelSessions, tunnels } from './resources/tunnel-sessions.ts'
 
 /** Size of a page of one node. The rest comes with the next page. */
 const MAX_BYTES = 4_194_304

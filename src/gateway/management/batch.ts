@@ -2,10 +2,10 @@ import * as z from 'zod'
 import { actionOf } from '../../http/change-audit.ts'
 import { largeJsonBody } from '../../http/json-body.ts'
 import type { Route } from '../../http/routes.ts'
-import { chargeOf } from './common/caller.ts'
-import { type ApiErrorBody, notFoundBody } from './common/error-response.ts'
-import { baseUrlOf, parseBody, refuseQuery } from './common/request.ts'
-import { type AnyItem, createItem, type Resource } from './common/resource.ts'
+import { chargeOf } from '../resources/common/caller.ts'
+import { type ApiErrorBody, notFoundBody } from '../resources/common/error-response.ts'
+import { baseUrlOf, parseBody, refuseQuery } from '../resources/common/request.ts'
+import { type AnyItem, createItem, type Resource } from '../resources/common/resource.ts'
 
 const MOST = 100
 /** As much as so many single requests of the usual kind; policies of endpoints are larger. */

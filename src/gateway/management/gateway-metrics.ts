@@ -1,7 +1,6 @@
 import process from 'node:process'
 import { type Metric, PROCESS_METRICS, type Samples } from '../../http/metrics.ts'
 import type { Database } from '../../store/database.ts'
-import type { Devices } from '../devices/devices.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { TrafficTotal } from '../endpoints/traffic-totals.ts'
@@ -9,8 +8,9 @@ import type { Drain } from '../ports/drain.ts'
 import type { OtherGateways, SeenGateway } from '../ports/other-gateways.ts'
 import type { EventStore } from '../records/event-store.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
-import type { Webhooks } from '../webhooks/webhooks.ts'
-import type { ReservedDomainsDeps } from './resources/reserved-names.ts'
+import type { Devices } from '../resources/devices/devices.ts'
+import type { ReservedDomainsDeps } from '../resources/reserved-names/routes.ts'
+import type { Webhooks } from '../resources/webhooks/webhooks.ts'
 
 const PROTOCOLS = ['http', 'https', 'tcp', 'tls'] as const
 const DEVICE_STATES = ['online', 'away', 'offline', 'never'] as const

@@ -12,9 +12,10 @@ import { serveMetrics } from '../../http/metrics.ts'
 import type { RequestGate } from '../../http/request-gate.ts'
 import { mountRoutes, OpenApiView, type Route } from '../../http/routes.ts'
 import { StorageView, storageView } from '../../store/storage-view.ts'
-import type { GatewayDatabase } from '../records/gateway-database.ts'
+import type { GatewayDatabase } from '../gateway-database.ts'
 import type { IdSource } from '../records/resource-id.ts'
-import { batchRoute } from './batch.ts'
+import { audit } from '../resources/audit/routes.ts'
+import { type BotUsersDeps, botUsers } from '../resources/bot-users/routes.ts'
 import {
   type ApiKeyAuthDeps,
   apiKeyAuth,
@@ -22,47 +23,55 @@ import {
   keyScopeGuard,
   refuseForeign,
   versionHeader,
-} from './common/caller.ts'
+} from '../resources/common/caller.ts'
 import {
   apiErrorBodies,
   apiErrorResponse,
   noSuchRoute,
   refusalCode,
-} from './common/error-response.ts'
-import { type AnyItem, type Resource, resourceRoutes } from './common/resource.ts'
-import { ResourceLists } from './common/resource-lists.ts'
-import { type ConsoleDeps, consoleRoutes, LIVE_PATHS } from './console/console.ts'
-import { type GatewayMetricsDeps, gatewayMetrics } from './gateway-metrics.ts'
-import { audit } from './resources/audit.ts'
-import { type BotUsersDeps, botUsers } from './resources/bot-users.ts'
+} from '../resources/common/error-response.ts'
+import { type AnyItem, type Resource, resourceRoutes } from '../resources/common/resource.ts'
+import { ResourceLists } from '../resources/common/resource-lists.ts'
 import {
   type ApiKeysDeps,
   apiKeys,
   type CredentialsDeps,
   credentials,
-} from './resources/credentials.ts'
-import { type DevicesDeps, devices } from './resources/devices.ts'
-import { type EndpointsDeps, endpoints } from './resources/endpoints.ts'
-import { type InvitesResourceDeps, invites } from './resources/invites.ts'
+} from '../resources/credentials/routes.ts'
+import { type DevicesDeps, devices } from '../resources/devices/routes.ts'
+import { type EndpointsDeps, endpoints } from '../resources/endpoints/routes.ts'
+import { type InvitesResourceDeps, invites } from '../resources/invites/routes.ts'
 import {
   type IpPoliciesDeps,
   type IpPolicyRulesDeps,
   ipPolicies,
   ipPolicyRules,
-} from './resources/ip-policies.ts'
-import { type NodesDeps, nodes, type ReadinessDeps, readinessRoute } from './resources/nodes.ts'
+} from '../resources/ip-policies/routes.ts'
+import {
+  type NodesDeps,
+  nodes,
+  type ReadinessDeps,
+  readinessRoute,
+} from '../resources/nodes/routes.ts'
 import {
   type ReservedAddrsDeps,
   type ReservedDomainsDeps,
   reservedAddrs,
   reservedDomains,
-} from './resources/reserved-names.ts'
-import { type ConnectedAgents, tunnelSessions, tunnels } from './resources/tunnel-sessions.ts'
+} from '../resources/reserved-names/routes.ts'
+import {
+  type ConnectedAgents,
+  tunnelSessions,
+  tunnels,
+} from '../resources/tunnel-sessions/routes.ts'
 import {
   events,
   type WebhookEndpointsDeps,
   webhookEndpoints,
-} from './resources/webhook-endpoints.ts'
+} from '../resources/webhooks/routes.ts'
+import { batchRoute } from './batch.ts'
+import { type ConsoleDeps, consoleRoutes, LIVE_PATHS } from './console/console.ts'
+import { type GatewayMetricsDeps, gatewayMetrics } from './gateway-metrics.ts'
 
 const CONFIRM = { action: 'storage.confirm', targetId: undefined }
 

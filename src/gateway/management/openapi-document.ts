@@ -1,8 +1,8 @@
 import * as z from 'zod'
 import { type ApiDescription, type OpenApiDocument, openApiDocument } from '../../http/openapi.ts'
 import type { Route } from '../../http/routes.ts'
-import type { ApiErrorBody } from './common/error-response.ts'
-import { Reference } from './common/request.ts'
+import type { ApiErrorBody } from '../resources/common/error-response.ts'
+import { Reference } from '../resources/common/request.ts'
 
 const EXAMPLES: ApiDescription['examples'] = {
   ReservedDomainCreate: { domain: '*.site.localhost' },

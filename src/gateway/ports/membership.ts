@@ -1,15 +1,10 @@
-import type { Clock } from '../../base/clock.ts'
-import type { Logger } from '../../base/logger.ts'
 import type { Stream } from '../../muxado/stream.ts'
-import type { GatewaySettings } from '../../settings/gateway-settings.ts'
 import type { Authority } from '../access/authority.ts'
 import type { NameClaims, NameHolder } from '../access/name-claims.ts'
-import type { OrderBook } from '../certificates/acme/order-book.ts'
 import type { AgentEndpoint, SessionEnd } from '../endpoints/endpoint.ts'
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { OwnRoutes, Routes } from '../endpoints/routes.ts'
-import type { GatewayDatabase } from '../records/gateway-database.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { StreamSlots } from '../streams/stream-slots.ts'
@@ -75,27 +70,4 @@ export interface Places {
   readonly authority: Pick<Authority, 'mayBind' | 'owners'>
   readonly buffers: BufferAccount
   readonly ids: IdSource
-}
-
-/** Records of a gateway, before it serves requests. */
-export interface OpenRecords {
-  readonly stores: GatewayDatabase
-  /** Certificate orders that several gateways share; undefined for a single gateway. */
-  readonly orders: OrderBook | undefined
-  /** Makes the name of an object unique to this gateway, so that it only replaces its own lost objects. */
-  named(text: string): string
-  /** Call it once, before the gateway serves requests. */
-  join(places: Places): Membership
-}
-
-type RecordsSettings = Pick<
-  GatewaySettings,
-  'dataDir' | 'agentListen' | 'publicNames' | 'httpListen' | 'httpsListen' | 'holdMs' | 'acme'
->
-
-export interface RecordsOptions extends RecordsSettings {
-  readonly version?: string | undefined
-  readonly onRestartNeeded?: ((reason: string) => void) | undefined
-  readonly log: Logger
-  readonly clock: Clock
 }

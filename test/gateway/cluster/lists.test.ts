@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { elsewhere } from '../../../src/gateway/management/common/elsewhere.ts'
 import { ResourceNotFoundError } from '../../../src/gateway/records/service-error.ts'
+import { elsewhere } from '../../../src/gateway/resources/common/elsewhere.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'

@@ -6,6 +6,7 @@ import {
   EndpointTraffic,
 } from '../../../src/gateway/endpoints/endpoint.ts'
 import { policyReach } from '../../../src/gateway/endpoints/endpoint-policies.ts'
+import { IpPolicyRanges } from '../../../src/gateway/resources/ip-policies/ip-policy-ranges.ts'
 import { compilePolicy } from '../../../src/policy/policy.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
@@ -40,7 +41,13 @@ async function startSite(service: number) {
   const site = await startIngressSite({ service })
   const { registry, ingress, captured } = site
   const stores = openGatewayStores()
-  const reach = policyReach({ ...stores, registry, ingress, outboundAllow: [] })(null)
+  const reach = policyReach({
+    ...stores,
+    ranges: new IpPolicyRanges(stores),
+    registry,
+    ingress,
+    outboundAllow: [],
+  })(null)
   const policyOf = (rules: readonly Rule[]) =>
     compilePolicy(
       { on_http_request: rules },

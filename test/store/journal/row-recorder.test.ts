@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { AGENT_MIGRATIONS } from '../../../src/api/agent-database.ts'
-import { GATEWAY_MIGRATIONS } from '../../../src/gateway/records/gateway-database.ts'
+import { GATEWAY_MIGRATIONS } from '../../../src/gateway/gateway-database.ts'
 import { Committer } from '../../../src/store/journal/committer.ts'
 import { readJournal } from '../../../src/store/journal/journal-text.ts'
 import { RowJournal } from '../../../src/store/journal/row-journal.ts'

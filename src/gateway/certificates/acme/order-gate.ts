@@ -1,10 +1,6 @@
 import type { Clock } from '../../../base/clock.ts'
-import type {
-  CertificateOrderStore,
-  OrderDelay,
-  WantedOrder,
-} from '../../records/certificate-order-store.ts'
 import type { ChallengeType } from './acme-account.ts'
+import type { CertificateOrderStore, OrderDelay, WantedOrder } from './certificate-order-store.ts'
 import type { OwnAddresses } from './own-addresses.ts'
 
 /** Delays between DNS checks of a name that does not lead here yet. They cost no order. */

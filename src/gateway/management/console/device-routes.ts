@@ -4,14 +4,21 @@ import type { AgentEndpoint, ConnectedAgent } from '../../endpoints/endpoint.ts'
 import type { VisitorState } from '../../endpoints/visitor-outcomes.ts'
 import type { BotUserStore } from '../../records/bot-user-store.ts'
 import type { CredentialStore } from '../../records/credential-store.ts'
-import type { Device } from '../../records/device-store.ts'
 import { ResourceNotFoundError } from '../../records/service-error.ts'
-import { callerOf, sees } from '../common/caller.ts'
-import { askOthers } from '../common/elsewhere.ts'
-import { baseUrlOf, refuseQuery } from '../common/request.ts'
-import { type DevicesDeps, devices as deviceResource, shownName } from '../resources/devices.ts'
-import { type EndpointsDeps, endpoints as endpointResource } from '../resources/endpoints.ts'
-import { viewRefused } from '../resources/tunnel-sessions.ts'
+import { callerOf, sees } from '../../resources/common/caller.ts'
+import { askOthers } from '../../resources/common/elsewhere.ts'
+import { baseUrlOf, refuseQuery } from '../../resources/common/request.ts'
+import type { Device } from '../../resources/devices/device-store.ts'
+import {
+  type DevicesDeps,
+  devices as deviceResource,
+  shownName,
+} from '../../resources/devices/routes.ts'
+import {
+  type EndpointsDeps,
+  endpoints as endpointResource,
+} from '../../resources/endpoints/routes.ts'
+import { viewRefused } from '../../resources/tunnel-sessions/routes.ts'
 
 /** More devices than this are for the API: the console shows the newest. */
 const MAX_ROWS = 5_000

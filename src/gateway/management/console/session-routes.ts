@@ -13,8 +13,8 @@ import type { Authority } from '../../access/authority.ts'
 import type { OtherGateways } from '../../ports/other-gateways.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
-import { actorFrom, setCaller } from '../common/caller.ts'
-import { parseBody } from '../common/request.ts'
+import { actorFrom, setCaller } from '../../resources/common/caller.ts'
+import { parseBody } from '../../resources/common/request.ts'
 
 /** A page that shows live figures asks all the time, so a session may do more than a program. */
 const REQUESTS_PER_MINUTE = 600

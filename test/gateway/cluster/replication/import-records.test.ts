@@ -8,7 +8,7 @@ import {
   readOwnRecords,
 } from '../../../../src/gateway/cluster/replication/import-records.ts'
 import { RECORD_STEPS } from '../../../../src/gateway/cluster/replication/record-log.ts'
-import { GATEWAY_MIGRATIONS } from '../../../../src/gateway/records/gateway-database.ts'
+import { GATEWAY_MIGRATIONS } from '../../../../src/gateway/gateway-database.ts'
 import { openGatewayStores } from '../../../helpers/gateway-stores.ts'
 import { hasPostgres, TestPostgres } from '../../../helpers/postgres.ts'
 import { openNode } from './open-node.ts'

@@ -10,7 +10,7 @@ import {
 import {
   GATEWAY_APPLICATION_ID,
   GATEWAY_MIGRATIONS,
-} from '../../../../src/gateway/records/gateway-database.ts'
+} from '../../../../src/gateway/gateway-database.ts'
 import type { DatabaseAddress } from '../../../../src/settings/database-url.ts'
 import { captureLog } from '../../../helpers/captured-log.ts'
 import { openGatewayStores } from '../../../helpers/gateway-stores.ts'

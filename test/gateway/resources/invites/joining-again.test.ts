@@ -1,0 +1,187 @@
+import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../../../src/base/clock.ts'
+import { Secret } from '../../../../src/base/secret.ts'
+import { SUCCESSOR_MS } from '../../../../src/gateway/access/authtoken-successors.ts'
+import { type Joined, joinGateway } from '../../../../src/join/join-client.ts'
+import { parseJoinString } from '../../../../src/join/join-string.ts'
+import { managed } from '../../../helpers/managed-gateway.ts'
+import { ManualClock } from '../../../helpers/manual-clock.ts'
+import {
+  bind,
+  connectSdk,
+  type RunningGateway,
+  type RunningOptions,
+  sdkCode,
+  startGateway,
+} from '../../../helpers/running-gateway.ts'
+
+const TERMS = { domain: '*.{name}.site.test', tags: ['hall-b'] }
+const REVOKED = 'ERR_NGROK_107'
+let claims = 0
+const newClaim = () => new Secret(`again-${++claims}`.padEnd(22, 'x'))
+
+async function startSite(options: RunningOptions = {}) {
+  const running = await startGateway(options)
+  const { call } = await managed(running)
+  const invite = async (terms: object = TERMS): Promise<string> => {
+    const { status, body } = await call('POST', '/invites', terms)
+    if (status !== 201) throw new Error(JSON.stringify(body))
+    return body.join_string
+  }
+  /** Joins, by default with a new invitation. */
+  const join = async (
+    earlierAuthtoken?: Secret,
+    { text, claim = newClaim() }: { text?: string; claim?: Secret } = {},
+  ): Promise<Joined> => {
+    const joinString = parseJoinString(text ?? (await invite()))
+    if ('problem' in joinString) throw new Error(joinString.problem)
+    return joinGateway({ joinString, claim, hostname: 'cam', earlierAuthtoken, clock: systemClock })
+  }
+  const actions = async () => {
+    const { body } = await call('GET', '/audit')
+    const entries: { action: string; result: string; who: { kind: string } }[] = body.entries
+    return entries
+      .filter(({ who, action }) => who.kind === 'invite' && action.startsWith('credential'))
+      .map(({ who, action, result }) => `${who.kind} ${action} ${result}`)
+  }
+  const devices = async () => (await call('GET', '/devices')).body.devices
+  return { running, call, invite, join, actions, devices }
+}
+
+/** Undefined if the gateway lets the authtoken in, else the code of its refusal. */
+const use = (running: RunningGateway, { authtoken }: Pick<Joined, 'authtoken'>) =>
+  sdkCode(connectSdk(running, { authtoken }))
+
+/** Processes of devices that are connected. */
+const instances = ({ gateway }: RunningGateway) =>
+  [...gateway.parts.sessions.all()].map(({ identity }) => identity.instance)
+
+describe('a device that joins its gateway again', () => {
+  it('keeps its old authtoken until it uses the new one, and is one device all the time', async () => {
+    const { running, call, join, actions, devices } = await startSite()
+    const old = await join()
+    const [before] = await devices()
+    const fresh = await join(old.authtoken)
+    expect(fresh).toMatchObject({ name: 'cam', tags: ['hall-b'] })
+    // Power fails before the device has stored the new one: it still has the old one.
+    const session = await connectSdk(running, { authtoken: old.authtoken, metadata: ownId('one') })
+    await bind(session, 'agent.cam.site.test')
+    const restarted = { authtoken: fresh.authtoken, metadata: ownId('two') }
+    const again = await connectSdk(running, restarted)
+    expect(instances(running)).toEqual(['two'])
+    expect(await use(running, old)).toBe(REVOKED)
+    await bind(again, 'agent.cam.site.test')
+    const [after] = await devices()
+    expect(after).toMatchObject({ name: 'cam', tags: ['hall-b'] })
+    expect(after.id).toBe(before.id)
+    expect((await call('GET', '/credentials')).body.credentials).toHaveLength(2)
+    expect(await actions()).toEqual([
+      'invite credential.replace ok',
+      'invite credential.renew ok',
+      'invite credential.create ok',
+    ])
+  })
+
+  it('ends the session of a stolen authtoken when the device uses its new one', async () => {
+    const { running, join } = await startSite()
+    const old = await join()
+    const metadata = ownId('thief')
+    await bind(
+      await connectSdk(running, { authtoken: old.authtoken, metadata }),
+      'agent.cam.site.test',
+    )
+    const fresh = await join(old.authtoken)
+    const owner = { authtoken: fresh.authtoken, metadata: ownId('owner') }
+    await bind(await connectSdk(running, owner), 'agent.cam.site.test')
+    expect(instances(running)).toEqual(['owner'])
+    expect(await use(running, old)).toBe(REVOKED)
+  })
+
+  it('has two authtokens at most, and always the one that it has stored', async () => {
+    const { running, join, actions } = await startSite()
+    const first = await join()
+    // Three answers are lost: the device proves the old authtoken each time.
+    const lost = [await join(first.authtoken), await join(first.authtoken)]
+    const third = await join(first.authtoken)
+    for (const each of lost) expect(await use(running, each)).toBe(REVOKED)
+    expect(await use(running, first)).toBeUndefined()
+    // Three are stored and never used: the device proves the newest each time.
+    const fourth = await join(third.authtoken)
+    expect(await use(running, first)).toBe(REVOKED)
+    const fifth = await join(fourth.authtoken)
+    expect(await use(running, third)).toBe(REVOKED)
+    expect(await use(running, fourth)).toBeUndefined()
+    expect(await use(running, fifth)).toBeUndefined()
+    expect(await use(running, fourth)).toBe(REVOKED)
+    expect(fifth.name).toBe('cam')
+    const replaced = (await actions()).filter((it) => it === 'invite credential.replace ok')
+    expect(replaced).toHaveLength(3)
+  })
+
+  it('gets another authtoken if the answer was lost', async () => {
+    const { running, call, invite, join, devices } = await startSite()
+    const [text, claim] = [await invite(), newClaim()]
+    const first = await join(undefined, { text, claim })
+    const second = await join(undefined, { text, claim })
+    expect(second.name).toBe(first.name)
+    // Power failed after the device had stored the second, and before it noted that the join is over.
+    const third = await join(second.authtoken, { text, claim })
+    expect(await use(running, first)).toBe(REVOKED)
+    expect(await use(running, second)).toBeUndefined()
+    expect(await use(running, third)).toBeUndefined()
+    expect(await use(running, second)).toBe(REVOKED)
+    expect((await call('GET', '/invites')).body.invites[0].uses).toBe(1)
+    expect(await devices()).toHaveLength(1)
+  })
+
+  it('gets the rules of its new invitation when it uses the new authtoken', async () => {
+    const { running, call, invite, join } = await startSite()
+    const old = await join()
+    const fresh = await join(old.authtoken, { text: await invite({ domain: '*.other.test' }) })
+    const codeOf = async ({ authtoken }: Joined, host: string) =>
+      sdkCode(bind(await connectSdk(running, { authtoken }), host))
+    expect(await codeOf(old, 'cam.other.test')).toBe('ERR_NGROK_316')
+    expect(await codeOf(old, 'agent.cam.site.test')).toBeUndefined()
+    expect(await codeOf(fresh, 'cam.other.test')).toBeUndefined()
+    const { body } = await call('GET', '/credentials')
+    expect(body.credentials[0].acl).toEqual(['bind:cam.other.test', 'bind:*.cam.other.test'])
+  })
+
+  it('counts once in the quota of authtokens', async () => {
+    const { running, call, invite, join } = await startSite()
+    const { body: user } = await call('POST', '/bot_users', { name: 'a' })
+    await call('PATCH', `/bot_users/${user.id}`, { quotas: { credentials: 1 } })
+    await call('POST', '/reserved_domains', { domain: '*.a.test', owner_id: user.id })
+    const terms = { owner_id: user.id, domain: '*.a.test' }
+    const old = await join(undefined, { text: await invite(terms) })
+    const fresh = await join(old.authtoken, { text: await invite(terms) })
+    expect(await use(running, fresh)).toBeUndefined()
+  })
+
+  it('loses both authtokens when its authtoken is deleted', async () => {
+    const { running, call, join } = await startSite()
+    const old = await join()
+    const fresh = await join(old.authtoken)
+    const { body } = await call('GET', '/credentials')
+    await call('DELETE', `/credentials/${body.credentials[0].id}`)
+    expect([await use(running, old), await use(running, fresh)]).toEqual([REVOKED, REVOKED])
+  })
+
+  it('keeps the old authtoken alone if it still uses that after 30 days', async () => {
+    const clock = new ManualClock(Date.now())
+    const { running, join, actions } = await startSite({ clock })
+    const old = await join()
+    const fresh = await join(old.authtoken)
+    clock.stepWall(SUCCESSOR_MS + 1)
+    expect(await use(running, old)).toBeUndefined()
+    expect(await use(running, fresh)).toBe(REVOKED)
+    expect((await actions())[0]).toBe('invite credential.withdraw ok')
+    const later = await join(old.authtoken)
+    clock.stepWall(10 * SUCCESSOR_MS)
+    // The device was off all the time: the new authtoken still waits for it.
+    expect(await use(running, later)).toBeUndefined()
+    expect(await use(running, old)).toBe(REVOKED)
+  })
+})
+
+const ownId = (instance: string) => JSON.stringify({ device_id: 'd1', instance })
