@@ -125,9 +125,11 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await deviceLine(page, 'press-3').getByText('Online').waitFor()
     await page.locator('.figures').filter({ hasText: 'Requests7Errors2' }).waitFor()
     await page.getByText('working', { exact: true }).waitFor()
-    traffic.outcomes.state = 'unreachable'
+    const judgedAt = (await page.evaluate<number>('Date.now()')) - 180_000
+    Object.assign(traffic.outcomes, { state: 'unreachable', judgedAt })
     await page.clock.runFor(2_000)
     await page.getByText('service down', { exact: true }).waitFor()
+    await page.getByText('for its last visitors, 3 minutes ago').waitFor()
     expect(await policy.isVisible()).toBe(true)
     expect(await page.evaluate('document.activeElement.tagName')).toBe('SUMMARY')
     await button(page, 'Pause').click()

@@ -92,7 +92,7 @@ const orchestrated = filesIn('kubernetes').flatMap((path) =>
         args,
         env: Object.fromEntries(env.map(({ name, value }) => [name, value])),
         checks: [livenessProbe, startupProbe].flatMap(({ exec }) => (exec ? [exec.command] : [])),
-        secrets: ['/run/secrets/gateway-ca'],
+        secrets: ['/run/secrets/join'],
       }
     }),
 )

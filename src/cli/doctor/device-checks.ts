@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto'
 import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { authtokenLack, isAuthtoken } from '../../agent/authtoken-source.ts'
@@ -120,8 +121,13 @@ function caCert({ caCertPath }: Config['agent']): Finding[] {
   const check = 'CA certificate'
   try {
     const text = readFileSync(caCertPath, 'utf8')
-    if (isCertificate(text)) return [good(check, caCertPath)]
-    return [bad(check, `${caCertPath} contains no certificate`, COPY_CA)]
+    if (!isCertificate(text)) {
+      return [bad(check, `${caCertPath} contains no certificate`, COPY_CA)]
+    }
+    const begin = beginOf(text)
+    if (begin <= Date.now()) return [good(check, caCertPath)]
+    const from = new Date(begin).toISOString().slice(0, 10)
+    return [bad(check, `${caCertPath} is not valid before ${from}`, EARLY_CA)]
   } catch (error) {
     return [bad(check, `${caCertPath}: ${fileFlaw(error)}`, COPY_CA)]
   }
@@ -129,6 +135,17 @@ function caCert({ caCertPath }: Config['agent']): Finding[] {
 
 const COPY_CA =
   'Copy ca.pem of the gateway to this path and make it readable by the user of the agent.'
+
+const EARLY_CA =
+  'Check the clock of this device. If it is right, the gateway made this CA certificate while its own clock was ahead: correct that clock, restart the gateway, and copy its ca.pem to this path.'
+
+/** The latest begin of the certificates of a file. A file of two gateways has two. */
+function beginOf(text: string): number {
+  const certificates =
+    text.match(/-----BEGIN CERTIFICATE-----[\s\S]*?-----END CERTIFICATE-----/g) ?? []
+  const begins = certificates.map((pem) => Date.parse(new X509Certificate(pem).validFrom))
+  return Math.max(Number.NEGATIVE_INFINITY, ...begins)
+}
 
 function codeOf(error: unknown): string {
   return (error as NodeJS.ErrnoException).code ?? String(error)

@@ -125,6 +125,7 @@ export class VisitorNotices {
     if (state === undefined) return
     watched.state = state
     outcomes.state = state
+    outcomes.judgedAt = this.#options.clock.now()
     const isOld = TROUBLES.has(state) && now - watched.toldAt >= AGAIN_MS
     watched.isDue = state !== watched.toldState || isOld
   }

@@ -57,6 +57,8 @@ function readPublicKey(privateKeyPem: string, type?: PrivateKeyType): Promise<we
 
 /** Lifetime of the CA certificate: 10 years. */
 const CA_LIFE_MS = 3_650 * DAY_MS
+/** Devices keep a CA certificate that was made while the clock of the gateway was ahead by up to this time. */
+const CA_BACKDATED_MS = CA_LIFE_MS
 /** Lifetime of every certificate that the authority issues. */
 const LEAF_LIFE_MS = 90 * DAY_MS
 
@@ -125,11 +127,18 @@ export class CertificateAuthority implements CertificateSource {
     const { certPath } = this
     const now = this.#clock.now()
     if (isGoodFor(this.#certificate, now)) return
+    const { notBefore } = this.#certificate
+    const begin = notBefore.getTime() > now ? notBefore.toISOString() : undefined
     const renewed = await createCaCertificate(this.#keys, now, this.#certificate)
     try {
       writeFileDurably(certPath, toPem(renewed))
       this.#certificate = renewed
-      this.#log.warn({ certPath }, 'ca certificate renewed: copy the new file to the devices')
+      this.#log.warn(
+        { certPath, ...(begin && { began: begin }) },
+        begin
+          ? 'ca certificate began in the future, renewed: the clock was ahead when it was made, or is behind now. Check the clock, then copy the new file to the devices'
+          : 'ca certificate renewed: copy the new file to the devices',
+      )
     } catch (error) {
       this.#log.error({ err: error }, 'ca certificate not renewed, will retry')
     }
@@ -172,7 +181,8 @@ async function createCaCertificate(
   now: number,
   earlier?: x509.X509Certificate,
 ): Promise<x509.X509Certificate> {
-  const { serialNumber, notBefore, notAfter } = validity(now, CA_LIFE_MS)
+  const { serialNumber, notAfter } = validity(now, CA_LIFE_MS)
+  const notBefore = new Date(now - CA_BACKDATED_MS)
   return x509.X509CertificateGenerator.createSelfSigned({
     serialNumber,
     // Either clock may have been wrong, so the certificate is valid for the times of both.

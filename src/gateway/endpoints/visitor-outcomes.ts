@@ -77,6 +77,8 @@ export class VisitorOutcomes {
   longestMs = 0
   /** Judged at the last check with visitors. `unknown` if the gateway does not check this endpoint. */
   state: VisitorState = 'unknown'
+  /** Time of that check, in milliseconds since the epoch. */
+  judgedAt = 0
   /** Called when a visitor begins to wait or gets a result. */
   onNews: (() => void) | undefined
 

@@ -22,6 +22,7 @@ import { FREE_PORTS, MAIN, Program, runProgram } from '../../helpers/program.ts'
 import { startGateway } from '../../helpers/running-gateway.ts'
 import { lastingAddress } from '../../helpers/some-ports.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+import { createAuthority } from '../../helpers/tls-fixture.ts'
 
 /** A device whose agent may not run. */
 interface Device {
@@ -178,6 +179,17 @@ const START_FAULTS: Record<string, StartFault> = {
     check: 'CA certificate',
     detail: /ca\.pem contains no certificate$/,
     remedy: COPY_CA,
+    mend: copyCa,
+  },
+  'has a CA certificate that the gateway made while its clock was ahead': {
+    cause: async (device) => {
+      const inDays = (days: number) => new Date(Date.now() + days * 86_400_000)
+      const { caPem } = await createAuthority({ notBefore: inDays(1), notAfter: inDays(2) })
+      setCa('early.pem', caPem)(device)
+    },
+    check: 'CA certificate',
+    detail: /early\.pem is not valid before 20\d\d-\d\d-\d\d$/,
+    remedy: /^Check the clock of this device\. If it is right, the gateway made this CA/,
     mend: copyCa,
   },
   'has an address with a scheme': {

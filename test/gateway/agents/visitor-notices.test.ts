@@ -121,6 +121,8 @@ describe('VisitorNotices', () => {
     expect(states().at(-1)).toBe('unreachable')
     // The console shows it.
     expect(endpoint.traffic.outcomes.state).toBe('unreachable')
+    // The service may be back: the console tells how old this is.
+    expect(clock.now() - endpoint.traffic.outcomes.judgedAt).toBeGreaterThan(50_000)
     expect(clock.sleeping).toBe(0)
   })
 

@@ -109,6 +109,27 @@ describe('CertificateAuthority', () => {
     }
   })
 
+  it('keeps those who got its certificate while the clock was ahead', async () => {
+    const folder = temporaryFolder()
+    const clock = new ManualClock(Date.now() + 800 * DAY_MS)
+    const open = () => CertificateAuthority.open({ folder, clock, log })
+    const given = await open()
+    clock.stepWall(-800 * DAY_MS)
+    const { certPem: cert, keyPem: key } = await (await open()).issue(['localhost'])
+    expect(await handshake({ cert, key }, given.certPem, 'localhost')).toBe('ok')
+  })
+
+  it('says that its certificate begins in the future, and makes another', async () => {
+    const folder = temporaryFolder()
+    const clock = new ManualClock(Date.now() + 8_000 * DAY_MS)
+    const captured = captureLog()
+    const open = () => CertificateAuthority.open({ folder, clock, log: captured.log })
+    const given = await open()
+    clock.stepWall(-8_000 * DAY_MS)
+    expect((await open()).certPem).not.toBe(given.certPem)
+    expect(captured.text()).toContain('ca certificate began in the future, renewed')
+  })
+
   it('goes on with the certificate that it has while a new one cannot be written', async () => {
     const folder = temporaryFolder()
     const clock = new ManualClock(Date.now())

@@ -1,8 +1,8 @@
 import { badge } from './card.js'
 import { conditionBadge } from './condition.js'
-import { element, fill } from './element.js'
+import { element, fill, setText } from './element.js'
 import { figures } from './figures.js'
-import { formatBytes, formatNumber } from './format.js'
+import { formatBytes, formatDistance, formatNumber } from './format.js'
 
 /** An endpoint with its figures and its policy; the figures are updated in place. */
 export function endpointRow(endpoint) {
@@ -10,6 +10,7 @@ export function endpointRow(endpoint) {
   const { policy_problem, warning } = endpoint
   // Cloud endpoints have none: no device serves them.
   const state = element('span', {})
+  const met = element('span', { class: 'muted' })
   let shownCondition
   const sharedBadge = badge('shared with all accounts')
   const pooledBadge = badge('pooled')
@@ -23,6 +24,7 @@ export function endpointRow(endpoint) {
       linked(url),
       ' ',
       state,
+      met,
       name && element('strong', {}, ` ${name}`),
       upstream_url && [
         element('span', { class: 'muted' }, ' forwards to '),
@@ -48,9 +50,11 @@ export function endpointRow(endpoint) {
   )
   return {
     node,
-    update: ({ traffic, requestsPerS, shared, pooling_enabled, condition }) => {
+    update: ({ traffic, requestsPerS, shared, pooling_enabled, condition, condition_at }) => {
       if (condition && condition !== shownCondition) fill(state, conditionBadge(condition))
       shownCondition = condition
+      // The service may be back since then: only the next visitor tells.
+      setText(met, condition_at ? ` for its last visitors, ${formatDistance(condition_at)}` : '')
       sharedBadge.hidden = !shared
       pooledBadge.hidden = !pooling_enabled
       fields.show({

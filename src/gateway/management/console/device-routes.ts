@@ -146,7 +146,7 @@ function viewDetails(device: Device, baseUrl: string, deps: DeviceRoutesDeps): o
   const endpoints = devices.sessionsOf(device).flatMap((agent) =>
     agent.endpoints().map((endpoint) => ({
       ...view(endpoint, baseUrl),
-      condition: conditionOf(endpoint, agent),
+      ...conditionOf(endpoint, agent),
       history: devices.historyOf(device, endpoint.url) ?? null,
     })),
   )
@@ -175,8 +175,13 @@ const OF_VISITORS: Readonly<Partial<Record<VisitorState, string>>> = {
   unreachable: 'service_down',
 }
 
-/** State of an online endpoint for its visitors, in the words of the device. */
-function conditionOf({ traffic }: AgentEndpoint, { latencyMs = 0 }: ConnectedAgent): string {
-  const isSlow = latencyMs >= SLOW_LINK_MS
-  return OF_VISITORS[traffic.outcomes.state] ?? (isSlow ? 'slow_link' : 'working')
+/**
+ * State of an online endpoint for its visitors, in the words of the device. `condition_at`: when its last visitors
+ * met that. The service may be back since then.
+ */
+function conditionOf({ traffic }: AgentEndpoint, { latencyMs = 0 }: ConnectedAgent) {
+  const { state, judgedAt } = traffic.outcomes
+  const ofVisitors = OF_VISITORS[state]
+  if (ofVisitors) return { condition: ofVisitors, condition_at: new Date(judgedAt).toISOString() }
+  return { condition: latencyMs >= SLOW_LINK_MS ? 'slow_link' : 'working', condition_at: null }
 }

@@ -364,13 +364,19 @@ describe('what the console has beyond the API', () => {
       latency_ms: 12,
       owner: 'press line',
       authtoken: 'press 8',
-      endpoints: [{ url: 'https://press-8.site.test', history: null, condition: 'working' }],
+      endpoints: [
+        {
+          ...{ url: 'https://press-8.site.test', history: null },
+          ...{ condition: 'working', condition_at: null },
+        },
+      ],
     })
-    traffic.outcomes.state = 'unreachable'
+    Object.assign(traffic.outcomes, { state: 'unreachable', judgedAt: Date.UTC(2030, 0, 1) })
     const { endpoints } = (
       await browser.call('GET', `/console/api/device_details/${body.devices[0].id}`)
     ).body
     expect(endpoints[0].condition).toBe('service_down')
+    expect(endpoints[0].condition_at).toBe('2030-01-01T00:00:00.000Z')
     expect(CONDITIONS).toContain(endpoints[0].condition)
     for (const command of ['restart', 'stop']) {
       const path = `/console/api/tunnel_sessions/${agent.id}/${command}`
