@@ -85,7 +85,7 @@ describe('a device that joins its gateway again', () => {
   it('ends the session of a stolen authtoken when the device uses its new one', async () => {
     const { running, join } = await startSite()
     const old = await join()
-    const metadata = ownId('thief')
+    const metadata = ownId('thief', 'd2')
     await bind(
       await connectSdk(running, { authtoken: old.authtoken, metadata }),
       'agent.cam.site.test',
@@ -184,4 +184,4 @@ describe('a device that joins its gateway again', () => {
   })
 })
 
-const ownId = (instance: string) => JSON.stringify({ device_id: 'd1', instance })
+const ownId = (instance: string, device_id = 'd1') => JSON.stringify({ device_id, instance })
