@@ -119,7 +119,8 @@ export function concludeStatus(facts: AgentFacts): AgentStatus {
   const notReady = notReadyOf(facts, tunnels)
   const unverified = unverifiedOf(facts)
   const serving = servingText(facts.tunnels)
-  const causes = [...problems, ...flapping(facts.link), ...slowness(facts.link), ...unverified]
+  const notes = [...flapping(facts.link), ...slowness(facts.link), ...unverified]
+  const causes = [...problems, ...notes, ...outdatedPolicies(facts.tunnels)]
   return {
     ...facts,
     tunnels,
@@ -294,6 +295,17 @@ function slowness(link: LinkStatus): Cause[] {
   const seconds = ((link.latencyMs ?? 0) / 1_000).toFixed(1)
   const problem = `${VERDICT_TEXTS.slowLink()}: a round trip takes ${seconds} s`
   return [{ problem, remedy: 'Check the signal or the network of the device.' }]
+}
+
+/** Describes policies that run as before although newer checks refuse them, which is not a fault. */
+function outdatedPolicies(tunnels: readonly Tunnel[]): Cause[] {
+  const [first, ...rest] = tunnels.filter(({ status }) => status.policyWarning !== undefined)
+  if (!first) return []
+  const name = first.spec.domain || first.id
+  const short = VERDICT_TEXTS.outdatedPolicy(name)
+  const problem = `${short}, which runs as before: ${first.status.policyWarning}`
+  const remedy = 'Correct the policy and replace the tunnel.'
+  return [{ short, problem, remedy, name, others: moreOf(rest.length, 'tunnel') }]
 }
 
 function skewCauses(skewMs: number): Cause[] {

@@ -30,6 +30,7 @@ import {
   ServiceTime,
   timeSources,
 } from './probes/service-time.ts'
+import { policyWarningsIn } from './sessions/gateway-notice.ts'
 import { surroundings } from './shown-status.ts'
 import { type AgentTimings, timingsOf } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
@@ -392,8 +393,10 @@ export class Agent {
   /** Handles the service's reports about visitors, and the answers of upstreams. */
   #noticed(text: string): void {
     const reports = visitorReportsIn(text)
-    if (reports.size === 0) return
+    const warnings = policyWarningsIn(text)
+    if (reports.size === 0 && warnings.size === 0) return
     this.#tunnels.visitorsGot(reports)
+    this.#tunnels.policiesWarned(warnings)
     this.#announce()
   }
 

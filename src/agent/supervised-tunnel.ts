@@ -47,6 +47,7 @@ interface ViewFacts {
   readonly url: string
   readonly upstream: Upstream
   readonly visitors: VisitorReport | undefined
+  readonly policyWarning: string | undefined
 }
 
 /**
@@ -66,6 +67,8 @@ export class SupervisedTunnel {
   #unwatch: () => void
   /** Report of the current session. */
   #visitors: VisitorReport | undefined
+  /** Warning of the current session about the current policy. */
+  #policyWarning: string | undefined
   /** The latest view and its input. */
   #view: { readonly facts: ViewFacts; readonly tunnel: Tunnel } | undefined
 
@@ -146,6 +149,7 @@ export class SupervisedTunnel {
 
   /** Opens the endpoint again at once. The open one stays until then. */
   reopen(): void {
+    this.#policyWarning = undefined
     this.#supervisor.reopen()
   }
 
@@ -154,10 +158,21 @@ export class SupervisedTunnel {
     if (!this.isInForce) this.reopen()
   }
 
-  /** `isAnother`: the session is a new one, so the report about visitors is outdated. */
+  /** `isAnother`: the session is a new one, so what the last session reported is outdated. */
   linkChanged(isAnother: boolean): void {
-    if (isAnother) this.#visitors = undefined
+    if (isAnother) {
+      this.#visitors = undefined
+      this.#policyWarning = undefined
+    }
     this.#supervisor.linkChanged()
+  }
+
+  /** `warning`: why newer checks of the service refuse the policy, which runs as before. */
+  policyWarned(warning: string): void {
+    if (warning === this.#policyWarning) return
+    this.#policyWarning = warning
+    const { log } = this.#options
+    log.warn({ domain: this.spec.domain, warning }, 'the service warns about a stored policy')
   }
 
   visitorsGot(report: VisitorReport): void {
@@ -202,6 +217,7 @@ export class SupervisedTunnel {
       url: this.url ?? expectedUrl(spec, urlOf),
       upstream: upstreams.stateOf(spec),
       visitors: this.#visitors,
+      policyWarning: this.#policyWarning,
     }
     if (!this.#view || !isSame(this.#view.facts, facts)) {
       this.#view = { facts, tunnel: viewOf(facts, upstreams) }
@@ -229,7 +245,7 @@ export class SupervisedTunnel {
 }
 
 function viewOf(facts: ViewFacts, upstreams: TunnelUpstreams): Tunnel {
-  const { stored, around, url, upstream, visitors } = facts
+  const { stored, around, url, upstream, visitors, policyWarning } = facts
   const { link, movedMs } = around
   const upstreamSettings = upstreams.settingsOf(stored.spec)
   const status = shownStatus(withMovedTimes(facts.own, movedMs), link, upstream)
@@ -238,7 +254,7 @@ function viewOf(facts: ViewFacts, upstreams: TunnelUpstreams): Tunnel {
   return {
     ...stored,
     url,
-    status: { ...withSurroundings(shown, around), visitors, upstreamSettings },
+    status: { ...withSurroundings(shown, around), visitors, upstreamSettings, policyWarning },
   }
 }
 
@@ -249,7 +265,8 @@ function isSame(before: ViewFacts, now: ViewFacts): boolean {
     before.around === now.around &&
     before.url === now.url &&
     before.upstream === now.upstream &&
-    before.visitors === now.visitors
+    before.visitors === now.visitors &&
+    before.policyWarning === now.policyWarning
   )
 }
 

@@ -165,6 +165,8 @@ export interface TunnelStatus {
   readonly upstreamSettings: UpstreamSettings
   /** Report about visitors, if the service sends it. */
   readonly visitors?: VisitorReport | undefined
+  /** Why newer checks of the service refuse the policy. It runs as before. */
+  readonly policyWarning?: string | undefined
   readonly reason?: Reason
   readonly serviceCode?: string | undefined
   readonly remedy?: string

@@ -213,6 +213,14 @@ export class Tunnels {
     }
   }
 
+  /** Keeps the service's warnings about policies, by domain. */
+  policiesWarned(warnings: ReadonlyMap<string, string>): void {
+    for (const entry of this.#entries.values()) {
+      const warning = warnings.get(entry.spec.domain)
+      if (warning !== undefined) entry.policyWarned(warning)
+    }
+  }
+
   /** Reopens the tunnels without their own policy, with the new default policy. */
   defaultPolicyChanged(): void {
     for (const entry of this.#entries.values()) {

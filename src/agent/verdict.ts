@@ -70,6 +70,7 @@ export const VERDICT_TEXTS = {
   defaultPolicy: () => 'the file of the default policy cannot be used',
   descriptors: () => 'the agent has no open files left',
   memory: () => 'the agent has no memory left',
+  outdatedPolicy: (name: string) => `new checks refuse the policy of ${name}`,
   slowLink: () => 'the link is slow',
   flapping: () => 'the link is lost again and again',
   unverified: (name: string) => `this device cannot reach ${name} itself`,

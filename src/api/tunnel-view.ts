@@ -83,6 +83,10 @@ export const TunnelStatusView = TunnelView.extend({
     .describe(
       'responses to visitors since the last change, reported by the gateway; null if unavailable',
     ),
+  policy_warning: z
+    .string()
+    .nullable()
+    .describe('why the service refuses a new policy like this one, which runs as before'),
   created_at: IsoTime,
   updated_at: IsoTime,
 })
@@ -125,6 +129,7 @@ export function tunnelStatusView(tunnel: Tunnel, inForce: JsonObject): TunnelSta
     upstream_settings: status.upstreamSettings,
     pooling_enabled: tunnel.spec.isPooled === true,
     visitors: status.visitors ? visitorsView(status.visitors) : null,
+    policy_warning: status.policyWarning ?? null,
     created_at: isoTime(tunnel.createdAt),
     updated_at: isoTime(tunnel.updatedAt),
   }

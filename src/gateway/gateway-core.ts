@@ -43,6 +43,7 @@ import { AddressOrigins } from './origins/address-origins.ts'
 import type { Drain } from './ports/drain.ts'
 import type { Membership } from './ports/membership.ts'
 import type { OtherGateways } from './ports/other-gateways.ts'
+import { tellOfExceededQuotas } from './records/account-quotas.ts'
 import { findDomainProblem, isBelow } from './records/domain-name.ts'
 import type { ChallengeMethod } from './records/reserved-domain-store.ts'
 import { IdSource, IssuedIds } from './records/resource-id.ts'
@@ -160,6 +161,7 @@ function openNaming(options: GatewayCoreOptions, { stores, join: joinAs }: OpenR
     here: (ownerId) => registry.usageOf(ownerId),
     elsewhere: () => names.devicesElsewhere(),
   })
+  tellOfExceededQuotas(stores, log)
   return { ...stores, authority, registry, ids, buffers, member, names, others, drain }
 }
 

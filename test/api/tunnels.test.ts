@@ -197,6 +197,7 @@ describe('GET /tunnels', () => {
         visitors: null,
         upstream: expect.stringMatching(/^(up|down|unknown)$/),
         upstream_settings: { timeout: 60, health: 'tcp', http2: false, verify_tls: true },
+        policy_warning: null,
         pooling_enabled: false,
         created_at: new Date(tunnel?.createdAt ?? 0).toISOString(),
         updated_at: new Date(tunnel?.updatedAt ?? 0).toISOString(),

@@ -40,6 +40,8 @@ export const COMPLETE_DOMAIN = 'complete.device-agent.internal'
 /** URL in the answer, with the number of exchanges still in progress. */
 export const DRAINED = /^drain:\d+$/
 
+const MAX_HOST = 253
+const MAX_WARNING = 1_000
 /** Longer than any notice. */
 const MAX_LENGTH = 4_096
 
@@ -47,6 +49,9 @@ const Notice = z.object({
   'device-agent': z.object({
     duplicate: z.object({ ip: z.string().max(64) }).optional(),
     awaited: z.array(z.string()).optional(),
+    policies: z
+      .array(z.object({ host: z.string().max(MAX_HOST), warning: z.string().max(MAX_WARNING) }))
+      .optional(),
   }),
 })
 
@@ -69,6 +74,12 @@ export function duplicateIn(version: string): string | undefined {
 /** Returns the names that visitors wait for, the longest wait first. Sent in the same way. */
 export function awaitedIn(version: string): readonly string[] {
   return noticeIn(version)?.awaited ?? []
+}
+
+/** Returns why newer checks of our gateway refuse stored policies, by host. Sent in the same way. */
+export function policyWarningsIn(version: string): ReadonlyMap<string, string> {
+  const policies = noticeIn(version)?.policies ?? []
+  return new Map(policies.map(({ host, warning }) => [host, warning]))
 }
 
 function noticeIn(version: string): z.infer<typeof Notice>['device-agent'] | undefined {

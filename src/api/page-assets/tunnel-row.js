@@ -58,7 +58,7 @@ export function tunnelRow(tunnel, { onChanged }) {
   /** The problem is in the line unless it is told elsewhere, and always in the details. */
   function showDetails() {
     const isShown = now.reason !== null && !now.isQuiet && !(now.isTold && details.hidden)
-    fill(problem, isShown && trouble(now))
+    fill(problem, isShown && trouble(now), policyWarning(now))
     if (details.hidden) return
     parts ??= makeDetails()
     parts.show(now)
@@ -157,6 +157,13 @@ function factsOf(tunnel) {
     ['Since', formatDistance(tunnel.since)],
     ['Next try', tunnel.next_retry_at && formatDistance(tunnel.next_retry_at)],
   ]
+}
+
+function policyWarning({ policy_warning: warning }) {
+  return (
+    warning &&
+    element('p', { class: 'hint' }, `The policy runs, but new checks refuse it: ${warning}`)
+  )
 }
 
 function trouble({ condition, last_error: error, reason, remedy }) {

@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { SlidingLog } from '../../base/limiter.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
+import { refusedTodayList } from '../endpoints/endpoint-policies.ts'
 import {
   countsSince,
   judgeVisitors,
@@ -20,6 +21,8 @@ const AGAIN_MS = 30_000
 const PER_MINUTE = 5
 /** Maximum size of a notice in bytes. Longer texts have not been tried with the SDK. */
 const MAX_BYTES = 3_000
+/** Maximum length of a warning about a policy. The management API has the whole text. */
+const MAX_WARNING = 500
 
 const TROUBLES: ReadonlySet<VisitorState> = new Set(['slow', 'busy', 'garbage', 'unreachable'])
 
@@ -43,13 +46,15 @@ interface Watched {
 
 /**
  * Tells an agent how its endpoints serve visitors: on each change, and repeatedly while there is trouble.
- * Costs nothing without visitors.
+ * Costs nothing without visitors. Also tells once which of its policies newer checks refuse.
  */
 export class VisitorNotices {
   readonly #options: VisitorNoticesOptions
   readonly #watched = new Map<AgentEndpoint, Watched>()
   /** Endpoints with new results or waiting visitors since the last check. */
   readonly #active = new Set<AgentEndpoint>()
+  /** Warnings about policies that the agent has not got. */
+  readonly #warnings = new Map<AgentEndpoint, string>()
   readonly #sent: SlidingLog
   readonly #stopping = new AbortController()
   #isLooking = false
@@ -76,12 +81,17 @@ export class VisitorNotices {
       this.#active.add(endpoint)
       this.#lookSoon()
     }
+    const warning = refusedTodayList(endpoint.policy)
+    if (warning === undefined) return
+    this.#warnings.set(endpoint, warning.slice(0, MAX_WARNING))
+    this.#lookSoon()
   }
 
   unwatch(endpoint: AgentEndpoint): void {
     endpoint.traffic.outcomes.onNews = undefined
     this.#watched.delete(endpoint)
     this.#active.delete(endpoint)
+    this.#warnings.delete(endpoint)
   }
 
   stop(): void {
@@ -98,13 +108,31 @@ export class VisitorNotices {
     const { clock } = this.#options
     const { signal } = this.#stopping
     let isDue = false
-    while (this.#active.size > 0 || isDue) {
+    while (this.#active.size > 0 || this.#warnings.size > 0 || isDue) {
       await clock.sleep(POLL_MS, signal).catch(() => {})
       if (signal.aborted) return
       for (const endpoint of [...this.#active]) this.#poll(endpoint)
       isDue = await this.#tell()
+      await this.#warn()
     }
     this.#isLooking = false
+  }
+
+  async #warn(): Promise<void> {
+    if (this.#warnings.size === 0 || this.#sent.tryCount('notice') > 0) return
+    const told: AgentEndpoint[] = []
+    const policies: object[] = []
+    for (const [endpoint, warning] of this.#warnings) {
+      policies.push({ host: endpoint.host, warning })
+      if (byteLength({ policies }) > MAX_BYTES && policies.length > 1) {
+        policies.pop()
+        break
+      }
+      told.push(endpoint)
+    }
+    // A connection that does not take the notice is about to end. The next connection warns again.
+    for (const endpoint of told) this.#warnings.delete(endpoint)
+    await this.#options.send(noticeOf({ policies })).catch(() => {})
   }
 
   #poll(endpoint: AgentEndpoint): void {
@@ -139,7 +167,7 @@ export class VisitorNotices {
     const visitors: object[] = []
     for (const [endpoint, watched] of due) {
       visitors.push(entryOf(endpoint, watched))
-      if (byteLength(visitors) > MAX_BYTES) {
+      if (byteLength({ visitors }) > MAX_BYTES) {
         visitors.pop()
         break
       }
@@ -152,7 +180,7 @@ export class VisitorNotices {
       Object.assign(watched, { isDue: false, toldState: watched.state, toldAt: now })
     }
     try {
-      await this.#options.send(noticeOf(visitors))
+      await this.#options.send(noticeOf({ visitors }))
     } catch {
       told.forEach((watched, index) => {
         Object.assign(watched, { isDue: true, toldState: before[index] })
@@ -182,11 +210,11 @@ function loadOf({ connections, streams, waiting }: ServicePressure): object {
 }
 
 /** Update command: the SDK passes its version text on unchanged. */
-function noticeOf(visitors: readonly object[]): object {
-  const version = JSON.stringify({ 'device-agent': { visitors } })
+function noticeOf(content: object): object {
+  const version = JSON.stringify({ 'device-agent': content })
   return { Version: version, PermitMajorVersion: false }
 }
 
-function byteLength(visitors: readonly object[]): number {
-  return Buffer.byteLength(JSON.stringify(noticeOf(visitors)))
+function byteLength(content: object): number {
+  return Buffer.byteLength(JSON.stringify(noticeOf(content)))
 }

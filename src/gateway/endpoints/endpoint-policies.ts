@@ -304,9 +304,17 @@ export function problemsText({ problems }: PolicyError): string {
 }
 
 /** Tells the owner of a stored policy why it would be refused today. Undefined if it would not. */
-export function refusedTodayText({ refusedToday }: CompiledPolicy): string | undefined {
-  if (refusedToday.length === 0) return undefined
-  return `The stored traffic policy still runs, but a new one like it is refused. Correct it. ${listed(refusedToday)}`
+export function refusedTodayText(policy: CompiledPolicy): string | undefined {
+  const problems = refusedTodayList(policy)
+  return (
+    problems &&
+    `The stored traffic policy still runs, but a new one like it is refused. Correct it. ${problems}`
+  )
+}
+
+/** The problems alone, with pointers, sentences and codes. */
+export function refusedTodayList({ refusedToday }: CompiledPolicy): string | undefined {
+  return refusedToday.length === 0 ? undefined : listed(refusedToday)
 }
 
 function listed(problems: readonly PolicyProblem[]): string {

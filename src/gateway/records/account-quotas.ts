@@ -1,3 +1,4 @@
+import type { Logger } from '../../base/logger.ts'
 import type { Database, Statement } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
 import type { BotUserStore } from './bot-user-store.ts'
@@ -99,6 +100,17 @@ export class AccountQuotas {
     ) as Record<QuotaName, number>
   }
 
+  /** Says which quotas the account exceeds, such as after a lower quota. Undefined if it exceeds none. */
+  warningOf(ownerId: string, names: readonly QuotaName[] = QUOTA_NAMES): string | undefined {
+    const limits = this.limitsOf(ownerId)
+    const exceeded = names.flatMap((name) => {
+      const used = this.#used(ownerId, name)
+      return used > limits[name] ? `${name} (${used} of ${limits[name]})` : []
+    })
+    if (exceeded.length === 0) return undefined
+    return `The account exceeds its quotas: ${exceeded.join(', ')}. All it has keeps working, and new ones are refused. Delete some, or ask the gateway's owner to raise the quota.`
+  }
+
   /** Throws ServiceError 18021 when `more` does not fit into a quota of the account. */
   check(ownerId: string | null, name: QuotaName, more = 1, moving?: EndpointAddress): void {
     if (ownerId === null || more <= 0) return
@@ -130,4 +142,24 @@ export class AccountQuotas {
     const kept = this.#counts[name].get(ownerId) ?? 0
     return name === 'policy_bytes' ? kept + (online?.policyBytes ?? 0) : kept
   }
+}
+
+/** Quotas of stored records. At a start, no device is online. */
+const STORED = QUOTA_NAMES.filter((name) => name !== 'online_endpoints')
+/** Maximum number of accounts in the log. */
+const MAX_LISTED = 20
+
+/** Logs the accounts that exceed their quotas, for the gateway's owner. Call it once at the start. */
+export function tellOfExceededQuotas(
+  { botUsers, quotas }: { botUsers: Pick<BotUserStore, 'all'>; quotas: AccountQuotas },
+  log: Logger,
+): void {
+  let count = 0
+  for (const { id } of botUsers.all()) {
+    const warning = quotas.warningOf(id, STORED)
+    if (warning === undefined) continue
+    count += 1
+    if (count <= MAX_LISTED) log.warn({ account: id }, warning)
+  }
+  if (count > MAX_LISTED) log.warn({ count }, 'more accounts exceed their quotas than are listed')
 }

@@ -28,7 +28,9 @@ function setUp() {
   onTestFinished(() => notices.stop())
   const endpointAt = (host: string) => {
     const streams = { service: undefined }
-    const endpoint = { host, traffic: new EndpointTraffic(), streams } as unknown as AgentEndpoint
+    const policy = { refusedToday: [] }
+    const parts = { host, traffic: new EndpointTraffic(), streams, policy }
+    const endpoint = parts as unknown as AgentEndpoint
     notices.watch(endpoint)
     return endpoint
   }
@@ -72,7 +74,9 @@ describe('VisitorNotices', () => {
     const { clock, told, notices } = setUp()
     const { createPool, slots, clock: ofSlots } = await startSlots()
     const streams = createPool('ep_a', slots.serviceOf('camera', 1))
-    const endpoint = { host: 'a.test', traffic: new EndpointTraffic(), streams } as AgentEndpoint
+    const policy = { refusedToday: [] }
+    const parts = { host: 'a.test', traffic: new EndpointTraffic(), streams, policy }
+    const endpoint = parts as unknown as AgentEndpoint
     notices.watch(endpoint)
     new Asker(streams, '192.0.2.1').ask().stream?.markSwitched()
     new Asker(streams, '192.0.2.2').ask()

@@ -293,3 +293,50 @@ it('lets a device bind the policy that it stored before newer checks, and warns'
   expect(body).toMatchObject({ warning: { msg: expect.stringContaining('ftp://files.test/') } })
   expect(running.logText()).toContain('endpoint has an outdated policy')
 })
+
+it('serves what an account stored before lower quotas, and warns', async () => {
+  const stores = openGatewayStores()
+  const { folder, issuer, registrar, cloudEndpointStore, database } = stores
+  const user = await issuer.createBotUser({ name: 'one' })
+  const ownerId = user.id
+  await registrar.reserve({ domain: '*.shop.test', ownerId })
+  const { authtoken } = await issuer.createCredential({ ownerId })
+  const { token } = await issuer.createApiKey({ ownerId, description: 'own' })
+  await database.change(() => {
+    cloudEndpointStore.insert({
+      ...{ id: 'ep_1', host: 'front.shop.test', trafficPolicy: policyOf(GOOD), ownerId },
+      ...{ protocol: 'http' as const, isShared: false, isPooled: false, description: '' },
+      ...{ metadata: '', createdAt: 0, updatedAt: 0 },
+    })
+  })
+  const none = { domains: 0, credentials: 0, keys: 0, cloud_endpoints: 0, policy_bytes: 0 }
+  await issuer.updateBotUser(user, { quotas: none })
+  database.close()
+  const running = await startGateway({
+    dataDir: folder,
+    apiListen: { host: '127.0.0.1', port: 0 },
+  })
+  const ingress = `http://127.0.0.1:${running.addresses.http.port}`
+  const front = { ingress, host: 'front.shop.test' }
+  expect(await publicRequest(front)).toMatchObject({ status: 200, text: 'good' })
+  const agent = await RawAgent.connect(running)
+  expect((await agent.auth(authtoken.reveal())).Error ?? '').toBe('')
+  expect(codeOf(await agent.bind('cam.shop.test'))).toBeUndefined()
+  const { call } = await managed(running)
+  const key = token.reveal()
+  const { status, body } = await call('GET', `/bot_users/${ownerId}`, undefined, key)
+  expect([status, body.warning]).toEqual([
+    200,
+    { msg: expect.stringMatching(/domains \(1 of 0\), credentials \(1 of 0\), keys \(1 of 0\)/) },
+  ])
+  expect(running.logText()).toContain('cloud_endpoints (1 of 0), policy_bytes')
+  const changed = await call('PATCH', '/endpoints/ep_1', { description: 'as before' }, key)
+  expect(changed.status).toBe(200)
+  const more = await call(
+    'POST',
+    '/reserved_domains',
+    { domain: 'more.test', owner_id: ownerId },
+    key,
+  )
+  expect([more.status, more.body.error_code]).toEqual([409, 'ERR_NGROK_18021'])
+})

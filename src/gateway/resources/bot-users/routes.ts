@@ -30,6 +30,8 @@ const BotUserView = z.strictObject({
   /** Its limits and their use; not in the answer to a creation (spec 2.5). */
   quotas: forQuotas(z.int()).optional(),
   usage: forQuotas(z.int()).optional(),
+  /** For an account that has more than its quotas allow. */
+  warning: z.strictObject({ msg: z.string() }).optional(),
   created_at: Timestamp,
 })
 
@@ -54,8 +56,13 @@ export function botUsers(
       active,
       quotas: quotas.limitsOf(renamed(id, 'bot')),
       usage: quotas.usageOf(renamed(id, 'bot')),
+      ...warningOf(renamed(id, 'bot')),
       created_at: timestamp(createdAt),
     }) satisfies z.infer<typeof BotUserView>
+  const warningOf = (id: string) => {
+    const msg = quotas.warningOf(id)
+    return msg === undefined ? {} : { warning: { msg } }
+  }
   const stored = (user: BotUser): BotUser => ({ ...user, id: renamed(user.id, 'bot') })
   return {
     path,

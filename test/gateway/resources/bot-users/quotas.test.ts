@@ -41,10 +41,14 @@ describe('quotas of an account', () => {
     expect((await account()).usage[name]).toBe(2)
     await change({ [name]: 1 })
     // What exists stays.
-    expect(await account()).toMatchObject({ usage: { [name]: 2 }, quotas: { [name]: 1 } })
+    const warning = { msg: expect.stringContaining(`${name} (2 of 1). All it has keeps working`) }
+    expect(await account()).toMatchObject({
+      ...{ usage: { [name]: 2 }, quotas: { [name]: 1 }, warning },
+    })
     expect((await make(path, body(5))).status).toBe(409)
     await change({ [name]: null })
     expect((await make(path, body(5))).status).toBe(201)
+    expect(await account()).not.toHaveProperty('warning')
   })
 
   it('count the bytes of cloud policies, and of what a policy grows by', async () => {

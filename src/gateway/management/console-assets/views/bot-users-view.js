@@ -43,7 +43,7 @@ async function create() {
 }
 
 function botUserCard(botUser, reload) {
-  const { id, name, active, quotas, usage, created_at } = botUser
+  const { id, name, active, quotas, usage, warning, created_at } = botUser
   return element(
     'article',
     {},
@@ -62,6 +62,7 @@ function botUserCard(botUser, reload) {
       ['Created', formatDate(created_at)],
       ...QUOTAS.map(([key, label]) => [label, `${usage[key]} of ${quotas[key]}`]),
     ),
+    warning && element('p', { class: 'hint' }, `Warning: ${warning.msg}`),
   )
 }
 
