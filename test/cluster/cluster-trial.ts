@@ -9,7 +9,7 @@ import { Devices } from './devices.ts'
 import type { Fault } from './faults.ts'
 import { AGAIN_MS, type Findings, judge, type PastFault } from './findings.ts'
 import { StallWatch } from './stall-watch.ts'
-import { isReady, TrialSite } from './trial-site.ts'
+import { isReady, linksTo, TrialSite } from './trial-site.ts'
 import { ENTRANCES, isServed, VisitLog } from './visit-log.ts'
 import { WriteLedger } from './write-ledger.ts'
 
@@ -40,7 +40,7 @@ export async function runClusterTrial(options: ClusterTrialOptions): Promise<Fin
     stops.push(() => site.stop())
     const balance = async (addressOf: 'http' | 'agents') => {
       const backends = site.nodes.map((node) => ({
-        address: node[addressOf],
+        address: addressOf === 'agents' ? linksTo(node) : node.http,
         isReady: () => isReady(node),
       }))
       const balancer = await Balancer.start(backends)
@@ -121,7 +121,7 @@ function draw(kinds: readonly Fault[], random: () => number): (leftS: number) =>
 async function suffer(
   fault: Fault,
   number: number,
-  on: Parameters<Fault['run']>[0] & {
+  on: Omit<Parameters<Fault['run']>[0], 'linksCut'> & {
     readonly log: VisitLog
     readonly stalls: StallWatch
     readonly at: (ms: number) => string
@@ -130,7 +130,9 @@ async function suffer(
 ): Promise<PastFault> {
   const { log, stalls, at, say } = on
   const begin = performance.now()
-  const outcome = await fault.run(on).then(
+  const cuts: number[] = []
+  const linksCut = () => void cuts.push(performance.now())
+  const outcome = await fault.run({ ...on, linksCut }).then(
     (what) => ({ what }),
     (error: Error) => ({ what: 'not carried through', error: error.message }),
   )
@@ -139,7 +141,7 @@ async function suffer(
   await areServed(log, end).catch(() => {})
   const until = performance.now()
   const stalledMs = stalls.during(begin, until)
-  const past: PastFault = { number, fault, begin, end, until, stalledMs, ...outcome }
+  const past: PastFault = { number, fault, begin, end, until, stalledMs, cuts, ...outcome }
   const failed = log.during(begin, end).filter((visit) => !isServed(visit)).length
   const [worst] = log.recoveries(end, past.until)
   const again = worst

@@ -7,8 +7,10 @@ import { createLogger } from '../../src/base/logger.ts'
 import { createService } from '../always-on/always-on-site.ts'
 import { FREE_PORTS, MAIN, Program, type ProgramOptions } from '../helpers/program.ts'
 import { type RunReady, SITE_API_TOKEN } from '../helpers/site.ts'
-import type { TrialNode, TrialSite } from './trial-site.ts'
+import { linksTo, type TrialNode, type TrialSite } from './trial-site.ts'
 
+/** Twenty agents start meanwhile, on a machine that may be busy. */
+const START_MS = 60_000
 /** Of each kind: in one process, in one of their own, and with the vendor's SDK alone. */
 const TOGETHER = 13
 const PROCESSES = 3
@@ -129,7 +131,7 @@ export class Devices {
     return {
       ...{ AGENT_DATA_DIR: join(folder, name), AGENT_API_TOKEN: SITE_API_TOKEN },
       AGENT_LISTEN: FREE_PORTS.AGENT_LISTEN,
-      SVC_SERVER_ADDR: nodes.map(({ agents }) => formatListenAddress(agents)).join(),
+      SVC_SERVER_ADDR: nodes.map((node) => formatListenAddress(linksTo(node))).join(),
       ...{ SVC_CA_CERT: site.caPath, SVC_AUTHTOKEN: site.authtoken },
     }
   }
@@ -201,7 +203,7 @@ export class Devices {
       const { on_http_request } = policyOf(isLimited, answer)
       const traffic_policy = JSON.stringify({ on_http_request })
       const body = { url: `https://${host}`, type: 'cloud', traffic_policy }
-      const made = await site.manage(node, 'POST', '/endpoints', body)
+      const made = await site.manage(node, 'POST', '/endpoints', body, { withinMs: START_MS })
       if (made.status !== 201) throw new Error(JSON.stringify(made.body))
       this.hosts.push({ host, kind: 'cloud', isLimited })
     }

@@ -13,6 +13,8 @@ export interface FaultSite {
   readonly crowd: Crowd
   /** 0 to 1. */
   readonly random: () => number
+  /** Notes that all links of agents break now. */
+  readonly linksCut: () => void
 }
 
 /** Something that happens to the site; it is over when `run` resolves. */
@@ -43,6 +45,19 @@ export const FAULTS: readonly Fault[] = [
       await sleep(ms)
       await site.postgres.start()
       return seconds(ms)
+    },
+  },
+  {
+    ...{ name: 'PostgreSQL away with cut links', isPlanned: false, moves: false, atMostS: 10 },
+    run: async ({ site, random, linksCut }) => {
+      const [before, after] = [between(random, 1, 3), between(random, 4, 7)]
+      await site.postgres.stop()
+      await sleep(before)
+      linksCut()
+      for (const { links } of site.nodes) links?.reset()
+      await sleep(after)
+      await site.postgres.start()
+      return `links cut after ${seconds(before)}, ${seconds(before + after)}`
     },
   },
   {

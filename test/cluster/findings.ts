@@ -8,6 +8,8 @@ import type { LostWrite, WriteLedger } from './write-ledger.ts'
 
 /** How soon after a fault every name answers again. */
 export const AGAIN_MS = 5_000
+/** How soon after a cut link a gateway gives a device its names back, also without PostgreSQL. */
+const BACK_MS = 2_000
 /** How many lines there are for a bar that was missed. */
 const FEW = 12
 /** Names may be given up, and taken, for so long after a fault. */
@@ -26,6 +28,8 @@ export interface PastFault {
   readonly error?: string
   /** Ms in which the trial itself stood still: such a fault is not judged. */
   readonly stalledMs: number
+  /** When all links of agents broke. */
+  readonly cuts: readonly number[]
 }
 
 /** What the trial came to: the table, and a line for each time that a bar was missed. */
@@ -140,9 +144,12 @@ function judgeFault(record: TrialRecord, name: string): Findings {
     it.error === undefined ? [] : [`${name} #${it.number}, ${record.at(it.begin)}: ${it.error}`],
   )
   const found = past[0]?.fault.isPlanned ? judgePlanned(record, past) : judgeUnplanned(record, past)
+  const links = past.some(({ cuts }) => cuts.length > 0) ? judgeLinks(record, past) : NOTHING
   return {
-    rows: found.rows.map((it) => ({ ...it, what: name, isMet: it.isMet && errors.length === 0 })),
-    missed: [...errors, ...few(found.missed).map((it) => `${name} ${it}`)],
+    rows: [...found.rows, ...links.rows].map((it) => ({
+      ...{ ...it, what: name, isMet: it.isMet && errors.length === 0 },
+    })),
+    missed: [...errors, ...few([...found.missed, ...links.missed]).map((it) => `${name} ${it}`)],
   }
 }
 
@@ -178,6 +185,48 @@ function judgeUnplanned({ log, at }: TrialRecord, past: readonly PastFault[]): F
   }
 }
 
+const NOTHING: Findings = { rows: [], missed: [] }
+
+/**
+ * Names of our agents after a cut. A device with the vendor's SDK alone may come to a gateway that does not
+ * hold its name, and waits for PostgreSQL there. What was under way on a link may fail.
+ */
+function judgeLinks({ log, hosts, at }: TrialRecord, past: readonly PastFault[]): Findings {
+  const own = hosts.filter(({ kind }) => kind === 'plain' || kind === 'limited')
+  const back: { readonly ms: number; readonly line: string }[] = []
+  const failed: string[] = []
+  let asked = 0
+  let underWay = 0
+  for (const it of past) {
+    for (const cut of it.cuts) {
+      const visits = log.during(cut, it.until)
+      for (const { host } of own) {
+        const after = visits.filter((visit) => visit.host === host && visit.begin > cut)
+        const ms = Math.min(...after.filter(isServed).map(({ end }) => end)) - cut
+        back.push({ ms, line: `#${it.number}: ${host} back ${words({ ms })} after the cut` })
+        const lost = after.filter((visit) => !isServed(visit))
+        asked += after.length
+        failed.push(...lost.map((visit) => `#${it.number} at ${at(visit.begin)}: ${told(visit)}`))
+      }
+      underWay += visits.filter((visit) => visit.begin <= cut && !isServed(visit)).length
+    }
+  }
+  const unknown = past
+    .flatMap(({ begin, until }) => log.during(begin, until))
+    .filter(({ outcome }) => outcome.startsWith('404'))
+  const worst = Math.max(...back.map(({ ms }) => ms))
+  const late = back.filter(({ ms }) => ms > BACK_MS)
+  const measured = `names back ${words({ ms: worst })} after the cut; ${failed.length} of ${asked} failed, and ${underWay} under way at the cut; ${unknown.length} x 404`
+  const isMet = late.length + failed.length + unknown.length === 0
+  return {
+    rows: [row('', measured, `within ${BACK_MS / 1_000} s, 0 failed, no 404`, isMet)],
+    missed: [...late.map(({ line }) => line), ...failed, ...unknown.map(told)],
+  }
+}
+
+const told = ({ host, entrance, outcome, begin, end }: Visit) =>
+  `${host} at ${entrance}: ${outcome} after ${seconds(end - begin)}`
+
 function judgePlanned({ log, at }: TrialRecord, past: readonly PastFault[]): Findings {
   // What had not ended then, the next fault may have met.
   const visits = past.flatMap((it) => {
@@ -208,5 +257,5 @@ function count(visits: readonly Visit[]): [failed: number, asked: number] {
   return [visits.filter((visit) => !isServed(visit)).length, visits.length]
 }
 
-const words = ({ ms }: Recovery) => (Number.isFinite(ms) ? seconds(ms) : 'never')
+const words = ({ ms }: Pick<Recovery, 'ms'>) => (Number.isFinite(ms) ? seconds(ms) : 'never')
 const seconds = (ms: number) => `${(ms / 1_000).toFixed(1)} s`

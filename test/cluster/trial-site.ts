@@ -19,6 +19,8 @@ export interface TrialNode {
   readonly http: ListenAddress
   readonly agents: ListenAddress
   readonly api: string
+  /** The way of agents to it; undefined without proxies. */
+  readonly links: ChaosProxy | undefined
   /** Its way to PostgreSQL. */
   readonly database: ChaosProxy
   readonly env: Readonly<Record<string, string>>
@@ -77,6 +79,7 @@ export class TrialSite {
       const proxy = await ChaosProxy.open(address)
       proxy.delayAlways(roundTripMs / 2)
       const [host, agents, api] = [`127.0.0.${at + 1}`, lastingAddress(), lastingAddress()]
+      const links = isDirect ? undefined : await ChaosProxy.open(agents)
       const { port } = isDirect ? address : proxy.address
       const place = places[at] as PeerPlace
       const env = {
@@ -97,7 +100,15 @@ export class TrialSite {
       const joins = at === 0 ? {} : { GATEWAY_JOIN_TOKEN_FILE: await joinToken(folder, env, main) }
       const program = startProgram(folder, { ...env, ...joins }, main)
       nodes.push({
-        ...{ number: at + 1, http: { host, port: http }, agents, database: proxy, env, program },
+        ...{
+          number: at + 1,
+          http: { host, port: http },
+          agents,
+          links,
+          database: proxy,
+          env,
+          program,
+        },
         api: `http://${formatListenAddress(api)}`,
       })
       const ready = await program.ready<GatewayReady>()
@@ -137,15 +148,20 @@ export class TrialSite {
 
   async stop(): Promise<void> {
     await Promise.all(
-      this.nodes.map(async ({ program, database }) => {
+      this.nodes.map(async ({ program, database, links }) => {
         program.child.kill('SIGCONT')
         await program.end('SIGKILL')
         await database.stop()
+        await links?.stop()
       }),
     )
     await this.ways.stop()
   }
 }
+
+/** Where agents connect to a node. */
+export const linksTo = ({ links, agents }: Pick<TrialNode, 'links' | 'agents'>): ListenAddress =>
+  links?.address ?? agents
 
 /** Whether a load balancer would send visitors there. */
 export async function isReady({ api }: Pick<TrialNode, 'api'>): Promise<boolean> {

@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { FAULTS } from './faults.ts'
+import { judge } from './findings.ts'
 import { findTwoHomes } from './home-watch.ts'
 import { watchLimit } from './limit-watch.ts'
 import { type Visit, VisitLog } from './visit-log.ts'
@@ -93,5 +95,36 @@ describe('VisitLog', () => {
       ['door', Number.POSITIVE_INFINITY],
       ['cam', 1],
     ])
+  })
+})
+
+describe('a fault that cuts the links of agents', () => {
+  const fault = FAULTS.find(({ name }) => name === 'PostgreSQL away with cut links')
+  if (!fault) throw new Error('there is no such fault')
+  const judged = (...visits: Visit[]) => {
+    const log = new VisitLog()
+    for (const it of [...visits, visit(20_000, 20_010)]) log.add(it)
+    const past = { number: 1, fault, begin: 0, end: 19_000, until: 30_000, what: '' }
+    const { rows, missed } = judge({
+      ...{ log, lost: [], writes: { acknowledged: 1, refused: 0 }, at: String },
+      hosts: [{ host: 'cam', kind: 'plain', isLimited: false }],
+      faults: [{ ...past, stalledMs: 0, cuts: [1_000] }],
+    })
+    return { row: rows.at(-1), missed }
+  }
+
+  it('wants the names back within two seconds, and lets requests fail that were under way', () => {
+    const { row, missed } = judged(visit(900, 1_001, { outcome: '502' }), visit(1_100, 2_900))
+    expect(row).toMatchObject({ isMet: true, measured: expect.stringContaining('back 1.9 s') })
+    expect(row?.measured).toContain('0 of 2 failed, and 1 under way at the cut; 0 x 404')
+    expect(missed).toEqual([])
+    expect(judged(visit(1_100, 3_100)).row?.isMet).toBe(false)
+  })
+
+  it('forgives no later failure, and no 404 at any name', () => {
+    const [served, failed] = [visit(1_100, 1_200), visit(2_000, 2_010, { outcome: '503' })]
+    expect(judged(served, failed).row?.isMet).toBe(false)
+    const unknown = visit(500, 510, { host: 'foreign', outcome: '404 ERR_NGROK_3200' })
+    expect(judged(served, unknown).missed).toEqual([expect.stringContaining('404 ERR_NGROK_3200')])
   })
 })
