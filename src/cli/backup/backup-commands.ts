@@ -92,10 +92,10 @@ async function backup(
 ): Promise<void> {
   const { ROLES } = await import('./roles.ts')
   const { describeBackup, makeBackup } = await import('./make-backup.ts')
-  const { folder, server } = placeOf(context, roleName, options)
+  const { folder, server, settingsRoot } = placeOf(context, roleName, options)
   const passphrase = await newPassphrase(context, options)
   const role = ROLES[roleName]
-  const manifest = await makeBackup({ role, folder, path, passphrase, server })
+  const manifest = await makeBackup({ role, folder, path, passphrase, server, settingsRoot })
   const isEncrypted = passphrase !== undefined
   context.stdout.write(
     options.json
@@ -129,23 +129,33 @@ async function restore(
     said(result, `${path} is sound: ${describeContent(manifest)}. Nothing was changed.\n`)
     return
   }
-  const { folder, server, log } = placeOf(context, roleName, options)
+  const { folder, server, settingsRoot, log } = placeOf(context, roleName, options)
   if (roleName === 'agent') refuseOnTrial(folder)
   let bar: ProgressBar | undefined
   const onProgress = (done: number, of: number) => {
     bar ??= new ProgressBar({ stream: context.stderr, total: of })
     bar.show(done, 'records')
   }
-  const where = { folder, server, onProgress, log }
-  const aside = await restoreBackup({ role, backup: read, replace, ...where }).finally(() =>
-    bar?.clear(),
-  )
-  const result = { file: path, restored: true, data_dir: folder, previous_data: aside ?? null }
+  const where = { folder, server, settingsRoot, onProgress, log }
+  const { aside, settings } = await restoreBackup({
+    role,
+    backup: read,
+    replace,
+    ...where,
+  }).finally(() => bar?.clear())
+  const result = {
+    file: path,
+    restored: true,
+    data_dir: folder,
+    previous_data: aside ?? null,
+    settings,
+  }
   const kept =
     aside === undefined ? '' : `The previous data is in ${aside}. Delete it when all is well.\n`
+  const written = settings.length === 0 ? '' : `Restored settings: ${settings.join(', ')}.\n`
   said(
     { ...result, encrypted: read.isEncrypted, ...manifest },
-    `Restored ${describeContent(manifest)} to ${folder}.\n${kept}${server ? NEXT.cluster : NEXT[roleName]}\n`,
+    `Restored ${describeContent(manifest)} to ${folder}.\n${written}${kept}${server ? NEXT.cluster : NEXT[roleName]}\n`,
   )
 }
 
@@ -169,11 +179,13 @@ async function newPassphrase(context: CommandContext, { encrypt, passphraseFile 
 
 function placeOf(context: CommandContext, role: RoleName, { dataDir }: CommonOptions) {
   const surroundings = role === 'agent' ? surroundingsOf : gatewaySurroundings
-  const { environment } = surroundings(context.environment, dataDir)
+  const { environment, source } = surroundings(context.environment, dataDir)
   const config = parseConfig(environment)
   return {
     folder: config[role].dataDir,
     server: role === 'gateway' ? config.gateway.shared?.server : undefined,
+    // Only of an installed service: other programs get their settings from elsewhere.
+    settingsRoot: source === 'environment' ? undefined : '/',
     log: openProcessLog(context, 'error'),
   }
 }

@@ -25,7 +25,8 @@ import { plainLine } from '../local/terminal-text.ts'
 import { isSealed, SEAL_START_BYTES, seal, unseal } from './sealing.ts'
 
 const FORMAT = 'device-agent-backup'
-const VERSION = 1
+/** Backups without settings files have the first version, for older programs. */
+const VERSIONS = [1, 2] as const
 const MANIFEST = 'manifest.json'
 const MAX_MANIFEST_BYTES = 4 * 1024 * 1024
 const MAX_FILES = 20_000
@@ -40,7 +41,7 @@ const FormatSchema = z.looseObject({ format: z.literal(FORMAT), version: z.int()
 
 const ManifestSchema = z.strictObject({
   format: z.literal(FORMAT),
-  version: z.literal(VERSION),
+  version: z.literal(VERSIONS),
   /** Version of the program that made the backup. */
   program: z.string().max(100),
   role: z.enum(['agent', 'gateway']),
@@ -56,6 +57,8 @@ const ManifestSchema = z.strictObject({
         path: z.string().max(500),
         bytes: z.int().nonnegative().max(MAX_BYTES),
         sha256: z.string().regex(/^[0-9a-f]{64}$/),
+        /** Permissions of a settings file. */
+        mode: z.int().min(0).max(0o777).optional(),
       }),
     )
     .max(MAX_FILES),
@@ -82,11 +85,12 @@ export async function writeBackup(
   origin: Origin,
   files: Files,
   passphrase: Secret | undefined,
+  modes: ReadonlyMap<string, number> = new Map(),
 ): Promise<Manifest> {
   if (existsSync(path)) {
     throw new StartError(`${path} already exists. Choose another name, or delete the file.`)
   }
-  const manifest = describe(origin, files)
+  const manifest = describe(origin, files, modes)
   const temporary = `${path}.${process.pid}.tmp`
   let isOurs = false
   try {
@@ -115,11 +119,12 @@ export function isReadableByOthers(path: string): boolean {
   return (statSync(path).mode & 0o077) !== 0
 }
 
-function describe(origin: Origin, files: Files): Manifest {
+function describe(origin: Origin, files: Files, modes: ReadonlyMap<string, number>): Manifest {
   const list = [...files].map(([path, content]) => ({
     path,
     bytes: content.length,
     sha256: digestOf(content),
+    ...(modes.has(path) && { mode: modes.get(path) }),
   }))
   const total = list.reduce((sum, { bytes }) => sum + bytes, 0)
   if (total > MAX_BYTES || list.length > MAX_FILES) {
@@ -127,7 +132,8 @@ function describe(origin: Origin, files: Files): Manifest {
       `The data is too large for a backup: ${list.length} files with ${total} bytes. The limits are ${MAX_FILES} files and 1 GiB.`,
     )
   }
-  return { format: FORMAT, version: VERSION, ...origin, files: list }
+  const version = modes.size > 0 ? 2 : 1
+  return { format: FORMAT, version, ...origin, files: list }
 }
 
 function tarOf(manifest: Manifest, files: Files) {
@@ -213,7 +219,7 @@ function parseManifest(bytes: Buffer): Manifest {
   }
   const format = FormatSchema.safeParse(json)
   if (!format.success) throw noBackup()
-  if (format.data.version > VERSION) {
+  if (!VERSIONS.some((known) => known === format.data.version)) {
     throw new Flaw('a newer version of device-agent made this backup. Install that version first')
   }
   const manifest = ManifestSchema.safeParse(json)

@@ -6,8 +6,9 @@ import type { Secret } from '../../base/secret.ts'
 import type { PostgresServer } from '../../gateway/cluster/postgres/postgres-session.ts'
 import { plainLine } from '../local/terminal-text.ts'
 import { readVersion } from '../version.ts'
-import { isReadableByOthers, type Manifest, writeBackup } from './backup-file.ts'
+import { isReadableByOthers, type Manifest, refusalOf, writeBackup } from './backup-file.ts'
 import { type Role, readData, readKept } from './roles.ts'
+import { readSettings, type SettingsFile } from './settings-files.ts'
 
 export interface BackupRequest {
   readonly role: Role
@@ -17,11 +18,13 @@ export interface BackupRequest {
   readonly passphrase: Secret | undefined
   /** PostgreSQL of several gateways, which has the records. */
   readonly server?: PostgresServer | undefined
+  /** Root folder of the machine, for the settings of an installed service. Undefined: no settings. */
+  readonly settingsRoot?: string | undefined
 }
 
 /** Makes a backup of a data directory, also while its service runs. Throws a StartError. */
 export async function makeBackup(request: BackupRequest): Promise<Manifest> {
-  const { role, folder, path, passphrase, server } = request
+  const { role, folder, path, passphrase, server, settingsRoot } = request
   // Its own database is from before it joined.
   if (role.name === 'gateway' && !server && existsSync(join(folder, 'node.json'))) {
     throw new StartError(
@@ -30,7 +33,12 @@ export async function makeBackup(request: BackupRequest): Promise<Manifest> {
   }
   const data = server ? await readSite(role, folder, server) : await readData(role, folder)
   const deviceId = data.get('device-id')?.toString('utf8').trim() ?? null
-  const files = new Map([...data].map(([name, content]) => [`data/${name}`, content]))
+  const settings = settingsOf(role, settingsRoot)
+  const files = new Map([
+    ...Array.from(data, ([name, content]) => [`data/${name}`, content] as const),
+    ...Array.from(settings, ([name, { content }]) => [name, content] as const),
+  ])
+  const modes = new Map(Array.from(settings, ([name, { mode }]) => [name, mode]))
   const origin = {
     program: readVersion(),
     role: role.name,
@@ -39,7 +47,16 @@ export async function makeBackup(request: BackupRequest): Promise<Manifest> {
     device_id: deviceId,
     cluster: server !== undefined,
   }
-  return writeBackup(path, origin, files, passphrase)
+  return writeBackup(path, origin, files, passphrase, modes)
+}
+
+function settingsOf({ name }: Role, root: string | undefined): Map<string, SettingsFile> {
+  if (root === undefined) return new Map()
+  try {
+    return readSettings(name, root)
+  } catch (error) {
+    throw refusalOf('Cannot read the settings of the service', error)
+  }
 }
 
 /** Records and secrets of the site, with the files that only this gateway has. */

@@ -11,6 +11,7 @@ import { checkSnapshot, type SnapshotSchema, writeSnapshot } from '../../store/s
 import { plainLine } from '../local/terminal-text.ts'
 import { type Backup, refusalOf } from './backup-file.ts'
 import { ownNames, type Role } from './roles.ts'
+import { differingSettings, isSettings, writeSettings } from './settings-files.ts'
 
 const DATA = 'data/'
 
@@ -23,6 +24,8 @@ export interface RestoreRequest {
   readonly replace: boolean
   /** Empty PostgreSQL database of several gateways, which gets the records. */
   readonly server?: PostgresServer | undefined
+  /** Root folder of the machine, for the settings of an installed service. Undefined: they are left out. */
+  readonly settingsRoot?: string | undefined
   /** Reports the records that PostgreSQL has taken. */
   readonly onProgress?: (done: number, of: number) => void
   readonly log: Logger
@@ -41,7 +44,8 @@ export async function checkBackup(
   }
   for (const path of files.keys()) {
     const name = path.startsWith(DATA) ? path.slice(DATA.length) : ''
-    if (name !== role.database && !role.kept.test(name)) {
+    const isData = name === role.database || role.kept.test(name)
+    if (!isData && !isSettings(role.name, path)) {
       throw new StartError(
         `The backup contains ${plainLine(path)}, which is no file of this program.`,
       )
@@ -54,12 +58,20 @@ export async function checkBackup(
   return schema
 }
 
+export interface Restored {
+  /** Folder with the previous data; undefined if there was none. */
+  readonly aside: string | undefined
+  /** Paths of the settings files. */
+  readonly settings: readonly string[]
+}
+
 /**
- * Restores a backup into the data directory, all or nothing. Returns the folder with the previous data, undefined if
- * there was none. Throws a StartError; nothing is changed then.
+ * Restores a backup into the data directory, all or nothing, and then its settings. Throws a StartError. If that
+ * is about the data, nothing is changed.
  */
-export async function restoreBackup(request: RestoreRequest): Promise<string | undefined> {
-  const { role, folder, backup, replace, server, onProgress = () => {}, log } = request
+export async function restoreBackup(request: RestoreRequest): Promise<Restored> {
+  const { role, folder, backup, replace, server, settingsRoot, log } = request
+  const { onProgress = () => {} } = request
   const schema = await checkBackup(role, backup)
   if (backup.manifest.cluster && !server) {
     throw new StartError(
@@ -74,6 +86,12 @@ export async function restoreBackup(request: RestoreRequest): Promise<string | u
         `${folder} already contains data. Add --replace to move it aside, or set --data-dir to another directory.`,
       )
     }
+    const [differing] = settingsRoot === undefined ? [] : differingSettings(backup, settingsRoot)
+    if (differing !== undefined && !replace) {
+      throw new StartError(
+        `${differing} differs from the backup. Add --replace to move it aside, or set --data-dir to restore only data.`,
+      )
+    }
     const aside = asideName(folder, 'before-restore', systemClock.now())
     const fill = async (target: string) => {
       writeFiles(role, backup, target, schema)
@@ -82,7 +100,8 @@ export async function restoreBackup(request: RestoreRequest): Promise<string | u
       await importSite({ folder: target, server, onProgress, log, clock: systemClock })
     }
     await replaceData({ folder, old, aside, fill })
-    return old.length > 0 ? join(folder, aside) : undefined
+    const settings = settingsRoot === undefined ? [] : writeSettings(backup, settingsRoot, aside)
+    return { aside: old.length > 0 ? join(folder, aside) : undefined, settings }
   } catch (error) {
     throw refusalOf(`Cannot restore into ${folder}`, error)
   } finally {
@@ -92,6 +111,7 @@ export async function restoreBackup(request: RestoreRequest): Promise<string | u
 
 function writeFiles(role: Role, { files }: Backup, target: string, schema: SnapshotSchema): void {
   for (const [path, content] of files) {
+    if (!path.startsWith(DATA)) continue
     const name = path.slice(DATA.length)
     const place = join(target, name)
     if (!existsSync(dirname(place))) mkdirSync(dirname(place), { mode: 0o700 })

@@ -167,7 +167,7 @@ describe('a forged backup', () => {
     ],
     [
       'a newer format',
-      [manifestOf(FILES, { version: 2, more: 1 }), ...contentOf],
+      [manifestOf(FILES, { version: 3, more: 1 }), ...contentOf],
       'a newer version of device-agent made this backup',
     ],
     ['an unknown field', [manifestOf(FILES, { more: 1 }), ...contentOf], 'its manifest is damaged'],

@@ -73,7 +73,7 @@ afterEach(() => vi.restoreAllMocks())
 describe('restoreBackup', () => {
   it('restores a database that its service takes as complete', async () => {
     const folder = join(temporaryFolder(), 'new')
-    expect(await restore(folder, backupOf(await agentData()))).toBeUndefined()
+    expect((await restore(folder, backupOf(await agentData()))).aside).toBeUndefined()
     const database = openAgentDatabase(folder, { log, clock: systemClock })
     const { healing, losses, fault } = database.report()
     database.close()
@@ -138,7 +138,7 @@ describe('restoreBackup', () => {
     writeFileSync(join(folder, 'device-id'), 'dev_1\n')
     await expect(restore(folder, backup)).rejects.toThrow('Add --replace')
     expect(readFileSync(join(folder, 'device-id'), 'utf8')).toBe('dev_1\n')
-    const aside = await restore(folder, backup, true)
+    const { aside } = await restore(folder, backup, true)
     expect(readFileSync(join(aside ?? '', 'device-id'), 'utf8')).toBe('dev_1\n')
     expect(readFileSync(join(folder, 'device-id'), 'utf8')).toBe('dev_0\n')
   })
