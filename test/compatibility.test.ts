@@ -10,6 +10,7 @@ import { checkPolicy } from '../src/policy/check.ts'
 import { PHASES } from '../src/policy/phase.ts'
 import {
   ADDRESS_VARIABLES,
+  NO_RESULTS,
   TABLE_SETTINGS,
   UNAVAILABLE_VARIABLES,
   VARIABLES,
@@ -222,6 +223,23 @@ describe('the page on compatibility', () => {
       noData === undefined ? [] : [[name, noData]],
     )
     expect(listed.sort()).toEqual(without.sort())
+  })
+
+  it('has the results without data, and why', () => {
+    expect(rowsBelow('Results without data')).toEqual(
+      Object.entries(NO_RESULTS).map(([name, why]) => [`\`${name}\``, why]),
+    )
+    for (const [name, why] of Object.entries(NO_RESULTS)) {
+      const [namespace = ''] = name.split('.')
+      const action = [...ACTIONS.values()].find((it) => it.namespace === namespace)
+      const [phase = ''] = action?.phases ?? []
+      const used = { actions: [{ type: action?.type, config: action?.example }] }
+      const rule = {
+        expressions: [`actions.ngrok.${name} == []`],
+        actions: [{ type: 'log', config: { metadata: { a: 'b' } } }],
+      }
+      expect(mistakesOf({ [phase]: [used, rule] })).toEqual([expect.stringContaining(why)])
+    }
   })
 
   it('has the variables that cannot be', () => {

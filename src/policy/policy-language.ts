@@ -16,6 +16,7 @@ import { FUNCTION_PRICES, FUNCTIONS } from './vocabulary/all-functions.ts'
 import { POLICY_MEANING } from './vocabulary/policy-meaning.ts'
 import {
   ADDRESS_VARIABLES,
+  NO_RESULTS,
   TABLE_SETTINGS,
   UNAVAILABLE_VARIABLES,
   VARIABLES,
@@ -23,6 +24,19 @@ import {
 
 /** One for each clock: it costs 2 ms and 400 KB and is the same for every policy. */
 const LANGUAGES = new WeakMap<Clock, ExpressionLanguage<PolicyExchange>>()
+
+const TLS_RESULT = 'terminate_tls'
+const TLS = /^conn\.tls\.(?=client\.|server\.)/
+
+/** Results of terminate-tls with the certificates of client and server, as `conn.tls` has them. */
+const TLS_RESULTS: ReadonlyMap<string, Variable<PolicyExchange>> = new Map(
+  Array.from(VARIABLES).flatMap(([name, variable]) => {
+    if (!TLS.test(name)) return []
+    const read: typeof variable.read = (exchange, evaluation) =>
+      exchange.results.has(TLS_RESULT) ? variable.read(exchange, evaluation) : undefined
+    return [[`actions.ngrok.${TLS_RESULT}.${name.replace(TLS, '')}`, { ...variable, read }]]
+  }),
+)
 
 /** The language of policies: variables, results of actions, functions. */
 export function policyLanguage(clock: Clock): ExpressionLanguage<PolicyExchange> {
@@ -35,6 +49,7 @@ export function policyLanguage(clock: Clock): ExpressionLanguage<PolicyExchange>
       read: ({ results }) => results.get(namespace) as ValueInput | undefined,
     })
   }
+  for (const [name, variable] of TLS_RESULTS) variables.set(name, variable)
   // Known to retry conditions alone: see http-request.
   for (const name of ['attempts', 'last_attempt']) {
     variables.set(name, {
@@ -147,11 +162,18 @@ export class PolicyScope {
     if (!this.#ran.has(namespace)) {
       return refused(`${RESULTS}${path} has no value, because no ${action.type} comes before this`)
     }
+    const mirrored = TLS_RESULTS.get(`${RESULTS}${path}`)
+    if (mirrored) return mirrored.type
     const field = path.slice(namespace.length + 1)
     if (Object.hasOwn(action.results, field)) return action.results[field]
     const names = Object.keys(action.results)
     if (names.some((name) => name.startsWith(`${field}.`))) return 'map(dyn)'
     if (names.some((name) => field.startsWith(`${name}.`))) return undefined
+    const missing = NO_RESULTS[path]
+    if (missing !== undefined) {
+      const message = `there is no data for ${RESULTS}${path} at this gateway: ${missing}`
+      return { message, isForeign: true }
+    }
     return refused(`${action.type} has no result ${field}`)
   }
 }

@@ -53,7 +53,7 @@ export const UNAVAILABLE_ACTIONS: ReadonlyMap<string, string> = new Map([
   ['owasp-crs-request', 'the rule set is too heavy for a gateway on a small machine'],
   ['owasp-crs-response', 'the rule set is too heavy for a gateway on a small machine'],
   ['saml', 'use openid-connect, which most identity providers support'],
-  ['sse-find-replace', 'events are forwarded unchanged; use response-body-find-replace'],
+  ['sse-find-replace', 'events are forwarded unchanged, and no other action changes them'],
 ])
 
 type Schema = Readonly<Record<string, unknown>>

@@ -116,7 +116,7 @@ function phaseOf(key: string, root: Fields, problems: ProblemList): Phase | unde
   }
   if (phase) return phase
   if (FOREIGN_PHASES.has(key)) {
-    const sentence = `${key} is not available. Use response-body-find-replace.`
+    const sentence = `${key} is not available at a gateway: events are forwarded unchanged, and no other action changes them.`
     problems.add('notAvailable', pointer, sentence, { isForeign: true })
     return undefined
   }

@@ -82,6 +82,8 @@ export function loginResults(kind: LoginKind): Record<string, string> {
     session_timed_out: 'bool',
     session_max_duration_reached: 'bool',
     userinfo_refreshed: 'bool',
+    // The documentation spells it so for openid-connect.
+    ...(kind === 'oidc' && { user_info_refreshed: 'bool' }),
   }
 }
 
@@ -108,6 +110,7 @@ function loginResult(
     session_timed_out: state === 'timed-out',
     session_max_duration_reached: state === 'max-duration-reached',
     userinfo_refreshed: isRenewed,
+    ...(kind === 'oidc' && { user_info_refreshed: isRenewed }),
   }
 }
 

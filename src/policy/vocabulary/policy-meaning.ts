@@ -83,7 +83,7 @@ function rewriteMeaning(node: Node, isVariable: (path: string) => boolean): Node
   const { id } = node
   switch (node.kind) {
     case 'select': {
-      const map = pathOf(node.operand)
+      const map = pathOf(node.operand)?.replace(/^actions\.svc\b/, 'actions.ngrok')
       if (map !== undefined && LENIENT_MAPS.has(map)) {
         return call(id, node.isTest ? contains(map) : lookUp(map), [text(id, node.field)])
       }

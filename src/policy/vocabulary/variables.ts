@@ -393,6 +393,12 @@ export const VARIABLES: ReadonlyMap<string, ExchangeVariable> = new Map(
   } satisfies Record<string, ExchangeVariable>),
 )
 
+/** Results of actions that the hosted service has, below `actions.ngrok`, and why there are none here. */
+export const NO_RESULTS: Readonly<Record<string, string>> = {
+  'response_body_find_replace.replacements': 'the body is replaced after all rules have run',
+  'terminate_tls.warnings': 'a gateway refuses doubtful settings of TLS and has no warnings',
+}
+
 /** Names that the hosted service knows and a gateway without its data cannot, by their start. */
 export const UNAVAILABLE_VARIABLES: Readonly<Record<string, string>> = {
   'conn.tls.ja4_fingerprint': 'gateways do not compute it',

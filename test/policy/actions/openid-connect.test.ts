@@ -46,7 +46,8 @@ const SHOW = {
           'x-id': '${actions.ngrok.oidc.identity.id}',
           'x-session': '${actions.ngrok.oidc.identity.current_session_id}',
           'x-token': "${string(actions.ngrok.oidc.identity_token.split('.').size())}",
-          'x-refreshed': '${string(actions.ngrok.oidc.userinfo_refreshed)}',
+          'x-refreshed':
+            '${string(actions.ngrok.oidc.userinfo_refreshed && actions.ngrok.oidc.user_info_refreshed)}',
         },
       },
     },

@@ -1,9 +1,16 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
+import { X509Certificate } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
+import { ConnectionCertificate } from '../../../../src/gateway/ingress/common/connection-facts.ts'
 import { PolicyError } from '../../../../src/policy/document/problem.ts'
 import type { TlsEnding, TlsTerms } from '../../../../src/policy/exchange/outcome.ts'
-import { PolicyExchange } from '../../../../src/policy/exchange/policy-exchange.ts'
+import {
+  PolicyExchange,
+  type SessionCertificate,
+} from '../../../../src/policy/exchange/policy-exchange.ts'
 import { toJson } from '../../../../src/policy/expression/value.ts'
+import { VARIABLES } from '../../../../src/policy/vocabulary/variables.ts'
+import { createCertificate } from '../../../helpers/policy-certificate.ts'
 import { createExchange, PolicyBench } from '../../../helpers/policy-exchange.ts'
 import { createAuthority } from '../../../helpers/tls-fixture.ts'
 
@@ -62,6 +69,42 @@ describe('terminate-tls', () => {
     })
     expect(outcome).toEqual({ kind: 'continue' })
     expect(result).toMatchObject({ cipher_suite: 'TLS_AES', sni: 'a.test', version: '1.3' })
+  })
+
+  it('hands the certificates of both sides on, with the fields that conn.tls has', async () => {
+    const pem = await createCertificate({
+      name: 'CN=device 7, O=Org',
+      dns: ['a.test'],
+      ip: [],
+      email: [],
+      url: [],
+    })
+    const certificate = new ConnectionCertificate(new X509Certificate(pem))
+    const tls = { version: 'TLSv1.3', cipherSuite: '', serverName: 'a.test', alpn: '' }
+    const passes = async (expression: string, clientCertificate?: SessionCertificate) => {
+      const rules = [
+        ...policyOf({}).on_tcp_connect,
+        { expressions: [expression], actions: [{ type: 'deny' }] },
+      ]
+      const { connection, endpoint } = createExchange({
+        connection: { tls: { ...tls, serverCertificate: certificate, clientCertificate } },
+      })
+      const exchange = new PolicyExchange({ connection, endpoint, endTls: () => 'ended' })
+      const { policy } = new PolicyBench({ on_tcp_connect: rules })
+      return (await policy.onTcpConnect(exchange)).kind === 'continue'
+    }
+    const names = [...VARIABLES.keys()].filter((name) => /^conn\.tls\.(client|server)\./.test(name))
+    expect(names.length).toBeGreaterThan(50)
+    for (const root of ['actions.ngrok', 'actions.svc']) {
+      const result = (name: string) => name.replace('conn.tls', `${root}.terminate_tls`)
+      const same = names.map((name) => `${result(name)} == ${name}`).slice(0, 30)
+      for (const expression of same)
+        expect(await passes(`!(${expression})`, certificate)).toBe(true)
+      const subject = result('conn.tls.client.subject')
+      expect(await passes(`${subject}.common_name == 'device 7'`, certificate)).toBe(false)
+      expect(await passes(`has(${subject})`, certificate)).toBe(false)
+      expect(await passes(`has(${subject})`)).toBe(true)
+    }
   })
 
   it.each([
