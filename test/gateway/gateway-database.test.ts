@@ -1,6 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { gatewayStores } from '../../src/gateway/gateway-database.ts'
 import { API_KEY_MIGRATIONS } from '../../src/gateway/records/api-key-store.ts'
 import { BOT_USER_MIGRATIONS } from '../../src/gateway/records/bot-user-store.ts'
 import { RESERVED_DOMAIN_MIGRATIONS } from '../../src/gateway/records/reserved-domain-store.ts'
@@ -13,6 +14,9 @@ import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 /** `application_id` of the gateway's database. */
 const APPLICATION_ID = 0x64_61_67_77
+
+/** The statement with which a store adds a row of its table. */
+const INSERT_BY_NAME = /^INSERT INTO (\w+) \(([\w, ]+)\) VALUES \(@/
 
 /** A folder with a database as it was before anything but authtokens and API keys had an owner. */
 function folderFromBeforeOwners(): string {
@@ -156,5 +160,31 @@ describe('the database of the gateway', () => {
     expect(acls).toEqual(['bind:*.site3.test', 'bind:*.site2.test', 'bind:*.site1.test'])
     expect(credentials.get('cr_2')?.tokenHash).toBe('a'.repeat(64))
     expect(database.report()).toMatchObject({ fault: undefined, losses: [] })
+  })
+})
+
+describe('the stores', () => {
+  it('name every column of their tables, once', () => {
+    const { database } = openGatewayStores()
+    const written = new Map<string, string[]>()
+    const watching = new Proxy(database, {
+      get: (target, name) => {
+        const value = Reflect.get(target, name)
+        if (typeof value !== 'function') return value
+        return (...args: unknown[]) => {
+          const [, table, columns] = INSERT_BY_NAME.exec(String(args[0])) ?? []
+          if (table && columns) written.set(table, columns.split(', ').sort())
+          return value.apply(target, args)
+        }
+      },
+    })
+    gatewayStores(watching, { log: captureLog().log, clock: new ManualClock() })
+    const columnsOf = (table: string) =>
+      database.prepare<[string], string>('SELECT name FROM pragma_table_info(?)').pluck().all(table)
+    const tables = Array.from(written.keys())
+    expect(tables).toEqual(expect.arrayContaining(['bot_users', 'credentials', 'devices']))
+    expect(Object.fromEntries(written)).toEqual(
+      Object.fromEntries(tables.map((table) => [table, columnsOf(table).sort()])),
+    )
   })
 })
