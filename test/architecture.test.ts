@@ -42,8 +42,8 @@ const FLOORS: Floors = {
     ['resources'],
     ['ports'],
     ['certificates', 'endpoints'],
-    ['access', 'streams'],
-    ['error-pages', 'records', 'origins'],
+    ['access', 'error-pages', 'streams'],
+    ['records', 'origins'],
   ],
   agent: [
     ['policies'],
@@ -89,6 +89,7 @@ const FLOORS: Floors = {
       'credentials',
       'devices',
       'endpoints',
+      'error-pages',
       'ip-policies',
       'nodes',
       'reserved-names',

@@ -37,6 +37,8 @@ import { EndpointRegistry } from './endpoints/endpoint-registry.ts'
 import { KeptLimits } from './endpoints/kept-limits.ts'
 import { KeptNames } from './endpoints/kept-names.ts'
 import { TcpAddresses } from './endpoints/tcp-addresses.ts'
+import { OwnPages } from './error-pages/own-pages.ts'
+import { readPageFolder } from './error-pages/page-folder.ts'
 import type { GatewayDatabase, OpenRecords } from './gateway-database.ts'
 import { Ingress } from './ingress/ingress.ts'
 import { AddressOrigins } from './origins/address-origins.ts'
@@ -340,7 +342,14 @@ async function openFront(
   await closer.own('tables of addresses', addresses, (it) => it.stop()).start()
   const secrets = new AccountSecrets(join(dataDir, 'login.key'), log)
   const proxies = options.proxies && new TrustedProxies({ ...options.proxies, log, clock })
+  const errorPages = new OwnPages({
+    store: core.errorPageStore,
+    domains: core.domains,
+    reservationOf: (host) => core.authority.owners.reservationOf(host),
+    folder: readPageFolder(options.errorPagesPath),
+  })
   const ingress = new Ingress({
+    errorPages,
     proxies,
     hasProxyProtocol: options.proxies?.sendProxyProtocol === true,
     registry,

@@ -27,6 +27,7 @@ import {
   CLOUD_ENDPOINT_MIGRATIONS,
   CloudEndpointStore,
 } from './resources/endpoints/cloud-endpoint-store.ts'
+import { ERROR_PAGE_MIGRATIONS, ErrorPageStore } from './resources/error-pages/error-page-store.ts'
 import {
   INVITE_MIGRATIONS,
   InviteClaimStore,
@@ -61,6 +62,7 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
   ...QUOTA_MIGRATIONS,
   ...CERTIFICATE_ORDER_MIGRATIONS,
   ...INVITE_MIGRATIONS,
+  ...ERROR_PAGE_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 
@@ -76,6 +78,7 @@ export interface GatewayDatabase {
   readonly quotas: AccountQuotas
   readonly credentials: CredentialStore
   readonly apiKeys: ApiKeyStore
+  readonly errorPageStore: ErrorPageStore
   readonly ipPolicies: IpPolicyStore
   readonly ipPolicyRules: IpPolicyRuleStore
   readonly cloudEndpointStore: CloudEndpointStore
@@ -136,6 +139,7 @@ export function gatewayStores(
     quotas: new AccountQuotas(database, botUsers),
     credentials: new CredentialStore(database),
     apiKeys: new ApiKeyStore(database),
+    errorPageStore: new ErrorPageStore(database),
     ipPolicies: new IpPolicyStore(database),
     ipPolicyRules: new IpPolicyRuleStore(database),
     cloudEndpointStore: new CloudEndpointStore(database),

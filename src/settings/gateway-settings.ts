@@ -159,6 +159,13 @@ export const ORIGINS = {
   ),
 }
 
+/** Looks of errors for visitors. */
+export const PAGES = {
+  GATEWAY_ERROR_PAGES: setting('errorPagesPath', path).describe(
+    'folder with own error pages, such as offline.html and default.html; unset: page of the gateway',
+  ),
+}
+
 export const STORAGE = {
   GATEWAY_DATA_DIR: setting('dataDir', path).describe(
     'data directory of the gateway',
@@ -211,7 +218,7 @@ export const TLS = {
 }
 
 /** Groups whose values stand side by side, because several parts use them. */
-const COMMON = { ...LISTENERS, ...MANAGEMENT, ...OUTBOUND, ...REQUESTS, ...FIRST_START }
+const COMMON = { ...LISTENERS, ...MANAGEMENT, ...OUTBOUND, ...REQUESTS, ...PAGES, ...FIRST_START }
 
 /** All settings of the gateway, in the order of the docs. */
 export const GATEWAY = {
@@ -224,6 +231,7 @@ export const GATEWAY = {
   ...REQUESTS,
   ...CLIENTS,
   ...ORIGINS,
+  ...PAGES,
   ...STORAGE,
   ...CLUSTER,
   ...FIRST_START,

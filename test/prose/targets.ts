@@ -55,6 +55,7 @@ export const GROUPS: readonly Group[] = [
   page('docs/guides/backup-and-restore.md'),
   page('docs/guides/cameras-and-web-apps.md'),
   page('docs/guides/device.md'),
+  page('docs/guides/error-pages.md', true),
   page('docs/guides/fleets.md'),
   page('docs/guides/grpc.md'),
   page('docs/guides/pools.md'),

@@ -40,6 +40,7 @@ import {
 } from '../resources/credentials/routes.ts'
 import { type DevicesDeps, devices } from '../resources/devices/routes.ts'
 import { type EndpointsDeps, endpoints } from '../resources/endpoints/routes.ts'
+import { type ErrorPagesDeps, errorPages } from '../resources/error-pages/routes.ts'
 import { type InvitesResourceDeps, invites } from '../resources/invites/routes.ts'
 import {
   type IpPoliciesDeps,
@@ -168,6 +169,7 @@ export interface ManagementApiDeps
     DevicesDeps,
     InvitesResourceDeps,
     EndpointsDeps,
+    ErrorPagesDeps,
     IpPoliciesDeps,
     IpPolicyRulesDeps,
     ReservedAddrsDeps,
@@ -213,6 +215,7 @@ export function managementRoutes(deps: ManagementApiDeps, lists: ResourceLists) 
     devices(deps),
     invites(deps),
     nodes(deps),
+    errorPages(deps),
     ipPolicies(deps),
     ipPolicyRules(deps),
     webhookEndpoints(deps),

@@ -69,6 +69,7 @@ export type ResourcePrefix =
   | 'nd'
   | 'inv'
   | 'ic'
+  | 'epg'
 
 /**
  * Makes ids of the form `<prefix>_<KSUID>`: 32 bits of seconds and 128 random bits in 27 base62

@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { type AuditedChange, type FieldChanges, fieldChanges } from '../../../base/audit.ts'
 import { maskedWebhookUrl } from '../../../base/masked-text.ts'
 import { changeOf } from '../../../http/change-audit.ts'
-import { jsonBody } from '../../../http/json-body.ts'
+import { jsonBody, largeJsonBody } from '../../../http/json-body.ts'
 import type { NamedSchema, Route } from '../../../http/routes.ts'
 import { present, ResourceNotFoundError, ServiceError } from '../../records/service-error.ts'
 import { type Caller, callerOf, sees } from './caller.ts'
@@ -25,12 +25,12 @@ const OPEN = new Set([
     'bindings',
     'quotas',
   ],
-  ...['tags', 'provisioned', 'max_uses', 'state'],
+  ...['tags', 'provisioned', 'max_uses', 'state', 'kind', 'reserved_domain'],
   ...['shared', 'scope', 'owner_only', 'expires_at', 'cidr', 'action', 'ip_policy'],
   'certificate_management_policy',
 ])
 /** Fields that may contain secrets: the audit trail shows only that they changed. */
-const CLOSED = new Set(['metadata', 'traffic_policy'])
+const CLOSED = new Set(['metadata', 'traffic_policy', 'html'])
 
 type View = Readonly<Record<string, unknown>>
 
@@ -128,6 +128,8 @@ export interface Resource<Item extends AnyItem> extends ListedResource<Item> {
     Item | Promise<Item>
   >
   remove?(item: Item): Promise<void>
+  /** Largest body of create and update, in bytes; default: 64 KiB. */
+  readonly maxBodyBytes?: number
   /** Summary of `remove` in the OpenAPI document. */
   readonly removal?: string
   readonly actions?: Readonly<Record<string, Action<Item>>>
@@ -152,6 +154,7 @@ export function resourceRoutes<Item extends AnyItem>(
   const { actions = {}, removals = {} } = resource
   const all = `/${path}`
   const one = `${all}/{id}`
+  const requiredBody = bodyUpTo(resource.maxBodyBytes)
   const routes: (Route | undefined)[] = [
     {
       route: `GET ${all}`,
@@ -304,7 +307,7 @@ function actionRoute<Item extends AnyItem>(
     answers: schema ? { 200: { means: 'Done.', schema } } : { 204: { means: 'Done.' } },
     before: [
       // The vendor's client sends the bare id as a body to actions without one.
-      ...(body ? [requiredBody] : []),
+      ...(body ? [bodyUpTo(undefined)] : []),
     ],
     handle: async (request: Request, response: Response) => {
       const { about, act } = await actionOn(resource, [name, action], request, response)
@@ -437,11 +440,15 @@ const noBody: RequestHandler = (request, _response, next) => {
   next()
 }
 
-const requiredBody: RequestHandler = (request, response, next) => {
-  if (request.get('content-type') === undefined) {
-    throw new ServiceError(216, 'Send the body with content-type: application/json.')
+/** Requires a JSON body. */
+function bodyUpTo(maxBytes: number | undefined): RequestHandler {
+  const read = maxBytes === undefined ? jsonBody : largeJsonBody(maxBytes)
+  return (request, response, next) => {
+    if (request.get('content-type') === undefined) {
+      throw new ServiceError(216, 'Send the body with content-type: application/json.')
+    }
+    return read(request, response, next)
   }
-  return jsonBody(request, response, next)
 }
 
 /** The vendor's client repeats the id of the path in the body of a change. */

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../../src/base/clock.ts'
+import { edgeError } from '../../../../src/gateway/ingress/common/edge-error.ts'
 import { compilePolicy } from '../../../../src/policy/policy.ts'
 import { captureLog } from '../../../helpers/captured-log.ts'
 import { startIngressSite } from '../../../helpers/ingress-site.ts'
@@ -62,6 +63,18 @@ describe('the form of an error', () => {
   it('stays a text with the same words for others', async () => {
     const { body } = await ask('*/*')
     expect(body).toBe('No endpoint is online at this address. (ERR_NGROK_3200)\n')
+  })
+})
+
+describe('the kind of an error', () => {
+  it.each([
+    ['unknown', ['ERR_NGROK_3200']],
+    ['offline', ['ERR_GATEWAY_AWAY']],
+    ['busy', ['ERR_GATEWAY_BUSY', 'ERR_GATEWAY_SATURATED', 'ERR_GATEWAY_LINK_FULL']],
+    ['upstream_failed', ['ERR_NGROK_8012', 'ERR_NGROK_3005', 'ERR_NGROK_3004', 'ERR_NGROK_3210']],
+    ['default', ['ERR_GATEWAY_BAD_REQUEST', 'ERR_NGROK_2254']],
+  ] as const)('is %s for %j', (kind, codes) => {
+    expect(codes.map((code) => edgeError(code).kind)).toEqual(codes.map(() => kind))
   })
 })
 

@@ -21,6 +21,7 @@ const WALKS: readonly (readonly [name: string, steps: readonly Step[]])[] = [
     ]),
   ],
   ['addresses', walk('reserved_addrs', {}, { description: 'b' })],
+  ['error pages', walk('error_pages', { kind: 'offline', html: 'a' }, { html: 'b' })],
   ['ip policies', walk('ip_policies', { description: 'a' }, { description: 'b' })],
   [
     'cloud endpoints',

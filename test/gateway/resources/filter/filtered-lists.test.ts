@@ -40,6 +40,8 @@ async function startFilledApi() {
   await make('/credentials', { description: 'bound', acl: ['bind:a.test'], owner_id: owner.id })
   const policy = await make('/ip_policies', { description: 'office' })
   await make('/ip_policies', { metadata: '{"floor":2}' })
+  await make('/error_pages', { kind: 'offline', html: 'a' })
+  await make('/error_pages', { kind: 'busy', html: 'b' })
   await make('/ip_policy_rules', { ip_policy_id: policy.id, cidr: '10.0.0.0/8', action: 'deny' })
   await make('/ip_policy_rules', { ip_policy_id: policy.id, cidr: '10.1.0.0/16' })
   await make('/invites', { name: 'cam', domain: '*.site.test', tags: ['hall'] })
@@ -111,6 +113,7 @@ const CASES: readonly (readonly [path: string, field: string, Record<string, unk
     },
   ],
   ['api_keys', 'description', { 'obj.description == "ci" && obj.metadata != ""': ['ci'] }],
+  ['error_pages', 'kind', { 'obj.html == "b" && obj.in_use': ['busy'] }],
   ['ip_policies', 'metadata', { 'obj.metadata.contains("floor")': ['{"floor":2}'] }],
   [
     'ip_policy_rules',
