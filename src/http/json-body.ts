@@ -84,6 +84,7 @@ const LOOKS = 5
 const LARGE_BYTES = 16 * 1024 * 1024
 /** Share of `LARGE_BYTES` per caller. */
 const CALLER_PART = 1 / 4
+const FORM_TYPE = /^application\/x-www-form-urlencoded\b/i
 /** RFC 8259: JSON is UTF-8, so the charset parameter must not name another. */
 const JSON_TYPE = /^application\/json[ \t]*(;[ \t]*charset="?utf-8"?[ \t]*)?$/i
 
@@ -119,6 +120,21 @@ export function largeJsonBody(maxBytes: number, pace: BodyPace = PACE): RequestH
     const read = () =>
       places.run(key, () => readBody(request, maxBytes, pace, () => places.isShort))
     return takeBody(request, response, read, next)
+  }
+}
+
+/**
+ * Reads the fields of a form into `request.body`. Only for our own pages, behind `ownPagesOnly`: any web page can
+ * send a form.
+ */
+export function formBody(maxBytes: number): RequestHandler {
+  return async (request, _response, next) => {
+    if (!FORM_TYPE.test(request.get('content-type') ?? '')) {
+      throw new AppError('invalid-request', 'Send the fields of a form.')
+    }
+    const bytes = await readBody(request, maxBytes, PACE, () => false)
+    request.body = Object.fromEntries(new URLSearchParams(bytes.toString()))
+    next()
   }
 }
 

@@ -38,9 +38,12 @@ const CONTENT_SECURITY_POLICY = [
   "connect-src 'self'",
   "img-src 'self' data:",
   "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-].join('; ')
+]
+/** The console shows own error pages in a frame, which a form fills. */
+const MORE_POLICY = {
+  console: ["form-action 'self'", "frame-src 'self'", "frame-ancestors 'none'"],
+  device: ["form-action 'none'", "frame-ancestors 'none'"],
+} as const
 
 /**
  * Serves the files of a page, and the shared parts below the same path. They are the same for all users, so
@@ -50,13 +53,17 @@ export function pageAssets(page: 'console' | 'device'): RequestHandler[] {
   return [FOLDERS[page], FOLDERS.parts].map((places) => {
     const folder = places.map((path) => join(packageRoot(), path)).find(existsSync)
     if (!folder) throw new Error(`the files of the page ${page} are missing from this installation`)
-    return express.static(folder, { setHeaders: setPageHeaders })
+    const setHeaders = (response: ServerResponse) => setPageHeaders(response, page)
+    return express.static(folder, { setHeaders })
   })
 }
 
-function setPageHeaders(response: ServerResponse): void {
+function setPageHeaders(response: ServerResponse, page: keyof typeof MORE_POLICY): void {
   response.setHeader('cache-control', 'no-cache')
-  response.setHeader('content-security-policy', CONTENT_SECURITY_POLICY)
+  const policy = [...CONTENT_SECURITY_POLICY, ...MORE_POLICY[page]]
+  response.setHeader('content-security-policy', policy.join('; '))
+  // With `no-referrer`, browsers would not name the origin of a form.
+  if (page === 'console') response.setHeader('referrer-policy', 'same-origin')
   response.setHeader('cross-origin-opener-policy', 'same-origin')
   response.setHeader('cross-origin-resource-policy', 'same-origin')
 }

@@ -7,6 +7,7 @@ import { authtokensView } from './views/authtokens-view.js'
 import { botUsersView } from './views/bot-users-view.js'
 import { devicesView } from './views/devices-view.js'
 import { domainsView } from './views/domains-view.js'
+import { errorPagesView } from './views/error-pages-view.js'
 import { invitesView } from './views/invites-view.js'
 import { nodesView } from './views/nodes-view.js'
 import { signInView } from './views/sign-in-view.js'
@@ -19,6 +20,7 @@ void runPage({
     invitations: { label: 'Invitations', make: invitesView },
     domains: { label: 'Domains', make: domainsView },
     addresses: { label: 'Addresses', make: addressesView },
+    'error-pages': { label: 'Error pages', make: errorPagesView },
     'bot-users': { label: 'Bot users', make: botUsersView },
     authtokens: { label: 'Authtokens', make: authtokensView },
     'api-keys': { label: 'API keys', make: apiKeysView },

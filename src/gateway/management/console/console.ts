@@ -15,6 +15,7 @@ import { type Resource, resourceRoutes } from '../../resources/common/resource.t
 import { livePage, type ResourceLists } from '../../resources/common/resource-lists.ts'
 import { type EndpointsDeps, EndpointView, endpoints } from '../../resources/endpoints/routes.ts'
 import { type DeviceRoutesDeps, deviceRoutes } from './device-routes.ts'
+import { errorPagePreview } from './error-page-preview.ts'
 import { type SessionRoutesDeps, sessionAuth, sessionRoutes } from './session-routes.ts'
 
 /** Only cloud endpoints: the console shows those of agents with their devices. */
@@ -125,7 +126,7 @@ export function consoleRoutes(deps: ConsoleDeps, resources: readonly Route[]): R
   // A QR code is asked for by POST, and changes nothing.
   api.use(mountRoutes([QR_CODES]), deps.noteChange, keyScopeGuard)
   api.use(mountRoutes([...own, ...resources]))
-  const session = mountRoutes(sessionRoutes(deps))
+  const session = mountRoutes([...sessionRoutes(deps), errorPagePreview(deps)])
   const router = Router().use(mountRoutes([START]))
   router.use('/console', ownPagesOnly('the console'), session, ...pageAssets('console'))
   router.use('/console/api', api)

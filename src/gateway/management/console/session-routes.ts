@@ -24,7 +24,7 @@ const BACKGROUND_HEADER = 'x-background'
 
 const sessionCookie = new SessionCookie({ name: 'console_session', path: '/console' })
 
-interface SessionAuthDeps {
+export interface SessionAuthDeps {
   readonly consoleSessions: BrowserSessions
   readonly authority: Authority
   readonly clock: Clock

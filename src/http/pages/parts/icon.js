@@ -7,6 +7,7 @@ const PATHS = {
   domains: 'M12 3a9 9 0 100 18 9 9 0 000-18zM3 12h18M12 3c3 3 3 15 0 18M12 3c-3 3-3 15 0 18',
   addresses:
     'M12 21s-6-6-6-11a6 6 0 0112 0c0 5-6 11-6 11zM12 12.5a2.5 2.5 0 100-5 2.5 2.5 0 000 5z',
+  'error-pages': 'M4 4h16v16H4zM4 9h16M12 12v3M12 17.5h.01',
   'bot-users': 'M5 9h14v10H5zM12 9V5M9 5h6M9 14h.01M15 14h.01',
   authtokens: 'M14.5 9.5a4 4 0 10-3.4 3.9L13 15.5h2v2h2v2h3v-3l-5.7-5.7M9 9h.01',
   'api-keys': 'M7 7l-4 5 4 5M17 7l4 5-4 5M14 4l-4 16',
