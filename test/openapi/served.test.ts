@@ -107,6 +107,7 @@ describe('served routes', () => {
       'get /console/session',
       'post /console/session',
       'delete /console/session',
+      'post /console/error_page_preview',
       'post /console/api/qr_codes',
       'get /console/api/device_rows',
       'get /console/api/device_details/{id}',

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../../src/base/clock.ts'
 import { edgeError } from '../../../../src/gateway/ingress/common/edge-error.ts'
+import { policyError } from '../../../../src/gateway/ingress/common/error-reply.ts'
 import { compilePolicy } from '../../../../src/policy/policy.ts'
 import { captureLog } from '../../../helpers/captured-log.ts'
 import { startIngressSite } from '../../../helpers/ingress-site.ts'
@@ -173,6 +174,11 @@ describe('the answer of a policy', () => {
     await client.end()
     expect(client.text.split('\r\n\r\n')[1]).toBe(body)
     expect(fieldsOf(client.text).vary).toBeUndefined()
+  })
+
+  it('that says why the gateway failed stays in the log', () => {
+    const reply = { status: 502, headers: [], body: 'x', sentence: 'connect to 10.0.0.5 failed' }
+    expect(policyError(reply)?.sentence).toBe('The gateway could not process the request.')
   })
 
   it('of a blocked address becomes a page', async () => {
