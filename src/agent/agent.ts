@@ -38,6 +38,8 @@ import type { Precondition, SetOutcome, SetRequest } from './tunnel-set.ts'
 import { type StoredTunnel, TunnelStore } from './tunnel-store.ts'
 import { type AcceptedTunnel, Tunnels } from './tunnels.ts'
 import { ForwardRules, type ForwardRulesOptions } from './upstreams/forward-rules.ts'
+import type { HostTarget } from './upstreams/forward-target.ts'
+import type { LocalService } from './upstreams/local-services.ts'
 import { UpstreamCheck } from './upstreams/upstream-check.ts'
 import { UpstreamDialer } from './upstreams/upstream-relay.ts'
 import { visitorReportsIn } from './upstreams/upstream-state.ts'
@@ -64,6 +66,8 @@ export interface AgentOptions extends OwnSettings {
   /** Public name of the API, and the unix socket (absolute path) that serves it. */
   readonly own: { readonly domain: string; readonly socketPath: string } | undefined
   readonly forward: ForwardRulesOptions
+  /** Files that list the listening sockets of the device. Default: those of Linux. */
+  readonly serviceTables?: readonly string[]
   /** Checks policies. Default: a process that the agent starts when needed. */
   readonly policyProcess?: PolicyProcess
   readonly version: string
@@ -274,6 +278,22 @@ export class Agent {
     })
   }
 
+  /** Finds services that listen on the device and that tunnels may lead to. Takes a few seconds. */
+  async findServices(): Promise<readonly LocalService[]> {
+    // Loaded on demand: few devices are asked.
+    const { findServices } = await import('./upstreams/local-services.ts')
+    const relays = new Set(this.#tunnels.list().map(({ id, spec }) => this.#relayPort(id, spec)))
+    const isAllowed = async (target: HostTarget) => {
+      if (relays.has(target.port)) return false
+      return this.#rules.check(target).then(
+        () => true,
+        () => false,
+      )
+    }
+    const tables = this.#options.serviceTables
+    return findServices({ isAllowed, signal: this.#stopping.signal, tables })
+  }
+
   /** Calls `listener` soon after a change of `status()`. Returns a function that ends this. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener)
@@ -416,6 +436,12 @@ export class Agent {
     if (url !== undefined) this.#publicPort.learnFrom(url)
     this.inspections.tunnelsChanged()
     this.#announce()
+  }
+
+  /** Port of the agent that a tunnel is dialled through. Undefined if the service is dialled directly. */
+  #relayPort(id: string, { forwardsTo }: TunnelSpec): number | undefined {
+    const port = Number(/:(\d+)$/.exec(this.#tunnels.supervised(id)?.dialUrl ?? '')?.[1])
+    return port > 0 && !forwardsTo.endsWith(`:${port}`) ? port : undefined
   }
 
   /** Reopens a tunnel after its inspection started or ended. */

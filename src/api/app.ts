@@ -33,6 +33,7 @@ import { healthRoute, readinessRoute } from './health.ts'
 import type { OneTimeCodes } from './page/one-time-codes.ts'
 import { isQuietOnPage, localPeersOnly, pageRoutes } from './page/page.ts'
 import { pageCodeRoute } from './page/page-codes.ts'
+import { servicesRoute } from './services.ts'
 import { StatusView, statusView } from './status-view.ts'
 import { tokenRoutes } from './tokens.ts'
 import { tunnelRoutes } from './tunnels.ts'
@@ -179,6 +180,7 @@ export function agentRoutes(options: ApiOptions) {
     shared: [
       ...tunnelRoutes(agent),
       statusRoute(options),
+      servicesRoute(agent),
       doctorRoute(examine, () => clock.now()),
       logRoute(logTail),
       ...storageRoutes(database),

@@ -124,6 +124,8 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
     clock,
     onPoisoned: () => {},
     timings: { ...DEFAULT_TIMINGS, settleMs: 1_000 },
+    // The services of other tests are not to be asked.
+    serviceTables: [],
     ...options.agent,
   })
   await agent.start()

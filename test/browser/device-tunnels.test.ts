@@ -12,6 +12,7 @@ import {
   PHONE,
 } from '../helpers/console-page.ts'
 import { serveHttp } from '../helpers/serve-http.ts'
+import { socketTable } from '../helpers/socket-table.ts'
 
 /** Nothing listens on this port. */
 const NO_SERVICE = 'localhost:9'
@@ -153,6 +154,31 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
     await dialogButton(page, 'Save').click()
     await page.getByRole('alert').getByText('removed while you edited it').waitFor()
     expect(api.agent.list()).toEqual([])
+    expect(complaints).toEqual([])
+  })
+
+  it('offers the services of the device, with a name', async () => {
+    const { server } = await serveHttp((_request, response) => {
+      response.end('<title>Door <b>bell</title>')
+    })
+    const api = await startApi({ agent: { serviceTables: [socketTable([22], [server.port])] } })
+    await add(api, 'press.site.test', NO_SERVICE)
+    const { page, complaints } = await open(api, PHONE)
+    await button(page, 'Details of press.site.test').waitFor()
+    await button(page, 'Add a tunnel').click()
+    const found = page.getByRole('list', { name: 'Services found on this device' })
+    await found.getByText('Door <b>bell').waitFor()
+    // Web services first.
+    expect(await found.getByRole('button').allTextContents()).toEqual([
+      `${server.port}Door <b>bell`,
+      '22SSH',
+    ])
+    await found.getByText('Door <b>bell').click()
+    await dialogButton(page, 'Use door-b-bell.site.test').click()
+    await expectGoodView(page, 'device-add-found')
+    await dialogButton(page, 'Add tunnel').click()
+    await page.getByRole('link', { name: 'door-b-bell.site.test' }).waitFor()
+    expect(api.agent.find('door-b-bell').spec.forwardsTo).toBe(`localhost:${server.port}`)
     expect(complaints).toEqual([])
   })
 

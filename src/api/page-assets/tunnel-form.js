@@ -1,6 +1,7 @@
 import { ask } from './api.js'
 import { longTextField, openForm, selectField, textField } from './dialog.js'
-import { element } from './element.js'
+import { element, fill } from './element.js'
+import { foundServices, suggestedName } from './found-services.js'
 
 const YES_NO = [
   ['', 'Default'],
@@ -30,39 +31,71 @@ const LABELS = {
 }
 
 /**
- * Asks for a tunnel and creates it. Resolves with the tunnel, or undefined.
- * @param {{ services?: HTMLElement, suggestion?: string }} [options]
+ * Asks for a tunnel and creates it. Offers the services of the device, and a name for the chosen service.
+ * Resolves with the tunnel, or undefined.
+ * @param {{ hostname: string, tunnels: readonly any[], own: string | undefined }} device
  */
-export function openAddForm({ services, suggestion } = {}) {
+export function openAddForm(device) {
+  const service = serviceField('')
+  const domain = textField({
+    name: 'domain',
+    label: 'Public name (optional)',
+    placeholder: 'cam.site.example.com',
+    hint: 'Leave empty for a random name. Otherwise a host name that this device may use, or host:port for TCP.',
+  })
+  const suggestion = element('div', {})
+  const protocol = selectField({
+    name: 'protocol',
+    label: 'Type',
+    options: [
+      ['http', 'Web pages and APIs (HTTP)'],
+      ['tcp', 'TCP connections, such as SSH'],
+      ['tls', 'TLS connections that the service decrypts'],
+    ],
+  })
+  domain.append(suggestion)
+  const input = (field) => field.querySelector('input, select')
+  suggest({})
   return openForm({
     title: 'Add a tunnel',
     action: 'Add tunnel',
     fields: [
-      services,
-      serviceField(''),
-      textField({
-        name: 'domain',
-        label: 'Public name (optional)',
-        placeholder: suggestion ?? 'cam.site.example.com',
-        hint: 'Leave empty for a random name. Otherwise a host name that this device may use, or host:port for TCP.',
-      }),
-      selectField({
-        name: 'protocol',
-        label: 'Type',
-        options: [
-          ['http', 'Web pages and APIs (HTTP)'],
-          ['tcp', 'TCP connections, such as SSH'],
-          ['tls', 'TLS connections that the service decrypts'],
-        ],
-      }),
+      service,
+      foundServices({ tunnels: device.tunnels, onChosen: choose }),
+      domain,
+      protocol,
       ...otherFields({ protocol: 'any' }),
     ],
     run: (values) => {
-      const domain = values.domain.trim()
-      const body = { protocol: values.protocol, ...bodyOf(values), ...(domain && { domain }) }
+      const name = values.domain.trim()
+      const body = { protocol: values.protocol, ...bodyOf(values), ...(name && { domain: name }) }
       return ask('POST', 'api/tunnels', { body })
     },
   })
+
+  function choose(found) {
+    input(service).value = found.forwards_to
+    input(protocol).value = found.protocol
+    suggest(found)
+    input(domain).focus()
+  }
+
+  /** A TCP tunnel has no name of its own. */
+  function suggest(found) {
+    const name = found.protocol !== 'tcp' && suggestedName({ ...device, title: found.title })
+    const use = () => {
+      input(domain).value = name
+    }
+    fill(
+      suggestion,
+      name &&
+        element(
+          'button',
+          { type: 'button', class: 'button button-quiet suggestion', onclick: use },
+          `Use ${name}`,
+        ),
+    )
+  }
 }
 
 /**

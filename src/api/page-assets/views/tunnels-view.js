@@ -62,6 +62,8 @@ export function tunnelsView({ session }) {
   )
   const live = poll({ everyMs: () => REFRESH_MS, problem, look })
   let tunnels = []
+  /** Domain of the agent API. */
+  let own
   /** Time of the shown data. */
   let seenAt
   return { node, open: live.open, close: live.close }
@@ -85,6 +87,7 @@ export function tunnelsView({ session }) {
     document.title = `${hostname}: ${titleOf(status, now)}`
     seen.show(status, now)
     tunnels = shownTunnels(now, status)
+    own = status.own_endpoint?.domain
     showList()
     keepFocus()
   }
@@ -130,7 +133,7 @@ export function tunnelsView({ session }) {
   }
 
   async function add() {
-    const tunnel = await openAddForm()
+    const tunnel = await openAddForm({ hostname, tunnels, own })
     if (!tunnel) return
     say(tunnel.url === '' ? PENDING : `${tunnel.url} was added.`)
     await live.now()

@@ -1,0 +1,106 @@
+import { once } from 'node:events'
+import { createServer as createHttpsServer } from 'node:https'
+import { type AddressInfo, createServer, type Server } from 'node:net'
+import { endianness } from 'node:os'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { findServices } from '../../../src/agent/upstreams/local-services.ts'
+import { serveHttp } from '../../helpers/serve-http.ts'
+import { LOOPBACK, socketTable } from '../../helpers/socket-table.ts'
+import { createTlsFixture } from '../../helpers/tls-fixture.ts'
+
+const { signal } = new AbortController()
+const isAllowed = async () => true
+
+async function listen(server: Server): Promise<number> {
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => void server.close())
+  return (server.address() as AddressInfo).port
+}
+
+describe.runIf(endianness() === 'LE')('the services of a device', () => {
+  it('have the title of their start page, with and without TLS', async () => {
+    const { server } = await serveHttp((request, response) => {
+      if (request.url === '/') response.writeHead(302, { location: '/login' }).end()
+      else response.end('<html><title>\n Camera &amp; <!-- \n Co </title>')
+    })
+    const { certPem, keyPem } = await createTlsFixture()
+    const secure = createHttpsServer({ cert: certPem, key: keyPem }, (_request, response) => {
+      response.writeHead(401, { 'www-authenticate': 'Basic realm="NAS 7"' }).end()
+    })
+    const port = await listen(secure)
+    const tables = [socketTable([server.port], [port])]
+    expect(await findServices({ isAllowed, signal, tables })).toEqual(
+      [
+        {
+          port: server.port,
+          forwardsTo: `localhost:${server.port}`,
+          protocol: 'http',
+          title: 'Camera & <!-- Co',
+        },
+        { port, forwardsTo: `https://localhost:${port}`, protocol: 'http', title: 'NAS 7' },
+      ].sort((a, b) => a.port - b.port),
+    )
+  })
+
+  it('are listed without a title if they do not answer HTTP', async () => {
+    const port = await listen(createServer((socket) => socket.on('error', () => {}).resume()))
+    const tables = [socketTable([port])]
+    const found = await findServices({ isAllowed, signal, tables })
+    const plain = { port, forwardsTo: `localhost:${port}`, protocol: 'tcp', title: undefined }
+    expect(found).toEqual([plain])
+  })
+
+  it('are asked only if a tunnel may lead there, and not if their protocol is known', async () => {
+    let asked = 0
+    const { server } = await serveHttp((_request, response) => {
+      asked += 1
+      response.end()
+    })
+    const isOther = async ({ port }: { port: number }) => port !== server.port
+    const tables = [socketTable([22], [server.port])]
+    expect(await findServices({ isAllowed: isOther, signal, tables })).toEqual([
+      { port: 22, forwardsTo: 'localhost:22', protocol: 'tcp', title: 'SSH' },
+    ])
+    expect(asked).toBe(0)
+  })
+
+  it('listen on loopback or on all addresses', async () => {
+    const four = socketTable(
+      [22],
+      [25, '00000000'],
+      // 192.168.1.7, 127.0.0.53, and an open connection.
+      [53, '0701A8C0'],
+      [111, '3500007F'],
+      [139, LOOPBACK, '01'],
+    )
+    const six = socketTable(
+      [22, '00000000000000000000000000000000'],
+      [445, '00000000000000000000000001000000'],
+      [502, '0000000000000000FFFF00000100007F'],
+      [515, '000080FE00000000FF005450FE123456'],
+    )
+    const found = await findServices({ isAllowed, signal, tables: [four, six] })
+    expect(found.map(({ forwardsTo }) => forwardsTo)).toEqual([
+      'localhost:22',
+      'localhost:25',
+      '[::1]:445',
+      'localhost:502',
+    ])
+  })
+
+  it('are at most 40', async () => {
+    const rows = Array.from({ length: 60 }, (_, at) => [40_000 + at] as const)
+    const allowed: number[] = []
+    const found = await findServices({
+      isAllowed: async ({ port }) => allowed.push(port) > 0,
+      signal: AbortSignal.abort(),
+      tables: [socketTable(...rows)],
+    })
+    expect([allowed.length, found.length]).toEqual([60, 40])
+  })
+
+  it('are none on a system without the tables of Linux', async () => {
+    expect(await findServices({ isAllowed, signal, tables: ['/nowhere/tcp'] })).toEqual([])
+  })
+})

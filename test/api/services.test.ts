@@ -1,0 +1,67 @@
+import { describe, expect, it } from 'vitest'
+import { servicesRoute } from '../../src/api/services.ts'
+import { createDeferred } from '../../src/base/deferred.ts'
+import { mountRoutes } from '../../src/http/routes.ts'
+import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
+import { socketTable } from '../helpers/socket-table.ts'
+import { startApi } from './started-api.ts'
+
+describe('GET /services', () => {
+  it('has the services of the device, and neither the API nor the relays of the agent', async () => {
+    const { server } = await serveHttp((_request, response) => {
+      response.end('<title>Camera</title>')
+    })
+    const serviceTables: string[] = []
+    const own: { host: string; port: number }[] = []
+    const forward = { allow: [], ownAddresses: () => own }
+    const {
+      call,
+      agent,
+      port: apiPort,
+      service,
+    } = await startApi({
+      agent: { serviceTables, forward },
+    })
+    own.push({ host: '127.0.0.1', port: apiPort })
+    const forwardsTo = `localhost:${server.port}`
+    const { tunnel } = await agent.create({
+      protocol: 'http',
+      domain: 'cam.site.test',
+      forwardsTo,
+      policy: null,
+    })
+    await agent.inspections.start(tunnel, 60_000)
+    const dialled = service.connector.last.endpoints.get('cam.site.test')?.dialUrl ?? ''
+    const hop = Number(new URL(dialled).port)
+    expect(hop).not.toBe(server.port)
+    serviceTables.push(socketTable([apiPort], [hop], [server.port]))
+    const { status, json } = await call('GET', '/services')
+    const camera = { port: server.port, forwards_to: forwardsTo, protocol: 'http', title: 'Camera' }
+    expect([status, json]).toEqual([200, { services: [camera] }])
+    const unknown = await call('GET', '/services', undefined, { authorization: undefined })
+    expect(unknown.status).toBe(401)
+  })
+
+  it('searches once for all who ask at the same time', async () => {
+    let [arrived, searches] = [0, 0]
+    const allAreHere = createDeferred<void>()
+    const findServices = async () => {
+      searches += 1
+      await allAreHere.promise
+      return []
+    }
+    const app = appWith((it) => {
+      it.use((_request, _response, next) => {
+        next()
+        arrived += 1
+        if (arrived === 5) allAreHere.resolve()
+      })
+      it.use(mountRoutes([servicesRoute({ findServices })]))
+    })
+    const { at } = await serveHttp(app)
+    await Promise.all(Array.from({ length: 5 }, () => sendRequest(at, { path: '/services' })))
+    expect(searches).toBe(1)
+    await sendRequest(at, { path: '/services' })
+    expect(searches).toBe(2)
+  })
+})
