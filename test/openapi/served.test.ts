@@ -88,7 +88,7 @@ describe('served routes', () => {
   it('are documented by the agent, or internal', async () => {
     const { app, socketApp, document } = await startApi()
     const documented = documentedIn(document)
-    const onPage = /\/(?:tunnels|status|doctor|log|storage)\b/
+    const onPage = /\/(?:tunnels|status|services|traffic|doctor|log|storage)\b/
     const page = documentedIn(document, '/page/api').filter((route) => onPage.test(route))
     const internal = ['get /', 'get /page/session', 'post /page/session', 'delete /page/session']
     const probe = `get ${PROBE_PATH}/{nonce}`
