@@ -60,6 +60,7 @@ export function describeUp(ready: UpReady, samplePort: number, config: Config): 
   })
   return `Agent and gateway are up.
 
+  device page  ${ready.agent_api}/page/ (sign in with a code of device-agent page, or the API token)
   agent API    ${ready.agent_api}  and  https://${ready.agent_domain}:${new URL(ready.ingress_https).port}
   API token    ${isInFile ? tokenFile : agent.apiToken ? 'AGENT_API_TOKEN' : UNREADABLE}
   public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})

@@ -31,6 +31,9 @@ it.each([
   const text = describeUp(ready, 7041, parseConfig(environment))
   expect(text).toContain('  TCP          127.0.0.1:7100-7119, ')
   expect(text).toContain(`  API token    ${where}\n`)
+  // The page is what most people need first.
+  const [, , first] = text.split('\n')
+  expect(first).toContain(`  device page  ${ready.agent_api}/page/ `)
   const lines = text.split('\n').filter((line) => line.includes('authorization: '))
   expect(lines).toHaveLength(2)
   for (const line of lines) expect(line).toContain(`Bearer ${pasted}"`)
