@@ -8,7 +8,7 @@ import type { Database } from '../store/database.ts'
 import { type AgentStatus, concludeStatus } from './agent-status.ts'
 import { AuthtokenSource } from './authtoken-source.ts'
 import { Conflicts } from './conflicts.ts'
-import type { Connector, Session } from './connector.ts'
+import type { Connector, EndpointTraffic, Session } from './connector.ts'
 import { Identity } from './device/device-id.ts'
 import { DeviceWatch } from './device/device-watch.ts'
 import { SteadyClock, withShownTimes } from './device/steady-clock.ts'
@@ -31,6 +31,7 @@ import {
   timeSources,
 } from './probes/service-time.ts'
 import { policyWarningsIn } from './sessions/gateway-notice.ts'
+import { TrafficCounts } from './sessions/traffic-counts.ts'
 import { surroundings } from './shown-status.ts'
 import { type AgentTimings, timingsOf } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
@@ -109,6 +110,7 @@ export class Agent {
   readonly #conflicts: Conflicts
   readonly #own: OwnEndpoint | undefined
   readonly #tunnels: Tunnels
+  readonly #traffic: TrafficCounts
   /** Inspections of tunnels. */
   readonly inspections: Inspections
   readonly #startedAt: number
@@ -181,6 +183,11 @@ export class Agent {
       ...this.#common,
     })
     this.#tunnels = this.#createTunnels()
+    this.#traffic = new TrafficCounts({
+      session: () => this.#link.session,
+      isMetered: options.link.isMetered,
+      clock,
+    })
   }
 
   /** Restores all tunnels in the background. Throws a StartError if a person has to act. */
@@ -276,6 +283,11 @@ export class Agent {
       versions: { agent: version, node: process.version, sdk: connector.sdkVersion },
       clock: { now: clock.now(), skewMs: this.#serviceTime.skewMs },
     })
+  }
+
+  /** Traffic of tunnels by domain. Undefined if the service does not tell it, or there is no link. */
+  traffic(): Promise<ReadonlyMap<string, EndpointTraffic> | undefined> {
+    return this.#traffic.read()
   }
 
   /** Finds services that listen on the device and that tunnels may lead to. Takes a few seconds. */

@@ -54,6 +54,11 @@ export interface Session {
    * return. Sends nothing to services that do not support this. Never throws.
    */
   complete(): Promise<void>
+  /**
+   * Asks the service for the traffic of the endpoints. Undefined if it does not answer, or does not support this.
+   * Never throws.
+   */
+  traffic(): Promise<readonly EndpointTraffic[] | undefined>
   /** Another session serves now. The service ends this one when it has no requests in progress. */
   retire(): void
   /** Closes the session and its endpoints. Never throws. */
@@ -81,6 +86,17 @@ export interface EndpointRequest {
   readonly proxyProtocol?: ProxyProtocol | undefined
   /** The service closed only this endpoint. Not called after `close()` or if the session is lost. */
   readonly onDropped: (problem: Problem) => void
+}
+
+/** Traffic of an endpoint since it opened at our gateway. */
+export interface EndpointTraffic {
+  /** As in the spec of the tunnel. */
+  readonly domain: string
+  readonly requests: number
+  /** Requests that failed because of the service. */
+  readonly errors: number
+  readonly bytesIn: number
+  readonly bytesOut: number
 }
 
 export interface Listener {

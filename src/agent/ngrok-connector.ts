@@ -10,6 +10,7 @@ import {
   type Connector,
   type ConnectRequest,
   type EndpointRequest,
+  type EndpointTraffic,
   type Listener,
   PoisonedError,
   type Session,
@@ -25,6 +26,9 @@ import {
   DRAINED,
   drainNotice,
   duplicateIn,
+  TRAFFIC_DOMAIN,
+  TRAFFIC_NOTICE,
+  trafficIn,
 } from './sessions/gateway-notice.ts'
 import { NoDelay } from './sessions/no-delay.ts'
 import { RpcLanes, type RpcOptions } from './sessions/rpc-lanes.ts'
@@ -405,6 +409,17 @@ class NgrokSession implements Session {
     if (this.#parts.isOurGateway && this.isAlive) {
       await this.#say(this.#first, COMPLETE_DOMAIN, COMPLETE_NOTICE)
     }
+  }
+
+  /** Each connection has endpoints of its own. */
+  async traffic(): Promise<readonly EndpointTraffic[] | undefined> {
+    if (!this.#parts.isOurGateway || !this.isAlive) return undefined
+    const lanes = this.#lanes.all.filter(({ isLost }) => !isLost)
+    const urls = await Promise.all(
+      lanes.map((lane) => this.#say(lane, TRAFFIC_DOMAIN, TRAFFIC_NOTICE)),
+    )
+    const found = urls.flatMap((url) => trafficIn(url) ?? [])
+    return urls.some((url) => trafficIn(url)) ? found : undefined
   }
 
   /**

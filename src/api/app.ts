@@ -36,6 +36,7 @@ import { pageCodeRoute } from './page/page-codes.ts'
 import { servicesRoute } from './services.ts'
 import { StatusView, statusView } from './status-view.ts'
 import { tokenRoutes } from './tokens.ts'
+import { trafficRoute } from './traffic.ts'
 import { tunnelRoutes } from './tunnels.ts'
 import type { OwnUpdate } from './update-view.ts'
 
@@ -181,6 +182,7 @@ export function agentRoutes(options: ApiOptions) {
       ...tunnelRoutes(agent),
       statusRoute(options),
       servicesRoute(agent),
+      trafficRoute(agent),
       doctorRoute(examine, () => clock.now()),
       logRoute(logTail),
       ...storageRoutes(database),

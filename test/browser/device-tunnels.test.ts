@@ -182,6 +182,25 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
     expect(complaints).toEqual([])
   })
 
+  it('shows the traffic of a tunnel', async () => {
+    const api = await startApi()
+    await add(api, 'cam.site.test', NO_SERVICE)
+    let requests = 1_000
+    api.service.connector.onTraffic = async () => {
+      requests += 204
+      return [{ domain: 'cam.site.test', requests, errors: 3, bytesIn: 900, bytesOut: 5_400_000 }]
+    }
+    const { page, complaints } = await openPage(browser, PHONE, `http://127.0.0.1:${api.port}`)
+    await page.goto(signedIn(api))
+    await page.getByText(/^[\d,]{5} requests, 3 failed$/).waitFor()
+    await button(page, 'Details of cam.site.test').click()
+    await page.getByText('5.4 MB').waitFor()
+    await page.getByText('requests in the last minute').waitFor()
+    await page.getByText('1,612 requests, 3 failed').waitFor()
+    await expectGoodView(page, 'device-traffic')
+    expect(complaints).toEqual([])
+  })
+
   it('copies an address and a command, also without the clipboard API of the browser', async () => {
     const api = await startApi()
     await add(api, 'cam.site.test', NO_SERVICE)

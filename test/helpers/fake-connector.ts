@@ -27,6 +27,8 @@ export class FakeConnector implements Connector {
   onClose: (domain: string) => void | Promise<void> = () => {}
   /** Answers whether the service knows what that is. */
   onDrain: (withinMs: number) => boolean | Promise<boolean> = () => true
+  /** Answers with the traffic of a session. */
+  onTraffic: Session['traffic'] = async () => undefined
   /** What happened, in order: `open a.test`, `close a.test`, `close session`. */
   readonly journal: string[] = []
   connects = 0
@@ -100,6 +102,10 @@ export class FakeSession implements Session {
     this.completed += 1
   }
 
+  traffic(): ReturnType<Session['traffic']> {
+    return this.#connector.onTraffic()
+  }
+
   retire(): void {}
 
   async close(): Promise<void> {
@@ -129,7 +135,10 @@ export class FakeSession implements Session {
 }
 
 /** A hook that waits until the test lets it go on. */
-export function gate(): { readonly wait: () => Promise<void>; readonly open: () => void } {
+export function gate(): {
+  readonly wait: () => Promise<void>
+  readonly open: () => void
+} {
   const { promise, resolve } = createDeferred()
   return { wait: () => promise, open: () => resolve() }
 }

@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
+import type { EndpointTraffic } from '../connector.ts'
 
 /** Another process with this device's identity, and its address. */
 interface SeenDuplicate {
@@ -37,6 +38,7 @@ export class DuplicateNotice {
 /** Names for binds that open no endpoint but carry a notice to our gateway. */
 export const DRAIN_DOMAIN = 'drain.device-agent.internal'
 export const COMPLETE_DOMAIN = 'complete.device-agent.internal'
+export const TRAFFIC_DOMAIN = 'traffic.device-agent.internal'
 /** URL in the answer, with the number of exchanges still in progress. */
 export const DRAINED = /^drain:\d+$/
 
@@ -61,7 +63,35 @@ export function drainNotice(withinMs: number): string {
 }
 
 /** Tells our gateway that all wanted names are bound, so that it can release the device's other names. */
-export const COMPLETE_NOTICE = JSON.stringify({ 'device-agent': { complete: {} } })
+export const COMPLETE_NOTICE = JSON.stringify({
+  'device-agent': { complete: {} },
+})
+
+/** Asks our gateway for the traffic of the session's endpoints. */
+export const TRAFFIC_NOTICE = JSON.stringify({
+  'device-agent': { traffic: {} },
+})
+
+const TRAFFIC_URL = /^traffic:(.+)$/
+/** More than the gateway sends. */
+const MAX_TRAFFIC_LENGTH = 512 * 1_024
+const Count = z.number().nonnegative()
+const TrafficRows = z.array(z.tuple([z.string().max(300), Count, Count, Count, Count]))
+
+/** Reads the traffic in the URL of an answer. Undefined for another answer. */
+export function trafficIn(url = ''): EndpointTraffic[] | undefined {
+  const text = url.length > MAX_TRAFFIC_LENGTH ? undefined : TRAFFIC_URL.exec(url)?.[1]
+  if (text === undefined) return undefined
+  try {
+    return TrafficRows.safeParse(JSON.parse(text)).data?.map(
+      ([domain, requests, errors, bytesIn, bytesOut]) => {
+        return { domain, requests, errors, bytesIn, bytesOut }
+      },
+    )
+  } catch {
+    return undefined
+  }
+}
 
 /**
  * Returns the address of another process with this device's identity. Our gateway sends it in the version of

@@ -7,6 +7,7 @@ import { element, fill, setText } from './element.js'
 import { formatDistance } from './format.js'
 import { icon } from './icon.js'
 import { errorNotice, say } from './notice.js'
+import { trafficPanel, trafficText } from './traffic.js'
 import { openEditForm } from './tunnel-form.js'
 
 /** A tunnel in one line. A button shows its address, its problem and its actions. */
@@ -15,10 +16,12 @@ export function tunnelRow(tunnel, { onChanged }) {
   let shown = ''
   /** Made when the row is opened first. */
   let parts
+  let samples = []
   const id = `details-${tunnel.id}`
   const name = element('h3', { class: 'tunnel-name' })
   const state = element('span', { class: 'tunnel-state' })
   const target = element('span', { class: 'tunnel-to' })
+  const traffic = element('span', { class: 'tunnel-traffic' })
   const problem = element('div', {})
   const details = element('div', { class: 'tunnel-details', id, hidden: true })
   const more = element(
@@ -32,8 +35,12 @@ export function tunnelRow(tunnel, { onChanged }) {
     },
     icon('more'),
   )
-  const line = element('div', { class: 'tunnel-line' }, name, state, target, more)
-  return { node: element('li', { class: 'tunnel' }, line, problem, details), update }
+  const line = element('div', { class: 'tunnel-line' }, name, state, target, traffic, more)
+  return {
+    node: element('li', { class: 'tunnel' }, line, problem, details),
+    update,
+    showTraffic,
+  }
 
   function update(next) {
     const view = JSON.stringify([next, factsOf(next)])
@@ -49,6 +56,12 @@ export function tunnelRow(tunnel, { onChanged }) {
     showDetails()
   }
 
+  function showTraffic(seen) {
+    samples = seen
+    setText(traffic, trafficText(samples))
+    if (!details.hidden) parts?.showTraffic(samples)
+  }
+
   function toggle() {
     details.hidden = !details.hidden
     more.setAttribute('aria-expanded', String(!details.hidden))
@@ -62,6 +75,7 @@ export function tunnelRow(tunnel, { onChanged }) {
     if (details.hidden) return
     parts ??= makeDetails()
     parts.show(now)
+    parts.showTraffic(samples)
   }
 
   function makeDetails() {
@@ -110,9 +124,17 @@ function detailsOf({ id }, { edit, remove }) {
     'Inspect',
   )
   const actions = [change, inspection, removal]
+  const traffic = trafficPanel()
   let copied
-  const node = element('div', {}, addresses, list, element('div', { class: 'row' }, actions))
-  return { node, show }
+  const node = element(
+    'div',
+    {},
+    addresses,
+    list,
+    traffic.node,
+    element('div', { class: 'row' }, actions),
+  )
+  return { node, show, showTraffic: traffic.show }
 
   function show(now) {
     if (now.url !== copied) fill(addresses, addressesOf(now))

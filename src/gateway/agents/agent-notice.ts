@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
+import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import { ServiceError } from '../records/service-error.ts'
 
 /** Key of the texts that device-agent and the gateway exchange in addition to the SDK protocol. */
@@ -50,6 +51,7 @@ const Notice = z.strictObject({
   [MARK]: z.union([
     z.strictObject({ drain: z.strictObject({ within_ms: z.number().int().nonnegative() }) }),
     z.strictObject({ complete: z.strictObject({}) }),
+    z.strictObject({ traffic: z.strictObject({}) }),
   ]),
 })
 
@@ -59,11 +61,13 @@ export type AgentNotice =
   | { readonly type: 'drain'; readonly withinMs: number }
   /** The agent has bound all names that it wants, except names that were refused. */
   | { readonly type: 'complete' }
+  /** The agent asks for the traffic of its endpoints. */
+  | { readonly type: 'traffic' }
 
 /**
- * Reads a notice from the metadata of a bind: `{"device-agent":{"drain":{"within_ms":10000}}}` or
- * `{"device-agent":{"complete":{}}}`. Undefined for the metadata of an endpoint. Throws ServiceError 301 for
- * an invalid notice.
+ * Reads a notice from the metadata of a bind: `{"device-agent":{"drain":{"within_ms":10000}}}`,
+ * `{"device-agent":{"complete":{}}}` or `{"device-agent":{"traffic":{}}}`. Undefined for the metadata of an
+ * endpoint. Throws ServiceError 301 for an invalid notice.
  */
 export function agentNoticeIn(metadata: string): AgentNotice | undefined {
   const value = readMarked(metadata)
@@ -72,7 +76,11 @@ export function agentNoticeIn(metadata: string): AgentNotice | undefined {
   if (!data) throw new ServiceError(301, `The message below "${MARK}" is not valid.`)
   const notice = data[MARK]
   if ('complete' in notice) return { type: 'complete' }
-  return { type: 'drain', withinMs: Math.min(notice.drain.within_ms, MAX_DRAIN_MS) }
+  if ('traffic' in notice) return { type: 'traffic' }
+  return {
+    type: 'drain',
+    withinMs: Math.min(notice.drain.within_ms, MAX_DRAIN_MS),
+  }
 }
 
 /** URL of the answer to a `complete` notice. */
@@ -80,6 +88,22 @@ export const COMPLETED_URL = 'complete:'
 
 /** URL of the answer to a drain, with the number of exchanges still under way. */
 export const drainedUrl = (busy: number) => `drain:${busy}`
+
+/** Endpoints in the answer to a `traffic` notice, the oldest. */
+const MAX_COUNTED = 500
+
+/**
+ * URL of the answer to a `traffic` notice. Rows of host, requests, errors of the service, and bytes in and out,
+ * since the endpoint opened.
+ */
+export function trafficUrl(endpoints: readonly AgentEndpoint[]): string {
+  const rows = endpoints.slice(0, MAX_COUNTED).map(({ host, traffic }) => {
+    const { garbage, unreachable, late } = traffic.outcomes.counts
+    const errors = garbage + unreachable + late
+    return [host, traffic.requests, errors, traffic.bytesIn, traffic.bytesOut]
+  })
+  return `traffic:${JSON.stringify(rows)}`
+}
 
 /** Update command that tells an agent that another process with its identity was refused. */
 export function duplicateNotice(ip: string): object {

@@ -25,6 +25,7 @@ import {
   COMPLETED_URL,
   drainedUrl,
   duplicateNotice,
+  trafficUrl,
   upstreamNoticeIn,
 } from './agent-notice.ts'
 import type { CompiledBinding } from './binder.ts'
@@ -527,6 +528,7 @@ export class AgentSession implements TableEntry {
   /** Resolves with the URL of the answer. */
   async #follow(notice: AgentNotice): Promise<string> {
     if (notice.type === 'drain') return drainedUrl(await this.#drain(notice.withinMs))
+    if (notice.type === 'traffic') return trafficUrl(this.endpoints())
     this.#namesToCome.complete()
     this.#deps.log.info({ session: this.id }, 'all names of the agent are bound')
     return COMPLETED_URL

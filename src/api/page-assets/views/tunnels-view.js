@@ -4,6 +4,7 @@ import { conditionText } from '../condition.js'
 import { element, fill, keepChildren, keepFocus, setText } from '../element.js'
 import { say } from '../notice.js'
 import { poll } from '../poll.js'
+import { trafficWatch } from '../traffic.js'
 import { openAddForm } from '../tunnel-form.js'
 import { tunnelRow } from '../tunnel-row.js'
 import { verdict } from '../verdict.js'
@@ -61,6 +62,7 @@ export function tunnelsView({ session }) {
     below,
   )
   const live = poll({ everyMs: () => REFRESH_MS, problem, look })
+  const traffic = trafficWatch()
   let tunnels = []
   /** Domain of the agent API. */
   let own
@@ -75,7 +77,10 @@ export function tunnelsView({ session }) {
         ask('GET', 'api/status', { isBackground }),
         ask('GET', 'api/tunnels?view=status', { isBackground }),
       ])
-      return () => show(status, now)
+      return () => {
+        show(status, now)
+        void traffic.refresh(true, showTraffic)
+      }
     } catch (error) {
       throw lost(error)
     }
@@ -92,6 +97,10 @@ export function tunnelsView({ session }) {
     keepFocus()
   }
 
+  function showTraffic() {
+    for (const [id, row] of kept) row.showTraffic(traffic.of(id))
+  }
+
   /** Without an answer, the data of before stays, with its age. */
   function lost(error) {
     if (seenAt === undefined || !(error instanceof ApiError) || error.code) return error
@@ -106,6 +115,7 @@ export function tunnelsView({ session }) {
     const words = isLong ? search.value.trim().toLowerCase().split(/\s+/) : []
     const fitting = tunnels.filter((tunnel) => words.every((word) => textOf(tunnel).includes(word)))
     keepChildren(list, fitting, kept, (tunnel) => tunnelRow(tunnel, { onChanged: live.now }))
+    showTraffic()
     setText(found, countText(fitting.length, tunnels.length))
     // One button of a kind is enough: an empty list has its own.
     headButton.hidden = tunnels.length === 0
