@@ -150,6 +150,7 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
       policy: { on_http_request: [{ actions: [{ type: 'deny' }] }] },
     })
     await edit.click()
+    await target.waitFor()
     await api.agent.remove('cam')
     await dialogButton(page, 'Save').click()
     await page.getByRole('alert').getByText('removed while you edited it').waitFor()

@@ -37,7 +37,7 @@ try {
     })
     if (!answer.ok) throw new Error(await answer.text())
   }
-  const page = await browser.newPage({ viewport: { width: 1080, height: 820 } })
+  const page = await browser.newPage({ viewport: { width: 1080, height: 560 } })
   await page.goto(`${api}/page/`)
   await page.getByText('Use an API token instead').click()
   await page.getByLabel('API token').fill(token)
