@@ -126,7 +126,7 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
     await api.call('PUT', '/tunnels/cam.site.test', now)
     await dialogButton(page, 'Save').click()
     await page.getByRole('alert').getByText('changed while you edited it').waitFor()
-    await page.getByRole('alert').getByText('Changed to: localhost:8009').waitFor()
+    await page.getByRole('alert').getByText('Changed meanwhile to: localhost:8009').waitFor()
     expect(await target.inputValue()).toBe(service)
     expect(api.agent.find('cam').spec.forwardsTo).toBe('localhost:8009')
     await expectGoodView(page, 'device-conflict')

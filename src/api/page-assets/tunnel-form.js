@@ -151,7 +151,7 @@ function changesBetween(before, now) {
     .filter((name) => old[name] !== current[name])
     .map((name) => ({
       pointer: `/${name.replace('.', '/')}`,
-      detail: `changed to: ${current[name] || 'default'}`,
+      detail: `changed meanwhile to: ${current[name] || 'default'}`,
     }))
 }
 
