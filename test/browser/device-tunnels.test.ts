@@ -233,6 +233,7 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
     await page.route('**/page/api/**', (route) => route.abort())
     await page.clock.runFor(4_000)
     await lost.getByText('Not connected to the agent. Data is less than a minute old.').waitFor()
+    expect(await page.locator('.is-stale').count()).toBe(1)
     await page.clock.runFor(121_000)
     await lost.getByText('Not connected to the agent. Data is 2 min old.').waitFor()
     expect(await title(page)).toBe(`${hostname()}: not connected`)
