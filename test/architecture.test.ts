@@ -56,7 +56,7 @@ const FLOORS: Floors = {
     ['upstreams'],
     ['inspection', 'problem.ts', 'timings.ts'],
     ['condition.ts'],
-    ['kept-values.ts', 'link-state.ts', 'tunnel-state.ts', 'watched-file.ts', 'yaml-document.ts'],
+    ['kept-values.ts', 'link-state.ts', 'tunnel-state.ts', 'watched-file.ts'],
   ],
   api: [
     ['events', 'page'],

@@ -19,6 +19,7 @@ import { OwnEndpoint, PublicPort } from './own-endpoint.ts'
 import { DefaultPolicy } from './policies/default-policy.ts'
 import { PolicyChecker, policyOf } from './policies/policy-check.ts'
 import type { PolicyProcess } from './policies/policy-process.ts'
+import { withReadPolicies } from './policies/policy-texts.ts'
 import { LinkEchoes } from './probes/link-echoes.ts'
 import { preflightsTo } from './probes/preflight.ts'
 import { requestPublic, trustBeside } from './probes/public-request.ts'
@@ -237,6 +238,11 @@ export class Agent {
    */
   find(urlPart: string): Tunnel {
     return this.#tunnels.find(urlPart)
+  }
+
+  /** Replaces policies that are YAML text in a request body. Throws AppError `invalid-request`. */
+  withReadPolicies(body: unknown): Promise<unknown> {
+    return withReadPolicies(body, this.#policyChecker.read)
   }
 
   /** Stores the tunnel, then opens it. After a permanent refusal, removes the row and throws. */

@@ -19,20 +19,6 @@ import {
 } from './upstreams/upstream-options.ts'
 import type { Upstream, VisitorReport } from './upstreams/upstream-state.ts'
 
-/**
- * Parses the text of a policy, JSON or YAML: as shown in a list, or as people write it. Rejects with an Error
- * whose message is a sentence.
- */
-async function readPolicyText(text: string): Promise<unknown> {
-  try {
-    return JSON.parse(text)
-  } catch {
-    // Loaded on demand: most policies are JSON, and the library is a tenth of the agent's code.
-    const { readYamlDocument } = await import('./yaml-document.ts')
-    return readYamlDocument(text)
-  }
-}
-
 export type JsonObject = Readonly<Record<string, unknown>>
 
 /** More than any policy needs. Same limit as in the API. */
@@ -70,19 +56,22 @@ export const PolicyObject = z
   .custom<JsonObject>(isJsonObject, 'must be a JSON object')
   .meta({ type: 'object' })
 
-/** Also accepts text, as shown in a list, so that a policy can be sent back as it was read. */
+/**
+ * Also accepts JSON text, as shown in a list, so that a policy can be sent back as it was read. YAML is read
+ * before: see `withReadPolicies`.
+ */
 const PolicyInput = z.preprocess(
   (input, context) => (typeof input === 'string' ? policyOf(input, context) : input),
   PolicyObject,
 )
 
-async function policyOf(text: string, context: z.RefinementCtx): Promise<unknown> {
+function policyOf(text: string, context: z.RefinementCtx): unknown {
   try {
-    const value = await readPolicyText(text)
+    const value: unknown = JSON.parse(text)
     if (isJsonObject(value) && !isDeeper(value, MAX_DEPTH)) return value
     context.addIssue(`must contain an object with at most ${MAX_DEPTH} levels of nesting`)
   } catch (error) {
-    context.addIssue(`must be JSON or YAML: ${(error as Error).message}`)
+    context.addIssue(`must be JSON: ${(error as Error).message}`)
   }
   return z.NEVER
 }
@@ -102,7 +91,7 @@ export const TunnelBody = z.strictObject({
     .describe('share the address with other devices of the account that also enable pooling'),
 })
 
-/** Converts a body to a TunnelSpec. Asynchronous if a policy is text. */
+/** Converts a body to a TunnelSpec. */
 export const TunnelSpecSchema = z
   .preprocess(withoutDomain, TunnelBody)
   .transform((body, context): TunnelSpec => {

@@ -9,7 +9,7 @@ import {
 } from '../agent/tunnel.ts'
 import type { SetOutcome } from '../agent/tunnel-set.ts'
 import { type AuditedChange, type FieldChanges, fieldChanges } from '../base/audit.ts'
-import { parse, parseAsync } from '../http/parse.ts'
+import { parse } from '../http/parse.ts'
 import { problemFields, problemView } from './problem-view.ts'
 import { TunnelStatusView } from './tunnel-view.ts'
 
@@ -99,9 +99,9 @@ export const TunnelSetBody = z
 const AnyList = z.array(z.unknown()).max(MAX_ITEMS, `must have at most ${MAX_ITEMS} tunnels`)
 const Items = z.array(z.preprocess(withoutUrl, TunnelSpecSchema))
 
-/** Rejects with AppError `invalid-request`, which names each bad field as `/2/domain`. */
-export function readTunnelSet(body: unknown): Promise<TunnelSpec[]> {
-  return parseAsync(Items, parse(AnyList, body))
+/** Throws AppError `invalid-request`, which names each bad field as `/2/domain`. */
+export function readTunnelSet(body: unknown): TunnelSpec[] {
+  return parse(Items, parse(AnyList, body))
 }
 
 /** Accepts the output of a list as input. */

@@ -11,7 +11,7 @@ import type { SetStep } from '../agent/tunnel-set.ts'
 import { AppError } from '../base/app-error.ts'
 import { changeOf } from '../http/change-audit.ts'
 import { jsonBody, largeJsonBody } from '../http/json-body.ts'
-import { parse, parseAsync, readConditions } from '../http/parse.ts'
+import { parse, readConditions } from '../http/parse.ts'
 import type { Route } from '../http/routes.ts'
 import { inspectRoutes } from './inspection/inspect.ts'
 import {
@@ -116,7 +116,7 @@ function listAndCreate(agent: Agent): Route[] {
       before: [refuseQuery, jsonBody],
       handle: async (request, response) => {
         const conditions = readConditions(request)
-        const spec = await parseAsync(TunnelSpecSchema, request.body)
+        const spec = parse(TunnelSpecSchema, await agent.withReadPolicies(request.body))
         const { tunnel, pending } = await changeOf(response).run(
           () => agent.create(spec, (present) => conditions.require(setEtag(present))),
           ({ tunnel }) => about(tunnel.id, undefined, tunnel.spec),
@@ -157,7 +157,7 @@ function replaceTunnels(agent: Agent): Route {
     handle: async (request, response) => {
       const isDryRun = parse(SetQuery, request.query).dry_run === 'true'
       const conditions = readConditions(request)
-      const wanted = await readTunnelSet(request.body)
+      const wanted = readTunnelSet(await agent.withReadPolicies(request.body))
       let steps: readonly SetStep[] = []
       const replace = () =>
         agent.replaceAll(wanted, {
@@ -208,7 +208,7 @@ function oneTunnel(agent: Agent): Route[] {
       before: [refuseQuery, jsonBody],
       handle: async (request, response) => {
         const conditions = readConditions(request)
-        const spec = await parseFor(urlPartOf(request), request.body)
+        const spec = parseFor(urlPartOf(request), await agent.withReadPolicies(request.body))
         const before = agent.list().find((it) => it.spec.domain === spec.domain)
         const { tunnel, pending, created } = await changeOf(response).run(
           () =>
@@ -263,9 +263,9 @@ const refuseQuery: RequestHandler = (request, _response, next) => {
 }
 
 /** The domain of a PUT stands in the path; the body may leave it out or has to say the same. */
-async function parseFor(domain: string, body: unknown): Promise<TunnelSpec> {
+function parseFor(domain: string, body: unknown): TunnelSpec {
   const isObject = typeof body === 'object' && body !== null && !Array.isArray(body)
-  const spec = await parseAsync(TunnelSpecSchema, isObject ? { domain, ...body } : body)
+  const spec = parse(TunnelSpecSchema, isObject ? { domain, ...body } : body)
   if (spec.domain === domain.toLowerCase()) return spec
   throw new AppError('invalid-request', 'The domains in body and path differ.', {
     errors: [{ pointer: '/domain', detail: 'must match the domain in the path or be left out' }],

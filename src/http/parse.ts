@@ -13,11 +13,6 @@ export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   return settled(schema.safeParse(value), value)
 }
 
-/** Like `parse`, for asynchronous schemas. */
-export async function parseAsync<T>(schema: z.ZodType<T>, value: unknown): Promise<T> {
-  return settled(await schema.safeParseAsync(value), value)
-}
-
 function settled<T>(result: z.ZodSafeParseResult<T>, value: unknown): T {
   if (result.success) return result.data
   const errors = result.error.issues.flatMap((issue) => toFieldErrors(issue, value))

@@ -24,13 +24,10 @@ describe('TunnelSpecSchema', () => {
     expect(TunnelSpecSchema.parse({ ...GOOD, policy: null }).policy).toBeNull()
   })
 
-  it.each(['{"on_http_request": []}', 'on_http_request: []'])(
-    'reads a policy from the text %j',
-    async (policy) => {
-      const read = await TunnelSpecSchema.parseAsync({ ...GOOD, policy })
-      expect(read.policy).toEqual({ on_http_request: [] })
-    },
-  )
+  it('reads a policy from JSON text', () => {
+    const read = TunnelSpecSchema.parse({ ...GOOD, policy: '{"on_http_request": []}' })
+    expect(read.policy).toEqual({ on_http_request: [] })
+  })
 
   it.each([
     ['gw.example.com:20017', 'gw.example.com:20017'],
@@ -74,8 +71,7 @@ describe('TunnelSpecSchema', () => {
     [{ domain: `${'a'.repeat(64)}.test` }, /^domain must be/],
     [{ domain: `${'a.'.repeat(126)}test` }, /^domain must be/],
     [{ policy: '[]' }, /^policy must contain an object/],
-    [{ policy: '- a\n- b' }, /^policy must contain an object/],
-    [{ policy: 'a: [' }, /^policy must be JSON or YAML: Flow sequence/],
+    [{ policy: 'a: b' }, /^policy must be JSON: Unexpected token/],
     [{ policy: [] }, /^policy must be a JSON object/],
     [{ upstream: { http2: 'yes' } }, /^upstream\.http2 must be true or false/],
     [{ upstream: { verify_tls: 'no' } }, /^upstream\.verify_tls must be true or false/],

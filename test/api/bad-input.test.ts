@@ -18,6 +18,12 @@ const limit = (changes: Record<string, unknown>) => ({
   on_http_request: [{ actions: [{ type: 'rate-limit', config: { ...LIMIT, ...changes } }] }],
 })
 
+/** Each line has the line before nine times. */
+const ALIAS_BOMB = Array.from({ length: 9 }, (_, line) => {
+  const item = line === 0 ? 'lol' : `*a${line - 1}`
+  return `a${line}: &a${line} [${Array(9).fill(item).join(', ')}]`
+}).join('\n')
+
 describe('POST /tunnels with a bad body', () => {
   it.each<[string, unknown, string]>([
     ['no protocol', { forwards_to, domain }, '/protocol is required'],
@@ -29,6 +35,18 @@ describe('POST /tunnels with a bad body', () => {
     ['protocol null', with_({ protocol: null }), '/protocol must be a string'],
     ['policy as a text of no object', with_({ policy: '[]' }), '/policy must contain an object'],
     ['policy as a broken text', with_({ policy: '{' }), '/policy must be JSON or YAML'],
+    [
+      'policy as broken YAML',
+      with_({ policy: 'a:\n  - [' }),
+      '/policy must be JSON or YAML: Flow seq',
+    ],
+    ['policy as a YAML list', with_({ policy: '- a' }), '/policy must contain an object'],
+    [
+      'a policy with too many levels',
+      with_({ policy: Array.from({ length: 10_000 }, () => '{a: ').join('') }),
+      '/policy cannot be read. The policy is nested more than 100 levels deep (line 1, column',
+    ],
+    ['a policy with an alias bomb', with_({ policy: ALIAS_BOMB }), '/policy cannot be read.'],
     ['policy as an array', with_({ policy: [] }), '/policy must be a JSON object'],
     ['policy as a number', with_({ policy: 7 }), '/policy must be a JSON object'],
     ['a domain without a port', with_({ protocol: 'tcp' }), '/domain must be host:port'],

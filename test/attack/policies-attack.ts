@@ -15,6 +15,7 @@ const BESIDE = 'beside-policies.site.localhost'
 const costlyHost = (index: number) => `costly${index}.site.localhost`
 const WORST_MS = 50
 const PATIENCE_MS = 30_000
+const YAML_MS = 250
 const SEED = 20_261_122
 
 /** What another tunnel of the same device notices, one request after the other. */
@@ -83,7 +84,7 @@ export const attack = {
       const watching = bystander.run()
       await sleep(2_000)
       const rows = [await bystander.row('before')]
-      rows.push(await refusedRow(site, port))
+      rows.push(await refusedRow(site, port), ...(await textRows(site, port)))
       await putAll(site, port, [askedBomb()])
       await bystander.row('')
       await visit(site, costlyHost(0))
@@ -132,6 +133,57 @@ async function refusedRow(site: Site, port: number): Promise<TrialRow> {
   return { what: 'documents that cannot fit', measured: statuses.join(', '), bar: '422', isMet }
 }
 
+/** YAML that grows when it is read, and conditions that never change, are refused before they are bound. */
+async function textRows(site: Site, port: number): Promise<TrialRow[]> {
+  const answers = async (policies: readonly (object | string)[]) => {
+    const found = await Promise.all(policies.map((it) => put(site, costlyHost(0), port, it)))
+    return found.map(({ status }) => status)
+  }
+  const row = (what: string, statuses: readonly number[], bar: number): TrialRow => {
+    const isMet = statuses.every((status) => status === bar)
+    return { what, measured: statuses.join(', '), bar: String(bar), isMet }
+  }
+  const aliases = Array.from({ length: 9 }, (_, line) => {
+    const item = line === 0 ? 'lol' : `*a${line - 1}`
+    return `a${line}: &a${line} [${Array(9).fill(item).join(', ')}]`
+  }).join('\n')
+  const bombs = [aliases, '{a: '.repeat(10_000), `a: ${'['.repeat(10_000)}`]
+  const denyIf = (expression: string) => ({
+    on_http_request: [{ expressions: [expression], actions: [{ type: 'deny' }] }],
+  })
+  const constant = ["req.method == 'get'", "conn.client_ip in ['10.0.0.0/8']", 'req.method in []']
+  return [
+    row('YAML bombs', await answers(bombs), 400),
+    row('conditions that never change', await answers(constant.map(denyIf)), 422),
+    await besideYamlRow(site, port),
+  ]
+}
+
+/** The agent's API while it reads long YAML policies. */
+async function besideYamlRow(site: Site, port: number): Promise<TrialRow> {
+  const rule = (index: number) =>
+    `  - expressions: ["req.url.path == '/${index}'"]\n    actions: [{ type: deny }]\n`
+  const yaml = `on_http_request:\n${Array.from({ length: 199 }, (_, index) => rule(index)).join('')}`
+  let isOver = false
+  const puts = Array.from({ length: 20 }, (_, index) => put(site, costlyHost(index), port, yaml))
+  const done = Promise.all(puts).finally(() => {
+    isOver = true
+  })
+  let longest = 0
+  while (!isOver) {
+    const since = performance.now()
+    await (await site.call('GET', '/tunnels?view=spec')).text()
+    longest = Math.max(longest, performance.now() - since)
+  }
+  const isTaken = (await done).every(({ ok }) => ok)
+  return {
+    what: "the agent's API beside 20 YAML policies of 199 rules",
+    measured: `worst ${longest.toFixed(0)} ms${isTaken ? '' : ', refused'}`,
+    bar: `all taken, worst < ${YAML_MS} ms`,
+    isMet: isTaken && longest < YAML_MS,
+  }
+}
+
 const worst = ({ measured }: TrialRow) => Number(/worst (\d+)/.exec(measured)?.[1] ?? Number.NaN)
 
 function worstOf(rows: readonly TrialRow[], what: string): TrialRow {
@@ -145,7 +197,7 @@ async function create(site: Site, host: string, port: number, policy: object): P
   if (!answer.ok) throw new Error(`no tunnel ${host}: ${answer.status} ${await answer.text()}`)
 }
 
-function put(site: Site, host: string, port: number, policy: object): Promise<Response> {
+function put(site: Site, host: string, port: number, policy: object | string): Promise<Response> {
   const spec = { protocol: 'http', forwards_to: `localhost:${port}`, domain: host, policy }
   return site.call('PUT', `/tunnels/${host}`, spec)
 }

@@ -2,6 +2,7 @@ import { AppError, type FieldError } from '../../base/app-error.ts'
 import { DeadlineError } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { PlacedProblem, PolicyCheckOptions } from '../../policy/check.ts'
+import type { PolicyJson } from '../../policy/document/policy-text.ts'
 import type { JsonObject, TunnelSpec } from '../tunnel.ts'
 import { PolicyProcess, UncheckableError } from './policy-process.ts'
 
@@ -57,6 +58,9 @@ export interface PolicyCheckerOptions extends PolicyCheckOptions {
 /** Returns all errors of a policy document. Empty if it can be used. */
 export type PolicyCheck = (document: JsonObject) => Promise<FieldError[]>
 
+/** Returns a JSON or YAML text as JSON, or one sentence about its first problem. */
+export type PolicyReader = (text: string) => Promise<PolicyJson>
+
 /** Checks policies in a separate process, with the same code as the gateway. */
 export class PolicyChecker {
   readonly #options: PolicyCheckerOptions
@@ -69,14 +73,20 @@ export class PolicyChecker {
 
   /** Throws AppError `policy-not-checked` if it takes too long, and `shutting-down` after `stop()`. */
   readonly check: PolicyCheck = async (document) => {
-    try {
-      return this.#errorsOf(await this.#problems(JSON.stringify(document)))
-    } catch (error) {
-      if (!(error instanceof UncheckableError)) throw error
-      // A slow check on a busy device does not mean that the policy is invalid.
-      if (error.cause instanceof DeadlineError) throw tooSlow(error.cause)
-      return [TOO_MUCH]
-    }
+    const { service } = this.#options
+    const text = JSON.stringify(document)
+    const problems = await this.#completed(this.#process.check(text, { service }), async () =>
+      (await import('../../policy/check.ts')).checkPolicy(text, { service }),
+    )
+    return problems ? this.#errorsOf(problems) : [TOO_MUCH]
+  }
+
+  /** Reads a text in the same process. Throws like `check`. */
+  readonly read: PolicyReader = async (text) => {
+    const read = await this.#completed(this.#process.read(text), async () =>
+      (await import('../../policy/document/policy-text.ts')).policyJson(text),
+    )
+    return read ?? { problem: TOO_MUCH.detail }
   }
 
   stop(): void {
@@ -95,17 +105,21 @@ export class PolicyChecker {
       .map(({ pointer, message, code }) => ({ pointer, detail: message, code }))
   }
 
-  async #problems(text: string): Promise<PlacedProblem[]> {
-    const { log, service } = this.#options
+  /** Undefined if it needs too much memory. `here` does the same in this process. */
+  async #completed<T>(answer: Promise<T>, here: () => Promise<T>): Promise<T | undefined> {
     try {
-      return await this.#process.check(text, { service })
+      return await answer
     } catch (error) {
-      // A policy that is too large for the separate process must not be checked in this one.
-      if (error instanceof UncheckableError || error instanceof AppError) throw error
+      if (error instanceof AppError) throw error
+      if (error instanceof UncheckableError) {
+        // A slow check on a busy device does not mean that the policy is invalid.
+        if (error.cause instanceof DeadlineError) throw tooSlow(error.cause)
+        // A policy that is too large for the separate process must not be checked in this one.
+        return undefined
+      }
       // Changes must be possible even if the device has no memory for another process.
-      log.warn({ err: error }, 'checking the policy in the main process')
-      const { checkPolicy } = await import('../../policy/check.ts')
-      return checkPolicy(text, { service })
+      this.#options.log.warn({ err: error }, 'checking the policy in the main process')
+      return here()
     }
   }
 }

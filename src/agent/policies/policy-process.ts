@@ -6,6 +6,7 @@ import { abortable, withDeadline } from '../../base/deadline.ts'
 import { packageRoot } from '../../base/file.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import type { PlacedProblem, PolicyCheckOptions } from '../../policy/check.ts'
+import type { PolicyJson } from '../../policy/document/policy-text.ts'
 
 /** Time limit for the start of the process. */
 const START_MS = 10_000
@@ -16,9 +17,12 @@ const IDLE_MS = 10_000
 /** Heap limit of the process: a document that needs more is refused. */
 const MAX_HEAP_MB = 64
 
-export interface PolicyQuestion extends PolicyCheckOptions {
-  readonly text: string
-}
+/** Asks for the problems of a document, or for a text as JSON. */
+export type PolicyQuestion =
+  | ({ readonly text: string } & PolicyCheckOptions)
+  | { readonly text: string; readonly isRead: true }
+
+type PolicyAnswer = PlacedProblem[] | PolicyJson
 
 export interface PolicyProcessOptions {
   readonly program?: string
@@ -41,7 +45,7 @@ interface Worker {
 }
 
 /**
- * Child process that checks policies. It is started on demand and ended when idle. The policy engine needs a
+ * Child process that reads and checks policies. It is started on demand and ended when idle. The policy engine needs a
  * seventh of the agent's memory, but only rarely. A document that is slow to check blocks only this process.
  */
 export class PolicyProcess {
@@ -72,7 +76,12 @@ export class PolicyProcess {
    * after `stop()`, and another error if the process cannot be started.
    */
   check(text: string, { service }: PolicyCheckOptions): Promise<PlacedProblem[]> {
-    return this.#lock.run(() => this.#check({ text, service }))
+    return this.#lock.run(() => this.#answer({ text, service })) as Promise<PlacedProblem[]>
+  }
+
+  /** Reads a JSON or YAML text. Throws like `check`. */
+  read(text: string): Promise<PolicyJson> {
+    return this.#lock.run(() => this.#answer({ text, isRead: true })) as Promise<PolicyJson>
   }
 
   stop(): void {
@@ -80,7 +89,7 @@ export class PolicyProcess {
     this.#end()
   }
 
-  async #check(question: PolicyQuestion): Promise<PlacedProblem[]> {
+  async #answer(question: PolicyQuestion): Promise<PolicyAnswer> {
     clearTimeout(this.#idle)
     try {
       if (this.#isStopped) throw new Error('stopped')
@@ -94,14 +103,14 @@ export class PolicyProcess {
     }
   }
 
-  async #ask({ child, ready, gone }: Worker, question: PolicyQuestion): Promise<PlacedProblem[]> {
+  async #ask({ child, ready, gone }: Worker, question: PolicyQuestion): Promise<PolicyAnswer> {
     await withDeadline(abortable(ready, gone), this.#startMs, 'starting to check policies')
     const answer = messageFrom(child)
     await send(child, question)
     try {
       const answered = abortable(answer, gone)
-      const [problems] = await withDeadline(answered, this.#answerMs, 'checking a policy')
-      return problems as PlacedProblem[]
+      const [found] = await withDeadline(answered, this.#answerMs, 'checking a policy')
+      return found as PolicyAnswer
     } catch (error) {
       throw new UncheckableError('policy check not completed', { cause: error })
     }

@@ -11,7 +11,7 @@ import {
   Parser,
   type Scalar,
 } from 'yaml'
-import { child, type ProblemList, type SourcePosition, stepsOf } from './problem.ts'
+import { child, ProblemList, type SourcePosition, stepsOf } from './problem.ts'
 
 /** Work in parts: after each it says about how many characters it was, so that others may go on. */
 export type Parts<T> = Generator<number, T, undefined>
@@ -25,6 +25,11 @@ export function atOnce<T>(parts: Parts<T>): T {
 
 /** Collections inside each other: the library puts them together by recursion. */
 const MAX_NESTING = 100
+
+/** A text with too many collections inside each other. */
+interface TooDeep {
+  readonly tooDeepAt: SourcePosition
+}
 
 /** A YAML text (JSON is YAML, too) whose parts know their positions. */
 class YamlText {
@@ -42,15 +47,18 @@ class YamlText {
     this.#lines = lines
   }
 
-  /** Undefined for a text nested so deep that to compose it could end the process. */
-  static *read(text: string): Parts<YamlText | undefined> {
+  /** Returns the place of the problem for a text nested so deep that to compose it could end the process. */
+  static *read(text: string): Parts<YamlText | TooDeep> {
     const lines = new LineCounter()
     lines.addNewLine(0)
     const parser = new Parser(lines.addNewLine)
     const tokens = []
     for (const lexeme of new Lexer().lex(text)) {
       for (const token of parser.next(lexeme)) tokens.push(token)
-      if (parser.stack.length > MAX_NESTING) return undefined
+      if (parser.stack.length > MAX_NESTING) {
+        const { line, col } = lines.linePos(parser.offset)
+        return { tooDeepAt: { line: Math.max(1, line), column: Math.max(1, col) } }
+      }
       yield lexeme.length
     }
     for (const token of parser.end()) tokens.push(token)
@@ -72,7 +80,7 @@ const TOP: SourcePosition = { line: 1, column: 1 }
 /** Finds where the value of a JSON pointer stands in JSON or YAML text. */
 export class SourcePositions {
   readonly #text: string
-  #yaml: YamlText | undefined
+  #yaml: YamlText | TooDeep | undefined
 
   constructor(text: string) {
     this.#text = text
@@ -86,7 +94,7 @@ export class SourcePositions {
     // The document may be unreadable.
     if (pointer === '') return TOP
     this.#yaml ??= atOnce(YamlText.read(this.#text))
-    if (!this.#yaml) return TOP
+    if ('tooDeepAt' in this.#yaml) return TOP
     let node: unknown = this.#yaml.document.contents
     let place = startOf(node) ?? 0
     for (const key of stepsOf(pointer)) {
@@ -134,6 +142,8 @@ const MAX_LENGTH = 131_072
 const MAX_YAML = 65_536
 /** References to anchors that YAML may resolve: enough for reuse, too few for a bomb. */
 const MAX_ALIASES = 100
+/** Values of a document: more than a text of that length has without aliases. */
+const MAX_VALUES = 32_768
 
 /** A parsed text. */
 interface ReadText {
@@ -159,9 +169,25 @@ export function* readPolicyText(text: string, problems: ProblemList): Parts<Read
     return undefined
   }
   const yaml = yield* YamlText.read(text)
-  if (yaml) return yamlValue(yaml, problems)
-  problems.add('tooDeep', '', 'The policy is nested too deeply.')
+  if (!('tooDeepAt' in yaml)) return yamlValue(yaml, problems)
+  const message = `The policy is nested more than ${MAX_NESTING} levels deep.`
+  problems.add('tooDeep', '', message, { position: yaml.tooDeepAt })
   return undefined
+}
+
+/** A text as JSON, or one sentence about its first problem, with its place. */
+export type PolicyJson = { readonly json: string } | { readonly problem: string }
+
+/** Reads a JSON or YAML text at once. */
+export function policyJson(text: string): PolicyJson {
+  const problems = new ProblemList()
+  const read = atOnce(readPolicyText(text, problems))
+  const [first] = problems.all
+  if (read && !first) return { json: JSON.stringify(read.value) }
+  const { message = 'The policy cannot be read.', position, pointer = '' } = first ?? {}
+  if (!position && pointer === '') return { problem: message }
+  const { line, column } = position ?? new SourcePositions(text).find(pointer)
+  return { problem: `${message.replace(/\.$/, '')} (line ${line}, column ${column}).` }
 }
 
 function countKeysIn(json: string): number {
@@ -194,11 +220,26 @@ function yamlValue(yaml: YamlText, problems: ProblemList): ReadText | undefined 
   }
   reviseNode(document.contents, '', yaml, problems)
   try {
-    return { value: document.toJS({ maxAliasCount: MAX_ALIASES }) }
+    const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES })
+    if (countValues(value, MAX_VALUES) <= MAX_VALUES) return { value }
+    const message = `The policy has more than ${MAX_VALUES} values, with the repeated values of its aliases.`
+    problems.add('tooManyEntries', '', message)
+    return undefined
   } catch (cause) {
     problems.add('unparsable', '', `The policy cannot be read: ${(cause as Error).message}.`)
     return undefined
   }
+}
+
+/** Counts values until there are more than `most`. Aliases repeat the values of their anchor. */
+function countValues(value: unknown, most: number): number {
+  if (typeof value !== 'object' || value === null) return 1
+  let count = 1
+  for (const item of Object.values(value)) {
+    if (count > most) return count
+    count += countValues(item, most - count)
+  }
+  return count
 }
 
 /** Finds YAML that is valid, but probably not intended: repeated keys and tags. */

@@ -55,6 +55,16 @@ describe('PolicyProcess', () => {
     expect(process.pid).toBe(pid)
   })
 
+  it('reads YAML as JSON, and says where it cannot', async () => {
+    const process = start()
+    expect(await process.read('on_http_request:\n  - actions: [{type: deny}]\n')).toEqual({
+      json: JSON.stringify(GOOD),
+    })
+    expect(await process.read('a: 1\na: 2')).toEqual({
+      problem: 'a is defined twice (line 2, column 1).',
+    })
+  })
+
   it('ends when there was nothing to check for a while, and starts again', async () => {
     const process = start({ idleMs: 20 })
     await process.check(JSON.stringify(GOOD), EMBEDDED)
