@@ -106,6 +106,7 @@ const CALLS: Readonly<Record<string, readonly string[]>> = {
   'rand.double': ['rand.double()'],
   'rand.int': ['rand.int()', 'rand.int(1, 99)'],
   'time.now': ['time.now'],
+  'secrets.get': ["secrets.get('vault', 'name')"],
   ...Object.fromEntries(
     DIGESTS.flatMap((name) => [
       [name, [`vars.s.${name}()`, `vars.long.${name}('base64')`]],

@@ -94,6 +94,7 @@ const FLOORS: Floors = {
       'nodes',
       'reserved-names',
       'tunnel-sessions',
+      'vaults',
       'webhooks',
     ],
     ['common'],

@@ -14,6 +14,7 @@ import { forgetCommand } from './site/forget-command.ts'
 import { inviteCommand, invitesCommand, withdrawCommand } from './site/invite-commands.ts'
 import { joinTokenCommand } from './site/join-token.ts'
 import { migrateCommand } from './site/migrate.ts'
+import { secretsCommand } from './site/secret-commands.ts'
 import { showCommand } from './site/show.ts'
 
 /** The output of `gateway --json`, on one line. */
@@ -92,6 +93,7 @@ export function gatewayCommand(context: CommandContext): Command {
   command.addCommand(inviteCommand(context))
   command.addCommand(invitesCommand(context))
   command.addCommand(withdrawCommand(context))
+  command.addCommand(secretsCommand(context))
   command.addCommand(showCommand(context))
   command.addCommand(joinTokenCommand(context))
   command.addCommand(migrateCommand(context))

@@ -15,8 +15,10 @@ import { AccountSecrets } from './access/account-secrets.ts'
 import { tellOfLostNames } from './access/acl.ts'
 import { Authority, watchCredentials } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
+import { SecretAccess } from './access/endpoint-secrets.ts'
 import type { NameClaims } from './access/name-claims.ts'
 import { tellOfOverlaps, tellOfRefusedDomains } from './access/name-rules.ts'
+import { SECRETS_KEY, SecretSeal } from './access/secret-seal.ts'
 import {
   type CredentialLimits,
   DEFAULT_CREDENTIAL_LIMITS,
@@ -92,6 +94,9 @@ export interface GatewayCore extends GatewayDatabase {
   readonly limits: LimiterTables
   readonly urls: EndpointUrls
   readonly secrets: AccountSecrets
+  /** Seals the values of secrets for policies. */
+  readonly seal: SecretSeal
+  readonly secretAccess: SecretAccess
   readonly tcpAddresses: TcpAddresses | undefined
   readonly addrRegistrar: AddrRegistrar
   readonly cloudEndpoints: CloudEndpoints
@@ -383,8 +388,15 @@ function openPolicies(
   const { dataDir, outboundAllow, httpListen: http, httpsListen: https, clock, log } = options
   const { registry, member } = core
   const limits = new LimiterTables({ ...options.rateLimits, clock, log })
+  const seal = new SecretSeal({
+    path: join(dataDir, SECRETS_KEY),
+    isShared: core.others.isShared,
+    log,
+  })
+  const secretAccess = new SecretAccess({ ...core, owners: core.authority.owners, seal })
   const reachOf = policyReach({
     ...core,
+    secretAccess,
     ranges: new IpPolicyRanges(core),
     registry: member.routes,
     outboundAllow,
@@ -401,7 +413,7 @@ function openPolicies(
   })
   closer.own('rate limits', keptLimits, (it) => it.stop()).start()
   const urls = new EndpointUrls({ http: http.port, https: https.port })
-  return { limits, policies, keptLimits, urls }
+  return { limits, policies, keptLimits, urls, seal, secretAccess }
 }
 
 function openCloudEndpoints(

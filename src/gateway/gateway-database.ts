@@ -22,6 +22,7 @@ import { CREDENTIAL_MIGRATIONS, CredentialStore } from './records/credential-sto
 import { EVENT_MIGRATIONS, EventStore } from './records/event-store.ts'
 import { RESERVED_ADDR_MIGRATIONS, ReservedAddrStore } from './records/reserved-addr-store.ts'
 import { RESERVED_DOMAIN_MIGRATIONS, ReservedDomainStore } from './records/reserved-domain-store.ts'
+import { VAULT_MIGRATIONS, VaultSecretStore, VaultStore } from './records/vault-store.ts'
 import { DEVICE_MIGRATIONS, DeviceStore } from './resources/devices/device-store.ts'
 import {
   CLOUD_ENDPOINT_MIGRATIONS,
@@ -63,6 +64,7 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
   ...CERTIFICATE_ORDER_MIGRATIONS,
   ...INVITE_MIGRATIONS,
   ...ERROR_PAGE_MIGRATIONS,
+  ...VAULT_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 
@@ -82,6 +84,9 @@ export interface GatewayDatabase {
   readonly ipPolicies: IpPolicyStore
   readonly ipPolicyRules: IpPolicyRuleStore
   readonly cloudEndpointStore: CloudEndpointStore
+  /** Secrets for policies. */
+  readonly vaults: VaultStore
+  readonly vaultSecrets: VaultSecretStore
   readonly deviceStore: DeviceStore
   /** Invitations for devices. */
   readonly inviteStore: InviteStore
@@ -143,6 +148,8 @@ export function gatewayStores(
     ipPolicies: new IpPolicyStore(database),
     ipPolicyRules: new IpPolicyRuleStore(database),
     cloudEndpointStore: new CloudEndpointStore(database),
+    vaults: new VaultStore(database),
+    vaultSecrets: new VaultSecretStore(database),
     deviceStore: new DeviceStore(database),
     inviteStore: new InviteStore(database),
     inviteClaims: new InviteClaimStore(database),

@@ -15,6 +15,7 @@ import { type Parts, readPolicyText } from './document/policy-text.ts'
 import { child, isWithin, ProblemList } from './document/problem.ts'
 import { type ReadConfig, readConfig } from './document/read-config.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
+import type { SecretName } from './exchange/policy-secrets.ts'
 import { Account, MAX_STEPS } from './expression/account.ts'
 import {
   type CompiledExpression,
@@ -34,6 +35,7 @@ import type { BodyRewriter } from './rewriting/body-rewriter.ts'
 import { type CompiledAction, type CompiledRule, leastStepsOf, PhaseRules } from './run-phase.ts'
 import { conflictOfRule, constantParts } from './vocabulary/constant-conditions.ts'
 import { readsPath } from './vocabulary/requests.ts'
+import { secretsIn } from './vocabulary/secrets.ts'
 
 /** Interpolations of one action. */
 const MAX_INTERPOLATIONS = 200
@@ -85,6 +87,8 @@ export class Compiler {
   /** Whether the rule that is being compiled looks at the path of requests. */
   #readsPath = false
   readonly #states = new Map<string, unknown>()
+  /** Used secrets, by vault and name. */
+  readonly #secrets = new Map<string, SecretName>()
   /** Number of equal actions so far, by their identity. */
   readonly #equals = new Map<string, number>()
   /** Budget for everything that can be computed before a request. */
@@ -104,6 +108,11 @@ export class Compiler {
   /** State of the actions that were compiled, for the policy that comes after. */
   get states(): ActionStates {
     return this.#states
+  }
+
+  /** The secrets that the rules use. */
+  get secrets(): readonly SecretName[] {
+    return [...this.#secrets.values()]
   }
 
   /**
@@ -348,6 +357,7 @@ export class Compiler {
       const expression = this.#language.compile(source, scope, this.#constants)
       this.#reviewExpression(expression, pointer, { start, isCondition })
       this.#readsPath ||= readsPath(expression.form)
+      this.#noteSecrets(expression, pointer)
       if (this.#options.isRun) expression.prepare()
       return expression
     } catch (error) {
@@ -360,6 +370,18 @@ export class Compiler {
         this.#problems.add(kind, pointer, sentence, { isForeign, offset: at })
       }
       return undefined
+    }
+  }
+
+  #noteSecrets({ form }: CompiledExpression<PolicyExchange>, pointer: string): void {
+    for (const secret of secretsIn(form)) {
+      const { vault, name } = secret
+      this.#secrets.set(JSON.stringify([vault, name]), secret)
+      const problem = this.#options.reach.secrets?.problemOf(secret)
+      if (problem === undefined) continue
+      const message = `secrets.get('${vault}', '${name}') cannot be used: ${problem.message}.`
+      const { isOnlyForNew } = problem
+      this.#problems.add('unknownSecret', pointer, message, { isOnlyForNew })
     }
   }
 

@@ -9,6 +9,7 @@ import {
   type PolicyTrace,
   type RuleStep,
 } from './exchange/policy-exchange.ts'
+import type { PolicySecrets } from './exchange/policy-secrets.ts'
 import { plainHost } from './exchange/request-path.ts'
 import { type Json, toJson } from './expression/value.ts'
 import type { PolicyReach } from './outbound/outbound-allow.ts'
@@ -67,6 +68,12 @@ interface ExplainOptions extends Pick<PolicyReach, 'mayDial' | 'mayRead'> {
   readonly repeat?: number
 }
 
+/** A device does not know the secrets of a gateway. */
+const STAND_INS: PolicySecrets = {
+  problemOf: () => undefined,
+  read: ({ vault, name }) => `[secret ${vault}/${name}]`,
+}
+
 /**
  * Runs a policy `repeat` times for an imagined request, and explains each run with its own budget. Internal
  * endpoints that a request is passed to count as online. `http-request` reaches no internal endpoint, and
@@ -84,6 +91,7 @@ export async function explainPolicy(
     hasInternal: () => true,
     mayDial,
     mayRead,
+    secrets: STAND_INS,
   })
   const explanations: Explanation[] = []
   for (let round = 0; round < repeat; round += 1) {

@@ -6,6 +6,7 @@ import { atOnce, type Parts } from './document/policy-text.ts'
 import { PolicyError, type PolicyProblem, ProblemList } from './document/problem.ts'
 import { CONTINUE, type MaybePromise, type Outcome } from './exchange/outcome.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
+import type { PolicySecrets, SecretName } from './exchange/policy-secrets.ts'
 import { AMBIGUOUS_PATH, isAmbiguousPath } from './exchange/request-path.ts'
 import { FairScheduler, SchedulerMember } from './limit/fair-scheduler.ts'
 import { LimiterTables } from './limit/limiter-tables.ts'
@@ -40,6 +41,9 @@ export interface PolicyOptions extends PolicyReach {
 interface PolicyParts extends CompiledRules {
   readonly states: ActionStates
   readonly warnings: readonly PolicyProblem[]
+  readonly usedSecrets: readonly SecretName[]
+  /** Values of the used secrets. */
+  readonly secrets: PolicySecrets | undefined
 }
 
 /** A checked document, ready to run. One per endpoint: its counters are the endpoint's own. */
@@ -55,12 +59,18 @@ export class CompiledPolicy {
   readonly warnings: readonly PolicyProblem[]
   /** State such as counters, for the policy that replaces this one. */
   readonly states: ActionStates
+  /** Secrets in its expressions, whether they are read or not. */
+  readonly usedSecrets: readonly SecretName[]
+  readonly #secrets: PolicySecrets | undefined
   readonly #phases: Readonly<Record<Phase, PhaseRules>>
   /** The policy reads the path, so ambiguous paths are refused. */
   readonly #guardsPath: boolean
 
-  constructor({ phases, allowsAmbiguousPaths, states, warnings }: PolicyParts) {
+  constructor(parts: PolicyParts) {
+    const { phases, allowsAmbiguousPaths, states, warnings, usedSecrets, secrets } = parts
     this.#phases = phases
+    this.usedSecrets = usedSecrets
+    this.#secrets = usedSecrets.length > 0 ? secrets : undefined
     this.states = states
     this.warnings = warnings
     this.hasConnectRules = !phases.on_tcp_connect.isEmpty
@@ -94,7 +104,7 @@ export class CompiledPolicy {
 
   /** Runs the rules of `on_tcp_connect`; the outcome is `continue`, `close` or `forward`. */
   onTcpConnect(exchange: PolicyExchange): MaybePromise<Outcome> {
-    return this.hasConnectRules ? this.#phases.on_tcp_connect.run(exchange) : CONTINUE
+    return this.hasConnectRules ? this.#run('on_tcp_connect', exchange) : CONTINUE
   }
 
   /** Runs the rules of `on_http_request`. Synchronous unless an action has to wait. Never throws. */
@@ -103,12 +113,17 @@ export class CompiledPolicy {
       if (isAmbiguousPath(exchange.request.target)) return AMBIGUOUS_PATH
       exchange.guardsPath = true
     }
-    return this.hasRequestRules ? this.#phases.on_http_request.run(exchange) : CONTINUE
+    return this.hasRequestRules ? this.#run('on_http_request', exchange) : CONTINUE
   }
 
   /** Runs the rules of `on_http_response`; `exchange.response` is set. Never throws. */
   onHttpResponse(exchange: PolicyExchange): MaybePromise<Outcome> {
-    return this.hasResponseRules ? this.#phases.on_http_response.run(exchange) : CONTINUE
+    return this.hasResponseRules ? this.#run('on_http_response', exchange) : CONTINUE
+  }
+
+  #run(phase: Phase, exchange: PolicyExchange): MaybePromise<Outcome> {
+    exchange.secrets = this.#secrets
+    return this.#phases[phase].run(exchange)
   }
 }
 
@@ -168,5 +183,7 @@ function* policyInParts(
   if (isRefused) {
     throw new PolicyError(problems.all.filter((it) => !(isStored && it.isOnlyForNew)))
   }
-  return new CompiledPolicy({ ...rules, states: compiler.states, warnings: problems.all })
+  const { states, secrets: usedSecrets } = compiler
+  const { secrets } = reach
+  return new CompiledPolicy({ ...rules, states, usedSecrets, secrets, warnings: problems.all })
 }

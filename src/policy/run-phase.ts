@@ -219,12 +219,13 @@ export class PhaseRules {
       rule: name,
       action: action?.type,
     }
+    const { readSecrets } = exchange
+    const message = readSecrets.mask(error instanceof Error ? error.message : String(error))
     if (error instanceof EvaluationError) {
-      this.#log.info({ ...context, problem: error.message }, 'policy failed for a request')
+      this.#log.info({ ...context, problem: message }, 'policy failed for a request')
     } else {
-      this.#log.error({ ...context, err: error }, 'policy action failed')
+      this.#log.error({ ...context, err: readSecrets.maskError(error) }, 'policy action failed')
     }
-    const message = error instanceof Error ? error.message : String(error)
     const isOverspent = error instanceof EvaluationError && error.isOverspent
     exchange.trace?.onFailure({ phase, index, name, action: action?.type, message })
     if (this.#phase === 'on_tcp_connect') return CLOSE

@@ -3,6 +3,8 @@ import { onTestFinished } from 'vitest'
 import { AccountSecrets } from '../../src/gateway/access/account-secrets.ts'
 import { Authority, watchCredentials } from '../../src/gateway/access/authority.ts'
 import { CredentialIssuer } from '../../src/gateway/access/credential-issuer.ts'
+import { SecretAccess } from '../../src/gateway/access/endpoint-secrets.ts'
+import { SECRETS_KEY, SecretSeal } from '../../src/gateway/access/secret-seal.ts'
 import { EndpointUrls } from '../../src/gateway/endpoints/endpoint-host.ts'
 import { EndpointPolicies, policyReach } from '../../src/gateway/endpoints/endpoint-policies.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
@@ -95,9 +97,12 @@ export function openGatewayStores(
   })
   watchAddrs(stores.reservedAddrs, (addr) => changedAddrs.push(addr))
   const secrets = new AccountSecrets(join(folder, 'login.key'), log)
+  const seal = new SecretSeal({ path: join(folder, SECRETS_KEY), isShared: false, log })
+  const secretAccess = new SecretAccess({ ...stores, owners, seal })
   const reachOf = policyReach({
     ranges: new IpPolicyRanges(stores),
     ...stores,
+    secretAccess,
     secrets,
     registry,
     // Whoever tests what policies ask over an ingress brings one.
@@ -140,6 +145,8 @@ export function openGatewayStores(
     authority,
     policies,
     secrets,
+    seal,
+    secretAccess,
     member,
     names: member.names,
     others: member.others,

@@ -188,15 +188,16 @@ export class ManagementClient {
   async list<Item extends { readonly id: string }>(
     path: string,
     item: z.ZodType<Item>,
+    { collection = path }: { readonly collection?: string } = {},
   ): Promise<Item[]> {
-    const Page = z.object({ next_page_uri: z.string().nullable(), [path]: z.array(item) })
+    const Page = z.object({ next_page_uri: z.string().nullable(), [collection]: z.array(item) })
     const items: Item[] = []
     while (items.length < MAX_ITEMS) {
       const last = items.at(-1)
       // Built here rather than followed: the key goes to no address that an answer names.
       const before = last ? `&before_id=${last.id}` : ''
       const page = await this.#send('GET', `${path}?limit=${PAGE_LIMIT}${before}`, Page)
-      const found = page[path] as Item[]
+      const found = page[collection] as Item[]
       items.push(...found)
       if (page.next_page_uri === null || found.length === 0) return items
     }

@@ -143,6 +143,7 @@ export interface BinderOf {
 
 /** An accepted bind. */
 export interface Binding extends BindRight, EndpointAddress {
+  readonly credentialId: string
   readonly url: string
   /** Whether the gateway has chosen the address. */
   readonly isDrawn: boolean
@@ -209,6 +210,7 @@ export class Binder {
     const trafficPolicy = policyOf(request)
     return {
       ...right,
+      credentialId,
       host,
       url: this.#deps.urls.of(protocol, host),
       protocol,

@@ -117,6 +117,7 @@ export async function patchEndpoint(
     change
   const trafficPolicy =
     change.TrafficPolicy === undefined ? before.trafficPolicy : change.TrafficPolicy || null
+  const { credentialId } = session.identity
   checkTexts({ metadata, name, description })
   sessions.countBind(session)
   const poolMember = isMember
@@ -125,7 +126,7 @@ export async function patchEndpoint(
   const policy =
     change.TrafficPolicy === undefined && poolMember === before.poolMember
       ? before.policy
-      : await compile({ ...before, trafficPolicy, poolMember }, before, deps)
+      : await compile({ ...before, trafficPolicy, poolMember, credentialId }, before, deps)
   const after: AgentEndpoint = {
     ...{ ...before, name, description, metadata, trafficPolicy, policy, poolMember },
     updatedAt: clock.now(),
@@ -144,7 +145,7 @@ export async function patchEndpoint(
 }
 
 async function compile(
-  after: AgentEndpoint,
+  after: AgentEndpoint & Pick<Binding, 'credentialId'>,
   before: AgentEndpoint,
   { policies }: Pick<AgentDeps, 'policies'>,
 ) {

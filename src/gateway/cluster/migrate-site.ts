@@ -4,6 +4,7 @@ import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { lockFolder } from '../../store/data-folder.ts'
+import { SECRETS_KEY } from '../access/secret-seal.ts'
 import { ACCOUNT_KEY } from '../certificates/acme/acme-authority.ts'
 import { CERTIFICATES, loadCertificate } from '../certificates/certificate-file.ts'
 import { GATEWAY_MIGRATIONS, openGatewayDatabase } from '../gateway-database.ts'
@@ -62,6 +63,16 @@ async function importCertificates(
       [domainId, authority, kept.keyType, kept.certPem],
     )
   }
+}
+
+/** Imports the key of the secrets of policies, without which their values cannot be opened. */
+async function importSecretsKey(statements: Statements, folder: string): Promise<void> {
+  const path = join(folder, SECRETS_KEY)
+  if (!existsSync(path)) return
+  await statements.query(
+    'INSERT INTO site_secrets (name, content) VALUES ($1, $2) ON CONFLICT DO NOTHING',
+    [SECRETS_KEY, readFileSync(path, 'utf8')],
+  )
 }
 
 /** For all rows of a large site. */
@@ -126,6 +137,7 @@ async function copy(
       await importRecords(statements, { rows, migrations: GATEWAY_MIGRATIONS }, (done) =>
         onProgress(done, rows.length),
       )
+      await importSecretsKey(statements, folder)
       await importCertificates(statements, folder, log)
     })
   } finally {

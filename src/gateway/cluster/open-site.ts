@@ -9,6 +9,7 @@ import type { ListenAddress } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { prepareDataFolder } from '../../store/data-folder.ts'
 import type { Migration } from '../../store/migrations.ts'
+import { createSecretsKey, SECRETS_KEY } from '../access/secret-seal.ts'
 import { createPrivateKeyPem } from '../records/private-key.ts'
 import { type AdmissionOptions, admit, admitAgain } from './admission.ts'
 import { CERTIFICATE_STEPS } from './certificate-steps.ts'
@@ -27,17 +28,22 @@ import { migrateSchema, type SchemaStep } from './postgres/schema.ts'
 import { RECORD_STEPS } from './replication/record-log.ts'
 import { SharedDatabase } from './replication/shared-database.ts'
 
-/** Secrets of the site, equal at all nodes: devices trust the CA, and sign-ins are sealed with the key. */
+/**
+ * Secrets of the site, equal at all nodes: devices trust the CA, sign-ins are sealed with the key for log-ins,
+ * and secrets of policies with theirs.
+ */
 const SECRETS: Readonly<Record<string, () => Promise<string>>> = {
   'ca.key': createPrivateKeyPem,
   'login.key': async () => `${randomBytes(32).toString('base64url')}\n`,
+  [SECRETS_KEY]: async () => createSecretsKey(),
 }
 /** Files that depend on a key, and are made again for another key. */
 const MADE_OF: Readonly<Record<string, string>> = { 'ca.key': 'ca.pem' }
 
-/** Whether a folder has all that it takes without the database. */
+/** Whether a folder has all that it takes without the database. Earlier versions had no key for secrets. */
 function hasSecrets(folder: string): boolean {
-  return Object.keys(SECRETS).every((name) => existsSync(join(folder, name)))
+  const needed = Object.keys(SECRETS).filter((name) => name !== SECRETS_KEY)
+  return needed.every((name) => existsSync(join(folder, name)))
 }
 
 /**

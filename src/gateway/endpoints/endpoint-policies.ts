@@ -18,6 +18,7 @@ import {
 } from '../../policy/policy.ts'
 import { BodyRewriter } from '../../policy/rewriting/body-rewriter.ts'
 import type { AccountSecrets } from '../access/account-secrets.ts'
+import type { SecretAccess, SecretUser } from '../access/endpoint-secrets.ts'
 import { isInternal } from '../records/domain-name.ts'
 import {
   carriesRequests,
@@ -41,24 +42,27 @@ interface PolicyReachDeps extends Pick<PolicyReach, 'hasTable'> {
   readonly registry: Pick<EndpointRegistry, 'hasInternal'>
   readonly ingress: InternalEntry
   readonly secrets: AccountSecrets
+  readonly secretAccess: Pick<SecretAccess, 'for'>
   /** Addresses that policies may connect to, besides internal endpoints, and files that they may read. */
   readonly outboundAllow: readonly AllowEntry[]
 }
 
 /**
- * Returns a function that tells which resources the policies of an account can use: internal endpoints, IP
- * policies and listed addresses.
+ * Returns a function that tells which resources the policy of an endpoint can use: internal endpoints, IP
+ * policies, secrets and listed addresses.
  */
 export function policyReach({
   registry,
   ingress,
   secrets,
+  secretAccess,
   outboundAllow,
   hasTable,
   ranges,
-}: PolicyReachDeps): (ownerId: string | null) => PolicyReach {
-  return (ownerId) => ({
+}: PolicyReachDeps): (user: SecretUser) => PolicyReach {
+  return ({ ownerId, credentialId, host }) => ({
     hasTable,
+    secrets: secretAccess.for({ ownerId, credentialId, host }),
     ipPolicy: (id) => ranges.of(id),
     mayDial: (target) => mayDial(outboundAllow, target),
     mayRead: (path) => mayRead(outboundAllow, path),
@@ -96,8 +100,8 @@ const NO_REQUESTS =
 
 export interface EndpointPoliciesOptions
   extends Pick<PolicyOptions, 'clock' | 'log' | 'limits' | 'lane'> {
-  /** Resources that the policies of an account can use. Default: no resources. */
-  readonly reachOf?: (ownerId: string | null) => PolicyReach
+  /** Resources that the policy of an endpoint can use. Default: no resources. */
+  readonly reachOf?: (user: SecretUser) => PolicyReach
 }
 
 /** The endpoint that a policy is for. */
@@ -106,6 +110,9 @@ export interface PolicyPlace extends EndpointAddress {
   /** Each member of a pool has its own counters. */
   readonly poolMember?: string | undefined
 }
+
+/** The same, with the author of the policy: the authtoken of a device, or null for a cloud endpoint. */
+export interface AuthoredPlace extends PolicyPlace, SecretUser {}
 
 /** How a policy is compiled. */
 interface CompileOptions {
@@ -156,7 +163,7 @@ export class EndpointPolicies {
    */
   compile(
     trafficPolicy: string | null,
-    place: PolicyPlace,
+    place: AuthoredPlace,
     previous: PolicyStates | undefined = this.last(place),
   ): CompiledPolicy {
     if (trafficPolicy === null) return this.#withoutRules()
@@ -170,7 +177,7 @@ export class EndpointPolicies {
    */
   async compileInTurns(
     trafficPolicy: string | null,
-    { around, isStored, ...place }: PolicyPlace & CompileOptions,
+    { around, isStored, ...place }: AuthoredPlace & CompileOptions,
     previousOf: () => PolicyStates | undefined = () => this.last(place),
   ): Promise<CompiledPolicy> {
     if (trafficPolicy === null && !around) return this.#withoutRules()
@@ -202,10 +209,10 @@ export class EndpointPolicies {
     return this.#none
   }
 
-  #compilerOptions({ ownerId }: PolicyPlace, previous: PolicyStates | undefined) {
+  #compilerOptions(place: AuthoredPlace, previous: PolicyStates | undefined) {
     const { clock, log, limits, reachOf } = this.#options
     return {
-      ...reachOf?.(ownerId),
+      ...reachOf?.(place),
       clock,
       log,
       limits,

@@ -19,12 +19,13 @@ import {
   tunnelSessions,
   tunnels,
 } from '../resources/tunnel-sessions/routes.ts'
+import { type VaultSecretsDeps, vaultSecrets } from '../resources/vaults/routes.ts'
 import { answerDevices, type DeviceRoutesDeps } from './console/device-routes.ts'
 
 /** Size of a page of one node. The rest comes with the next page. */
 const MAX_BYTES = 4_194_304
 
-export interface ElsewhereDeps extends DeviceRoutesDeps {
+export interface ElsewhereDeps extends DeviceRoutesDeps, VaultSecretsDeps {
   readonly sessions: ConnectedAgents
   readonly clock: Clock
 }
@@ -39,6 +40,7 @@ export function answerLists(deps: ElsewhereDeps): void {
     tunnels(deps),
     tunnelSessions(deps),
     devices(deps),
+    vaultSecrets(deps),
   ]
   const known = new Map(resources.map((resource) => [resource.path, resource]))
   const find = async (of: { path: string; id: string } & Wire) => {

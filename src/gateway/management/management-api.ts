@@ -65,6 +65,7 @@ import {
   tunnelSessions,
   tunnels,
 } from '../resources/tunnel-sessions/routes.ts'
+import { type VaultSecretsDeps, vaultSecrets, vaults } from '../resources/vaults/routes.ts'
 import {
   events,
   type WebhookEndpointsDeps,
@@ -174,6 +175,7 @@ export interface ManagementApiDeps
     IpPolicyRulesDeps,
     ReservedAddrsDeps,
     ReservedDomainsDeps,
+    VaultSecretsDeps,
     WebhookEndpointsDeps,
     NodesDeps,
     Pick<ReadinessDeps, 'certificates' | 'member'>,
@@ -218,6 +220,8 @@ export function managementRoutes(deps: ManagementApiDeps, lists: ResourceLists) 
     errorPages(deps),
     ipPolicies(deps),
     ipPolicyRules(deps),
+    vaults(deps),
+    vaultSecrets(deps),
     webhookEndpoints(deps),
     events(deps.events),
     audit(deps.trail),

@@ -17,6 +17,8 @@ export const DEFAULT_QUOTAS = {
   online_endpoints: 10_000,
   policy_bytes: 16 * 1024 * 1024,
   webhooks: 10,
+  vaults: 50,
+  secrets: 500,
 } as const
 
 export type QuotaName = keyof typeof DEFAULT_QUOTAS
@@ -31,6 +33,8 @@ const TEXTS: Readonly<Record<QuotaName, string>> = {
   online_endpoints: 'online endpoints of devices',
   policy_bytes: 'bytes of traffic policies',
   webhooks: 'webhook endpoints',
+  vaults: 'vaults',
+  secrets: 'secrets of policies',
 }
 
 export const QUOTA_MIGRATIONS: readonly Migration[] = [
@@ -83,6 +87,8 @@ export class AccountQuotas {
         'coalesce(sum(length(CAST(traffic_policy AS BLOB))), 0)',
       ),
       webhooks: count('webhook_endpoints'),
+      vaults: count('vaults'),
+      secrets: count('vault_secrets'),
     }
   }
 

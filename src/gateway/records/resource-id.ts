@@ -70,6 +70,8 @@ export type ResourcePrefix =
   | 'inv'
   | 'ic'
   | 'epg'
+  | 'vault'
+  | 'secret'
 
 /**
  * Makes ids of the form `<prefix>_<KSUID>`: 32 bits of seconds and 128 random bits in 27 base62

@@ -285,9 +285,15 @@ export const responseBodyFindReplace = defineAction({
       const decoded = decodedBody(encodingOf(headers))
       forgetBody(headers)
       if (decoded) exchange.transformResponse(decoded)
-      exchange.transformResponse(
-        changedBody(async (body) => (await replace(body)).body, context.clock),
-      )
+      const change = async (body: Buffer) => {
+        try {
+          return (await replace(body)).body
+        } catch (error) {
+          // The transform reports it to the log.
+          throw exchange.readSecrets.maskError(error)
+        }
+      }
+      exchange.transformResponse(changedBody(change, context.clock))
       return CONTINUE
     }
   },

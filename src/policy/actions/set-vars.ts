@@ -114,7 +114,7 @@ export const log = defineAction({
     return (exchange) => {
       const value = compute(exchange)
       exchange.account.pay(LOG_PRICE, [value])
-      const fields = toJson(value) as Record<string, unknown>
+      const fields = exchange.readSecrets.maskJson(toJson(value) as Record<string, unknown>)
       exchange.results.set('log', { metadata: value })
       exchange.log(fields)
       context.log.info({ endpoint: exchange.endpoint.id, metadata: fields }, 'policy log')

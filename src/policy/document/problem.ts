@@ -127,6 +127,7 @@ export const CODES = {
   hostHeader: 398,
   bodyNotAllowed: 3604,
   badReplacePattern: 3902,
+  unknownSecret: 24009,
 } as const
 
 export type ProblemKind = keyof typeof CODES

@@ -1,11 +1,13 @@
 import type { X509Certificate } from 'node:crypto'
 import type { Transform } from 'node:stream'
 import { Account } from '../expression/account.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import type { Phase } from '../phase.ts'
 import { AddressLookUps, type AddressTables } from './address-tables.ts'
 import type { HeaderList } from './header-list.ts'
 import type { EndTls, Outcome } from './outcome.ts'
 import { ParsedFields } from './parsed-fields.ts'
+import { type PolicySecrets, ReadSecrets, type SecretName } from './policy-secrets.ts'
 
 /** The TLS session of a connection that the gateway terminates. */
 export interface TlsSession {
@@ -141,6 +143,8 @@ export interface PolicyExchangeOptions {
   readonly endTls?: EndTls | undefined
   /** That of the request, where an exchange is not all there is of it. */
   readonly account?: Account | undefined
+  /** That of the request, in the same way. */
+  readonly readSecrets?: ReadSecrets | undefined
 }
 
 const NONE: readonly never[] = []
@@ -160,6 +164,8 @@ export class PolicyExchange {
   readonly account: Account
   /** Stands for the client's address while it is decided under which key a request counts. */
   countedIp: string | undefined
+  /** Set by the policy that runs. */
+  secrets: PolicySecrets | undefined
   /** Whether ambiguous paths are refused, including paths that a rule made. */
   guardsPath = false
   /** Set by the ingress before the response phase. */
@@ -174,6 +180,7 @@ export class PolicyExchange {
   #observers: ((status: number | undefined) => void)[] | undefined
   #parsed: ParsedFields | undefined
   #lookUps: AddressLookUps | undefined
+  #readSecrets: ReadSecrets | undefined
   readonly #askDepth: (() => number) | undefined
 
   constructor(options: PolicyExchangeOptions) {
@@ -185,6 +192,17 @@ export class PolicyExchange {
     this.trace = options.trace
     this.endTls = options.endTls
     this.account = options.account ?? new Account()
+    this.#readSecrets = options.readSecrets
+  }
+
+  /** The value of a secret. Throws EvaluationError if the policy cannot use it. */
+  readSecret(secret: SecretName): string {
+    const value = this.secrets?.read(secret)
+    if (value === undefined) {
+      throw new EvaluationError(`the secret ${secret.vault}/${secret.name} is not available`)
+    }
+    this.readSecrets.add(value)
+    return value
   }
 
   /** Changes of the request body by actions, in order. */
@@ -223,6 +241,12 @@ export class PolicyExchange {
   get parsed(): ParsedFields {
     this.#parsed ??= new ParsedFields()
     return this.#parsed
+  }
+
+  /** Secrets that policies have read for the request, to mask them in logs. */
+  get readSecrets(): ReadSecrets {
+    this.#readSecrets ??= new ReadSecrets()
+    return this.#readSecrets
   }
 
   /** Cached results of address tables. */

@@ -67,7 +67,7 @@ const TYPE_NAMES = new Set([
   ...['bool', 'int', 'uint', 'double', 'string', 'bytes', 'list', 'map', 'null_type', 'type'],
   ...['google.protobuf.Timestamp', 'google.protobuf.Duration'],
 ])
-const RESERVED = new Set(['actions', 'conn', 'endpoint', 'req', 'res', 'time', 'vars'])
+const RESERVED = new Set(['actions', 'conn', 'endpoint', 'req', 'res', 'secrets', 'time', 'vars'])
 const CONSTANT_TYPES: Readonly<Record<string, string>> = {
   boolValue: 'bool',
   bytesValue: 'bytes',

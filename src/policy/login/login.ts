@@ -350,7 +350,7 @@ export class Login {
       const result = resultErrorOf(error, kind)
       exchange.results.set(kind, loginResult(kind, undefined, { error: result }))
       if (error.cause !== undefined) {
-        const problem = messagesOf(error.cause)
+        const problem = exchange.readSecrets.mask(messagesOf(error.cause))
         log.info({ endpoint: exchange.endpoint.id, code: result.code, problem }, 'sign-in failed')
       }
       return refuseLogin(error, { kind, loginUrl: this.#loginUrl(origin) }, [])

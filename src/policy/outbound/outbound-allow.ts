@@ -10,6 +10,7 @@ import {
 } from '../../base/net/network.ts'
 import type { AddressTable } from '../exchange/address-tables.ts'
 import type { Connection } from '../exchange/policy-exchange.ts'
+import type { PolicySecrets } from '../exchange/policy-secrets.ts'
 import type { Account } from '../expression/account.ts'
 
 type Range = readonly [Address, number]
@@ -174,6 +175,8 @@ export interface PolicyReach {
   readonly secretFor?: ((purpose: string) => Buffer) | undefined
   /** Whether there is a table of addresses. Undefined: all tables may be used. */
   readonly hasTable?: ((table: AddressTable) => boolean) | undefined
+  /** Secrets of `secrets.get()`. Undefined: every name is accepted, and no secret has a value. */
+  readonly secrets?: PolicySecrets | undefined
   /** Allowed key files, by path. Default: none. */
   readonly mayRead?: ((path: string) => boolean) | undefined
 }

@@ -6,6 +6,7 @@ import { ENCODING_FUNCTIONS } from './encodings.ts'
 import { LIST_FUNCTIONS } from './lists.ts'
 import { NETWORK_FUNCTIONS } from './network.ts'
 import { REQUEST_FUNCTIONS } from './requests.ts'
+import { SECRET_FUNCTIONS } from './secrets.ts'
 import { TEXT_FUNCTIONS } from './text.ts'
 import { TIME_FUNCTIONS } from './time.ts'
 
@@ -164,6 +165,8 @@ export const FUNCTION_PRICES: Prices = {
   hasReqCookie: TEST,
   getResCookie: price(22),
   hasResCookie: TEST,
+
+  'secrets.get': price(10),
 }
 
 /** All functions beyond the language. */
@@ -175,4 +178,5 @@ export const FUNCTIONS: readonly ExpressionFunction<PolicyExchange>[] = [
   ...DIGEST_FUNCTIONS,
   ...NETWORK_FUNCTIONS,
   ...REQUEST_FUNCTIONS,
+  ...SECRET_FUNCTIONS,
 ]

@@ -402,7 +402,6 @@ export const NO_RESULTS: Readonly<Record<string, string>> = {
 /** Names that the hosted service knows and a gateway without its data cannot, by their start. */
 export const UNAVAILABLE_VARIABLES: Readonly<Record<string, string>> = {
   'conn.tls.ja4_fingerprint': 'gateways do not compute it',
-  secrets: 'gateways have no vaults',
 }
 
 /** Facts of address intelligence services: nothing is listed here. */

@@ -94,7 +94,10 @@ describe.skipIf(!hasPostgres)('what a limit has counted', () => {
     const wanted: WantedName = {
       ...endpoint,
       ...{ member: '', isShared: false, endsTls: false },
-      policy: two.gateway.parts.policies.compile(policyOf(), endpoint),
+      policy: two.gateway.parts.policies.compile(policyOf(), {
+        ...endpoint,
+        credentialId: identity.credentialId,
+      }),
       session: { id: 'ts_2', clientId, identity, startedAt: startedAt + 1 },
     }
     const opening = nodeOf(two)?.names.open(wanted, () => {

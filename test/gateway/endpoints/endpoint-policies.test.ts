@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import {
+  type AuthoredPlace,
   EndpointPolicies,
-  type PolicyPlace,
   problemsText,
 } from '../../../src/gateway/endpoints/endpoint-policies.ts'
 import { PolicyError } from '../../../src/policy/document/problem.ts'
@@ -10,7 +10,12 @@ import { ManualClock } from '../../helpers/manual-clock.ts'
 import { ONE_PER_MINUTE } from '../../helpers/one-per-minute.ts'
 import { createExchange, onRequest } from '../../helpers/policy-exchange.ts'
 
-const place = (host: string): PolicyPlace => ({ protocol: 'https', host, ownerId: null })
+const place = (host: string): AuthoredPlace => ({
+  protocol: 'https',
+  host,
+  ownerId: null,
+  credentialId: null,
+})
 
 const RULES = [{ actions: [{ type: 'deny' }] }]
 
@@ -27,8 +32,13 @@ function compile(host: string, policy: object): string {
 describe('the counters of a policy', () => {
   it('go on at the next endpoint of the account on that host, and at nobody else’s', async () => {
     const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
-    const place: PolicyPlace = { protocol: 'https', host: 'cam.internal', ownerId: 'bot_a' }
-    const statusAt = async (at: PolicyPlace) => {
+    const place: AuthoredPlace = {
+      protocol: 'https',
+      host: 'cam.internal',
+      ownerId: 'bot_a',
+      credentialId: null,
+    }
+    const statusAt = async (at: AuthoredPlace) => {
       const outcome = await policies.compile(ONE_PER_MINUTE, at).onHttpRequest(createExchange())
       return outcome.kind === 'respond' && outcome.reply.status
     }
@@ -42,12 +52,12 @@ describe('the counters of a policy', () => {
 
   it('are forgotten of the account that has most, the oldest first', async () => {
     const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
-    const used = async (at: PolicyPlace) => {
+    const used = async (at: AuthoredPlace) => {
       const policy = policies.compile(ONE_PER_MINUTE, at)
       await policy.onHttpRequest(createExchange())
       policies.remember(at, policy)
     }
-    const statusAt = async (at: PolicyPlace) => {
+    const statusAt = async (at: AuthoredPlace) => {
       const outcome = await policies.compile(ONE_PER_MINUTE, at).onHttpRequest(createExchange())
       return outcome.kind === 'respond' && outcome.reply.status
     }

@@ -124,7 +124,7 @@ describe('KeptLimits', () => {
     // Before its folder goes.
     onTestFinished(() => kept.stop())
     const compile = (policy: string, place = PLACE) => {
-      const compiled = policies.compile(policy, place)
+      const compiled = policies.compile(policy, { ...place, credentialId: null })
       policies.remember(place, compiled)
       return compiled
     }

@@ -47,7 +47,7 @@ async function startSite(service: number) {
     registry,
     ingress,
     outboundAllow: [],
-  })(null)
+  })({ ownerId: null, credentialId: null, host: 'asks.example.com' })
   const policyOf = (rules: readonly Rule[]) =>
     compilePolicy(
       { on_http_request: rules },

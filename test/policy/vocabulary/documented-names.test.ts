@@ -190,6 +190,7 @@ const FUNCTIONS: Readonly<Record<string, readonly string[]>> = {
   ],
   util: ["has(req.headers['a'])", 'has(req.content_length)', "has(vars['v'])", 'has(vars.v)'],
   random: ['rand.double() < 1.0', 'rand.int() < 2', 'rand.int(1, 6) < 7'],
+  secrets: ["secrets.get('vault', 'name') == ''"],
   'basic auth': ["basic_auth.encode('u', 'p') == ''"],
   base64: [
     "base64.encode(b'a') == ''",
@@ -320,7 +321,6 @@ const RESPONSE_FUNCTIONS = [
 /** What needs data, a table or a handshake that a gateway on its own does not have. */
 const UNAVAILABLE: readonly (readonly [names: readonly string[], because: string])[] = [
   [['conn.tls.ja4_fingerprint'], 'gateways do not compute it'],
-  [["secrets.get('vault', 'name')"], 'gateways have no vaults'],
 ]
 
 /** True for values of a type and refused, or false, for those of any other. */

@@ -340,7 +340,6 @@ describe('names that cannot be known here', () => {
     ['req.nope', 'unknown name req.nope'],
     ['nope', 'unknown name nope'],
     ['nope.at.all', 'unknown name nope.at.all'],
-    ["secrets.get('vault', 'name')", 'secrets is not available: gateways have no vaults'],
     ['actions.ngrok.saml.identity.email', 'unknown name'],
   ])('%s is refused, and only the hosted service could judge', (source, sentence) => {
     expect(() => compileExpression(source)).toThrow(

@@ -139,6 +139,7 @@ export class PolicyRun {
       hops: this.hops,
       askDepth: options.askDepth,
       account,
+      readSecrets: outer ? outer.#exchange.readSecrets : undefined,
     })
   }
 

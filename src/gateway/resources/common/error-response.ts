@@ -28,6 +28,9 @@ const STATUS_OF: Readonly<Record<number, number>> = {
   851: 409,
   852: 409,
   18021: 409,
+  23003: 409,
+  24010: 409,
+  24011: 503,
 }
 /** Errors of the HTTP room that have a code here. */
 const CODE_OF: Partial<Record<AppError['code'], number>> = {

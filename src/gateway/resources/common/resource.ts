@@ -28,6 +28,7 @@ const OPEN = new Set([
   ...['tags', 'provisioned', 'max_uses', 'state', 'kind', 'reserved_domain'],
   ...['shared', 'scope', 'owner_only', 'expires_at', 'cidr', 'action', 'ip_policy'],
   'certificate_management_policy',
+  ...['vault_name', 'allow', 'value_set_at'],
 ])
 /** Fields that may contain secrets: the audit trail shows only that they changed. */
 const CLOSED = new Set(['metadata', 'traffic_policy', 'html'])

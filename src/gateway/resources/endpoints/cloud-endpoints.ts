@@ -409,7 +409,11 @@ export class CloudEndpoints {
   ): Promise<CompiledPolicy> {
     let policy: CompiledPolicy
     try {
-      policy = await this.#deps.policies.compileInTurns(trafficPolicy, place, previousOf)
+      policy = await this.#deps.policies.compileInTurns(
+        trafficPolicy,
+        { ...place, credentialId: null },
+        previousOf,
+      )
     } catch (error) {
       if (error instanceof PolicyError) throw new ServiceError(codeOf(error), problemsText(error))
       throw error
@@ -430,7 +434,7 @@ export class CloudEndpoints {
   #restorePolicy(stored: StoredCloudEndpoint, previous?: CompiledPolicy): PolicyOfRow {
     const { id, host, trafficPolicy } = stored
     const { policies, log } = this.#deps
-    const place = { ...stored, poolMember: poolMemberOf(stored) }
+    const place = { ...stored, poolMember: poolMemberOf(stored), credentialId: null }
     try {
       const policy = policies.compile(trafficPolicy, place, previous)
       const problem = refusedTodayText(policy)

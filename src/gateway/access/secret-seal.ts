@@ -1,0 +1,152 @@
+import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { closeSecretFile, writeFileDurably } from '../../base/file.ts'
+import type { Logger } from '../../base/logger.ts'
+
+/** Key file in the data directory. Several gateways share its content. */
+export const SECRETS_KEY = 'secrets.key'
+
+const KEY_BYTES = 32
+/** NIST SP 800-38D 8.2: 96 random bits are good for 2^32 values. */
+const NONCE_BYTES = 12
+const TAG_BYTES = 16
+const CIPHER = 'aes-256-gcm'
+/** First part of the data that is bound to a value. A change would make all values unreadable. */
+const LABEL = 'device-agent policy secret 1'
+
+/** A new key, as it stands in the file. */
+export const createSecretsKey = (): string => `${randomBytes(KEY_BYTES).toString('base64url')}\n`
+
+/** Place of a value. A value that was moved to another place cannot be opened. */
+export interface SealedPlace {
+  readonly ownerId: string | null
+  readonly vaultId: string
+  readonly name: string
+}
+
+interface SecretSealOptions {
+  /** Path of the key file. */
+  readonly path: string
+  /** Several gateways share the key: it comes from their database, and none creates one here. */
+  readonly isShared: boolean
+  readonly log: Logger
+}
+
+/** The key file is missing or damaged. The message names the fix. */
+export class NoKeyError extends Error {
+  override readonly name = 'NoKeyError'
+}
+
+/** Seals values with AES-256-GCM and the key of a private file. */
+export class SecretSeal {
+  readonly #path: string
+  readonly #isShared: boolean
+  readonly #log: Logger
+  #key: Buffer | undefined
+  #hasWarned = false
+
+  constructor({ path, isShared, log }: SecretSealOptions) {
+    this.#path = path
+    this.#isShared = isShared
+    this.#log = log
+  }
+
+  /**
+   * Seals a value. Creates the key file for the first value (`isFirst`); later, a new key could not open the
+   * older values. Throws NoKeyError, and errors of the file system.
+   */
+  seal(value: string, place: SealedPlace, { isFirst }: { readonly isFirst: boolean }): string {
+    const key = this.#read() ?? this.#create(isFirst)
+    const nonce = randomBytes(NONCE_BYTES)
+    const cipher = createCipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES })
+    cipher.setAAD(boundTo(place))
+    const sealed = Buffer.concat([cipher.update(value, 'utf8'), cipher.final()])
+    return Buffer.concat([nonce, cipher.getAuthTag(), sealed]).toString('base64url')
+  }
+
+  /** Undefined if the key is missing, or the value was sealed with another key or for another place. */
+  open(sealed: string, place: SealedPlace): string | undefined {
+    const key = this.#read()
+    const bytes = Buffer.from(sealed, 'base64url')
+    if (key && bytes.length >= NONCE_BYTES + TAG_BYTES) {
+      try {
+        return decipher(bytes, key, place)
+      } catch {
+        // Reported below.
+      }
+    }
+    this.#warn(key !== undefined)
+    return undefined
+  }
+
+  #read(): Buffer | undefined {
+    this.#key ??= readKey(this.#path, this.#log)
+    return this.#key
+  }
+
+  #create(isFirst: boolean): Buffer {
+    if (this.#isShared) {
+      throw new NoKeyError(
+        `This gateway has no ${SECRETS_KEY}. Restart it while PostgreSQL can be reached, which has the key.`,
+      )
+    }
+    const problem = isFirst ? findProblem(this.#path) : 'is missing or damaged'
+    if (problem !== undefined) {
+      throw new NoKeyError(
+        `The file ${SECRETS_KEY} of the gateway ${problem}. Restore it from a backup of the data directory.`,
+      )
+    }
+    writeFileDurably(this.#path, createSecretsKey())
+    const key = this.#read()
+    if (!key) throw new NoKeyError(`The file ${SECRETS_KEY} cannot be read after it was written.`)
+    return key
+  }
+
+  /** Once, because every request would repeat it. */
+  #warn(hasKey: boolean): void {
+    if (this.#hasWarned) return
+    this.#hasWarned = true
+    const why = hasKey
+      ? 'a secret of policies cannot be opened with the key: restore the key file, or set the secret again'
+      : 'secrets of policies cannot be opened without their key: restore the key file from a backup'
+    this.#log.error({ path: this.#path }, why)
+  }
+}
+
+function decipher(bytes: Buffer, key: Buffer, place: SealedPlace): string {
+  const nonce = bytes.subarray(0, NONCE_BYTES)
+  const opener = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES })
+  opener.setAAD(boundTo(place))
+  opener.setAuthTag(bytes.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES))
+  const content = bytes.subarray(NONCE_BYTES + TAG_BYTES)
+  return Buffer.concat([opener.update(content), opener.final()]).toString('utf8')
+}
+
+function boundTo({ ownerId, vaultId, name }: SealedPlace): Buffer {
+  return Buffer.from(JSON.stringify([LABEL, ownerId, vaultId, name]))
+}
+
+function readKey(path: string, log: Logger): Buffer | undefined {
+  try {
+    if (closeSecretFile(path)) log.warn({ path }, 'the key file of secrets was readable by others')
+    return parseKey(readFileSync(path, 'utf8'))
+  } catch {
+    return undefined
+  }
+}
+
+function parseKey(text: string): Buffer | undefined {
+  const key = Buffer.from(text.trim(), 'base64url')
+  return key.length === KEY_BYTES ? key : undefined
+}
+
+/** Why no new key can be written; undefined if there is no file yet. */
+function findProblem(path: string): string | undefined {
+  try {
+    readFileSync(path)
+    return 'is damaged'
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    return code === 'ENOENT' ? undefined : `cannot be read (${code})`
+  }
+}

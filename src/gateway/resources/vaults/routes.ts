@@ -1,0 +1,478 @@
+import * as z from 'zod'
+import type { Clock } from '../../../base/clock.ts'
+import { SECRET_NAME, SECRET_NAME_FORM } from '../../../policy/vocabulary/secrets.ts'
+import type { Database } from '../../../store/database.ts'
+import type { SecretAccess } from '../../access/endpoint-secrets.ts'
+import { NoKeyError, type SecretSeal } from '../../access/secret-seal.ts'
+import type { Endpoint } from '../../endpoints/endpoint.ts'
+import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
+import type { OtherGateways } from '../../ports/other-gateways.ts'
+import type { AccountQuotas } from '../../records/account-quotas.ts'
+import type { BotUserStore } from '../../records/bot-user-store.ts'
+import type { CredentialStore } from '../../records/credential-store.ts'
+import type { ReservedDomainStore } from '../../records/reserved-domain-store.ts'
+import type { IdSource } from '../../records/resource-id.ts'
+import { checkTexts, present, ServiceError } from '../../records/service-error.ts'
+import type { Vault, VaultSecret, VaultSecretStore, VaultStore } from '../../records/vault-store.ts'
+import { type Caller, ownerFor, sees } from '../common/caller.ts'
+import { elsewhere } from '../common/elsewhere.ts'
+import {
+  itemFields,
+  Reference,
+  requireChange,
+  Timestamp,
+  texts,
+  timestamp,
+} from '../common/request.ts'
+import { type Resource, withBody } from '../common/resource.ts'
+
+const TEXT_CODES = [215, 215] as const
+/** Bytes of a value in UTF-8. */
+const MAX_VALUE = 4_096
+const MAX_ALLOW = 100
+/** Endpoints that a refusal names. */
+const MAX_SHOWN = 5
+
+const VaultCreate = z.strictObject({
+  ...texts,
+  name: z.string(),
+  owner_id: z.string().nullable().optional(),
+})
+const VaultUpdate = z.strictObject({ ...texts, name: z.string().optional() })
+const keptFields = {
+  ...itemFields,
+  updated_at: Timestamp,
+  owner_id: z.string().nullable(),
+  name: z.string(),
+  description: z.string(),
+  metadata: z.string(),
+}
+const VaultView = z.strictObject({
+  ...keptFields,
+  created_by: z.string().describe('id of the API key'),
+  last_updated_by: z.string().describe('id of the API key'),
+})
+
+export interface VaultsDeps {
+  readonly database: Pick<Database, 'change'>
+  readonly vaults: VaultStore
+  readonly vaultSecrets: VaultSecretStore
+  readonly botUsers: BotUserStore
+  readonly quotas: AccountQuotas
+  readonly ids: IdSource
+  readonly clock: Clock
+}
+
+/** Vaults, which have the secrets of an account. */
+export function vaults(deps: VaultsDeps): Resource<Vault> {
+  const { database, vaults: store, vaultSecrets, botUsers, quotas, ids, clock } = deps
+
+  function checkVault(vault: Vault): void {
+    checkName(vault.name, { what: 'vault', code: 23000, emptyCode: 23001 })
+    checkTexts(vault, TEXT_CODES)
+    const other = store.find(vault.ownerId, vault.name)
+    if (other && other.id !== vault.id) {
+      throw new ServiceError(23004, `The account already has a vault ${vault.name}.`)
+    }
+  }
+
+  return {
+    path: 'vaults',
+    noun: 'Vault',
+    about: 'Vaults with the secrets of policies.',
+    collection: 'vaults',
+    prefix: 'vault',
+    schema: VaultView,
+    page: (request) => store.page(request),
+    get: (id) => store.get(id),
+    view: viewVault,
+    ownerOf: ({ ownerId }) => ownerId,
+    create: withBody({ VaultCreate }, async (body, { baseUrl, caller }) => {
+      const { description = '', metadata = '', name } = body
+      const ownerId = ownerFor(caller, body.owner_id)
+      const id = ids.next('vault')
+      const vault = { id, ownerId, name, description, metadata, ...madeBy(caller, clock.now()) }
+      const keep = () => {
+        botUsers.checkOwner(ownerId)
+        checkVault(vault)
+        quotas.check(ownerId, 'vaults')
+        store.insert(vault)
+      }
+      await database.change(keep, { concludes: id })
+      return viewVault(vault, baseUrl)
+    }),
+    update: withBody({ VaultUpdate }, (change, { item: { id }, caller }) => {
+      requireChange(change, 215, 'name, description or metadata')
+      const keep = () => {
+        const vault = present(store.get(id))
+        const updated = { ...vault, ...withoutMissing(change), ...changedBy(caller, clock.now()) }
+        checkVault(updated)
+        store.replace(updated)
+        return updated
+      }
+      return database.change(keep, { concludes: id })
+    }),
+    remove: async ({ id }) => {
+      const keep = () => {
+        if (vaultSecrets.ofVault(id).length > 0) {
+          throw new ServiceError(23003, 'The vault has secrets. Delete them first.')
+        }
+        store.delete(id)
+      }
+      await database.change(keep, { concludes: id, mayUseReserve: true })
+    },
+  }
+}
+
+function viewVault(
+  { createdAt, createdBy, updatedAt, updatedBy, ownerId, ...vault }: Vault,
+  baseUrl: string,
+): z.infer<typeof VaultView> {
+  return {
+    ...vault,
+    uri: `${baseUrl}/vaults/${vault.id}`,
+    created_at: timestamp(createdAt),
+    updated_at: timestamp(updatedAt),
+    owner_id: ownerId,
+    created_by: createdBy,
+    last_updated_by: updatedBy,
+  }
+}
+
+const Allow = z
+  .array(z.string().max(64))
+  .max(MAX_ALLOW)
+  .describe('ids of authtokens, bot users and domains whose policies may use it, too')
+
+const SecretCreate = z.strictObject({
+  ...texts,
+  name: z.string(),
+  value: z.string().describe('at most 4,096 bytes; no answer contains it'),
+  vault_id: z.string().optional(),
+  vault_name: z.string().optional().describe('instead of vault_id, in the account of the key'),
+  allow: Allow.optional(),
+})
+const SecretUpdate = z.strictObject({
+  ...texts,
+  name: z.string().optional(),
+  value: z.string().optional(),
+  allow: Allow.optional(),
+})
+const SecretView = z.strictObject({
+  ...keptFields,
+  created_by: Reference,
+  last_updated_by: Reference,
+  vault: Reference,
+  vault_name: z.string(),
+  allow: Allow,
+  value_set_at: Timestamp,
+  used_by: z
+    .array(Reference.extend({ url: z.string() }))
+    .describe('online endpoints whose policies name it'),
+})
+type SecretView = z.infer<typeof SecretView>
+
+export interface VaultSecretsDeps extends VaultsDeps {
+  readonly credentials: CredentialStore
+  readonly domains: ReservedDomainStore
+  readonly registry: EndpointRegistry
+  readonly others: OtherGateways
+  readonly seal: SecretSeal
+  readonly secretAccess: SecretAccess
+}
+
+/** Secrets of policies. Values come in and never go out. */
+export function vaultSecrets(deps: VaultSecretsDeps): Resource<VaultSecret> {
+  const { vaultSecrets: store, others } = deps
+  const users = new SecretUsers(deps)
+  const view = (secret: VaultSecret, baseUrl: string) => {
+    const vault = deps.vaults.get(secret.vaultId)
+    return viewSecret(secret, baseUrl, { vault, endpoints: users.of(secret) })
+  }
+  const atOthers = elsewhere(others, 'vault_secrets')
+  const changes = new SecretChanges(deps, async (secret) => {
+    const asked = { viewer: { ownerId: null, isOwnerOnly: false }, baseUrl: '' }
+    const { found } = await atOthers.find(secret.id, asked)
+    const views = [view(secret, ''), ...found.map((it) => it.view as SecretView)]
+    return [...new Set(views.flatMap(({ used_by }) => used_by.map(({ url }) => url)))]
+  })
+  return {
+    path: 'vault_secrets',
+    noun: 'Secret',
+    about: 'Secrets that policies read with secrets.get().',
+    collection: 'secrets',
+    prefix: 'secret',
+    schema: SecretView,
+    page: (request) => store.page(request),
+    get: (id) => store.get(id),
+    view,
+    ownerOf: ({ ownerId }) => ownerId,
+    elsewhere: atOthers,
+    isEverywhere: () => true,
+    combine: (views) => combineSecrets(views as [SecretView, ...SecretView[]]),
+    create: withBody({ SecretCreate }, async (body, { baseUrl, caller }) =>
+      view(await changes.create(body, caller), baseUrl),
+    ),
+    update: withBody({ SecretUpdate }, (body, { item, caller }) =>
+      changes.update(item, body, caller),
+    ),
+    remove: (secret) => changes.removeUnused(secret),
+    removal: 'Delete, unless a policy uses it',
+    removals: {
+      force: {
+        summary: 'Delete, even if policies use it',
+        run: (secret) => changes.remove(secret),
+      },
+    },
+  }
+}
+
+/** Creates, changes and deletes secrets. Every refusal is a ServiceError. */
+class SecretChanges {
+  readonly #deps: VaultSecretsDeps
+  readonly #usersOf: (secret: VaultSecret) => Promise<readonly string[]>
+
+  /** `usersOf`: URLs of the endpoints that name a secret, at all gateways. */
+  constructor(
+    deps: VaultSecretsDeps,
+    usersOf: (secret: VaultSecret) => Promise<readonly string[]>,
+  ) {
+    this.#deps = deps
+    this.#usersOf = usersOf
+  }
+
+  create(body: z.infer<typeof SecretCreate>, caller: Caller): Promise<VaultSecret> {
+    const { database, vaultSecrets: store, quotas, ids, clock } = this.#deps
+    const { description = '', metadata = '', name, value, allow = [] } = body
+    checkValue(value)
+    const id = ids.next('secret')
+    const now = clock.now()
+    const keep = () => {
+      const { id: vaultId, ownerId } = vaultFor(body, caller, this.#deps)
+      checkAllow(allow, [], { ownerId, caller }, this.#deps)
+      const texts = { name, description, metadata }
+      const secret = { id, ownerId, vaultId, ...texts, allow: unique(allow), valueAt: now }
+      const unsealed = { ...secret, ...madeBy(caller, now) }
+      this.#check(unsealed)
+      quotas.check(ownerId, 'secrets')
+      const kept = this.#sealed(value, unsealed)
+      store.insert(kept)
+      return kept
+    }
+    return database.change(keep, { concludes: id })
+  }
+
+  async update(
+    { id, name }: VaultSecret,
+    body: z.infer<typeof SecretUpdate>,
+    caller: Caller,
+  ): Promise<VaultSecret> {
+    const { database, vaultSecrets: store, clock } = this.#deps
+    requireChange(body, 215, 'name, value, description, metadata or allow')
+    const { value, ...change } = body
+    if (value !== undefined) checkValue(value)
+    if (change.name !== undefined && change.name !== name) await this.#refuseUsed(id, 'renamed')
+    const keep = () => {
+      const secret = present(store.get(id))
+      const { allow = secret.allow } = change
+      checkAllow(allow, secret.allow, { ownerId: secret.ownerId, caller }, this.#deps)
+      const now = clock.now()
+      const updated = {
+        ...{ ...secret, ...withoutMissing(change), allow: unique(allow) },
+        ...changedBy(caller, now),
+        ...(value !== undefined && { valueAt: now }),
+      }
+      this.#check(updated)
+      const isMoved = updated.name !== secret.name
+      const content = value ?? (isMoved ? opened(secret, this.#deps.seal) : undefined)
+      const kept = content === undefined ? updated : this.#sealed(content, updated)
+      store.replace(kept)
+      return kept
+    }
+    return database.change(keep, { concludes: id })
+  }
+
+  async removeUnused(secret: VaultSecret): Promise<void> {
+    await this.#refuseUsed(secret.id, 'deleted')
+    await this.remove(secret)
+  }
+
+  async remove({ id }: VaultSecret): Promise<void> {
+    const { database, vaultSecrets: store } = this.#deps
+    await database.change(() => store.delete(id), { concludes: id, mayUseReserve: true })
+  }
+
+  async #refuseUsed(id: string, what: string): Promise<void> {
+    const urls = await this.#usersOf(present(this.#deps.vaultSecrets.get(id)))
+    if (urls.length === 0) return
+    const shown = urls.slice(0, MAX_SHOWN).join(', ')
+    const more = urls.length > MAX_SHOWN ? ` and ${urls.length - MAX_SHOWN} more` : ''
+    throw new ServiceError(
+      24010,
+      `The secret cannot be ${what}, because policies use it: ${shown}${more}. Change them first, or delete it with DELETE /vault_secrets/${id}/force.`,
+    )
+  }
+
+  #check(secret: Omit<VaultSecret, 'sealed'>): void {
+    checkName(secret.name, { what: 'secret', code: 24000, emptyCode: 24000 })
+    checkTexts(secret, TEXT_CODES)
+    const other = this.#deps.vaultSecrets.find(secret.vaultId, secret.name)
+    if (other && other.id !== secret.id) {
+      throw new ServiceError(24005, `The vault already has a secret ${secret.name}.`)
+    }
+  }
+
+  #sealed(value: string, secret: Omit<VaultSecret, 'sealed'>): VaultSecret {
+    const { seal, vaultSecrets: store } = this.#deps
+    try {
+      return { ...secret, sealed: seal.seal(value, secret, { isFirst: store.count === 0 }) }
+    } catch (error) {
+      if (error instanceof NoKeyError) throw new ServiceError(24011, error.message)
+      throw error
+    }
+  }
+}
+
+/** Throws ServiceError 24011: the name is bound to the value, so that a new name needs the old value. */
+function opened(secret: VaultSecret, seal: SecretSeal): string {
+  const value = seal.open(secret.sealed, secret)
+  if (value !== undefined) return value
+  throw new ServiceError(24011, 'The value cannot be opened. Set it together with the new name.')
+}
+
+function vaultFor(
+  { vault_id: id, vault_name: name }: z.infer<typeof SecretCreate>,
+  caller: Caller,
+  { vaults }: Pick<VaultsDeps, 'vaults'>,
+): Vault {
+  if ((id === undefined) === (name === undefined)) {
+    throw new ServiceError(24008, 'Set either vault_id or vault_name.')
+  }
+  const ownerId = caller.isOwnerOnly ? caller.ownerId : null
+  const vault = id === undefined ? vaults.find(ownerId, name ?? '') : vaults.get(id)
+  if (vault && sees(caller, vault.ownerId)) return vault
+  throw id === undefined
+    ? new ServiceError(24009, `There is no vault ${name?.slice(0, 128)}.`)
+    : new ServiceError(24006, `There is no vault with the id ${id.slice(0, 64)}.`)
+}
+
+/**
+ * Throws ServiceError 215 for an id that does not exist, or belongs to another account. Secrets of the
+ * gateway's owner may be for all accounts. Entries that were accepted before may stay.
+ */
+function checkAllow(
+  allow: readonly string[],
+  before: readonly string[],
+  { ownerId, caller }: { readonly ownerId: string | null; readonly caller: Caller },
+  { credentials, botUsers, domains }: VaultSecretsDeps,
+): void {
+  const isForAll = ownerId === null && !caller.isOwnerOnly
+  const ownerOf = (id: string): string | null | undefined => {
+    if (id.startsWith('bot_')) return botUsers.get(id)?.id
+    return (id.startsWith('cr_') ? credentials.get(id) : domains.get(id))?.ownerId
+  }
+  for (const id of allow) {
+    if (before.includes(id)) continue
+    const owner = ownerOf(id)
+    if (owner === undefined || (!isForAll && owner !== ownerId)) {
+      throw new ServiceError(
+        215,
+        `The field allow is not valid: there is no authtoken (cr_…), bot user (bot_…) or domain (rd_…) ${id} in this account.`,
+      )
+    }
+  }
+}
+
+function checkName(
+  name: string,
+  { what, code, emptyCode }: { what: string; code: number; emptyCode: number },
+): void {
+  if (name === '') throw new ServiceError(emptyCode, `The name of a ${what} cannot be empty.`)
+  if (SECRET_NAME.test(name)) return
+  throw new ServiceError(code, `The name of a ${what} can have ${SECRET_NAME_FORM}.`)
+}
+
+/** The texts do not contain the value. */
+function checkValue(value: string): void {
+  const bytes = Buffer.byteLength(value)
+  if (bytes === 0) throw new ServiceError(24003, 'The value of a secret cannot be empty.')
+  if (bytes <= MAX_VALUE) return
+  throw new ServiceError(24004, `The value has ${bytes} bytes; at most ${MAX_VALUE} are allowed.`)
+}
+
+const unique = (ids: readonly string[]) => [...new Set(ids)]
+const madeBy = ({ id }: Caller, now: number) => ({
+  ...{ createdAt: now, createdBy: id },
+  ...{ updatedAt: now, updatedBy: id },
+})
+const changedBy = ({ id }: Caller, now: number) => ({ updatedAt: now, updatedBy: id })
+
+/** Without fields that are present and undefined. */
+function withoutMissing<T extends object>(
+  change: T,
+): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  const entries = Object.entries(change).filter(([, value]) => value !== undefined)
+  return Object.fromEntries(entries) as { [K in keyof T]?: Exclude<T[K], undefined> }
+}
+
+/** Which online endpoints name which secret. Read once for all items of an answer. */
+class SecretUsers {
+  readonly #deps: Pick<VaultSecretsDeps, 'registry' | 'secretAccess'>
+  #known: Map<string, Endpoint[]> | undefined
+
+  constructor(deps: Pick<VaultSecretsDeps, 'registry' | 'secretAccess'>) {
+    this.#deps = deps
+  }
+
+  of({ id }: VaultSecret): readonly Endpoint[] {
+    this.#known ??= this.#read()
+    return this.#known.get(id) ?? []
+  }
+
+  #read(): Map<string, Endpoint[]> {
+    const { registry, secretAccess } = this.#deps
+    const users = new Map<string, Endpoint[]>()
+    for (const endpoint of registry.all()) {
+      for (const name of endpoint.policy.usedSecrets) {
+        const secret = secretAccess.named(endpoint.ownerId, name)
+        if (secret) users.set(secret.id, [...(users.get(secret.id) ?? []), endpoint])
+      }
+    }
+    setImmediate(() => {
+      this.#known = undefined
+    })
+    return users
+  }
+}
+
+function viewSecret(
+  secret: VaultSecret,
+  baseUrl: string,
+  { vault, endpoints }: { vault: Vault | undefined; endpoints: readonly Endpoint[] },
+): SecretView {
+  const { id, name, description, metadata, ownerId, allow, vaultId } = secret
+  const key = (keyId: string) => ({ id: keyId, uri: `${baseUrl}/api_keys/${keyId}` })
+  return {
+    id,
+    uri: `${baseUrl}/vault_secrets/${id}`,
+    created_at: timestamp(secret.createdAt),
+    updated_at: timestamp(secret.updatedAt),
+    owner_id: ownerId,
+    name,
+    description,
+    metadata,
+    created_by: key(secret.createdBy),
+    last_updated_by: key(secret.updatedBy),
+    vault: { id: vaultId, uri: `${baseUrl}/vaults/${vaultId}` },
+    vault_name: vault?.name ?? '',
+    allow: [...allow],
+    value_set_at: timestamp(secret.valueAt),
+    used_by: endpoints.map(({ id, url }) => ({ id, uri: `${baseUrl}/endpoints/${id}`, url })),
+  }
+}
+
+/** Each gateway knows the endpoints of its devices, and all cloud endpoints. */
+function combineSecrets([first, ...rest]: readonly [SecretView, ...SecretView[]]): SecretView {
+  const all = [first, ...rest].flatMap(({ used_by }) => used_by)
+  return { ...first, used_by: [...new Map(all.map((it) => [it.id, it])).values()] }
+}

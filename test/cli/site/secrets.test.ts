@@ -1,0 +1,101 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Writable } from 'node:stream'
+import { describe, expect, it } from 'vitest'
+import { createProgram } from '../../../src/cli/program.ts'
+import { managed } from '../../helpers/managed-gateway.ts'
+import { startGateway } from '../../helpers/running-gateway.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+const VALUE = 'canary of the command'
+
+/** `device-agent gateway secrets …` at the API of a gateway. */
+async function startCommands() {
+  const running = await startGateway()
+  const { call, apiKey } = await managed(running)
+  const folder = temporaryFolder()
+  const file = (name: string, content: string | Buffer) => {
+    writeFileSync(join(folder, name), content)
+    return join(folder, name)
+  }
+  const keyFile = file('key', apiKey.reveal())
+  const access = ['--api-url', `http://127.0.0.1:${running.addresses.api.port}`]
+  const run = async (...words: string[]) => {
+    let out = ''
+    const into = new Writable({
+      write: (chunk, _encoding, done) => {
+        out += String(chunk)
+        done()
+      },
+    })
+    const stop = new AbortController().signal
+    const context = { environment: {}, stdout: into, stderr: into, stop }
+    const given = ['gateway', 'secrets', ...words, ...access, '--key-file', keyFile]
+    const program = createProgram(context)
+    const failure = await program.parseAsync(given, { from: 'user' }).then(
+      () => undefined,
+      (error: Error) => error.message,
+    )
+    return { out, failure }
+  }
+  return { run, call, file }
+}
+
+describe('device-agent gateway secrets', () => {
+  it('sets, lists and removes secrets, without ever printing a value', async () => {
+    const { run, call, file } = await startCommands()
+    const from = ['--file', file('value', `${VALUE}\n`)]
+    const created = await run('set', 'site', 'api/key', ...from)
+    expect(created.out).toBe(
+      "Created site/api/key. Policies use it with secrets.get('site', 'api/key').\n",
+    )
+    expect((await run('set', 'site', 'api/key', ...from)).out).toContain('Replaced the value of')
+    const set = await run('set', 'site', 'other', ...from, '--json')
+    expect(JSON.parse(set.out)).toMatchObject({ name: 'other', vault_name: 'site', allow: [] })
+    const rules = [
+      {
+        actions: [
+          {
+            type: 'custom-response',
+            config: { body: `\${secrets.get('site', 'api/key')}`, status_code: 200 },
+          },
+        ],
+      },
+    ]
+    await call('POST', '/endpoints', {
+      url: 'https://c.site.test',
+      traffic_policy: JSON.stringify({ on_http_request: rules }),
+    })
+    const listed = await run('list')
+    expect(listed.out).toMatch(
+      /site +api\/key +gateway owner +\S+ +cloud endpoints +https:\/\/c\.site\.test/,
+    )
+    expect(JSON.parse((await run('list', '--json')).out).secrets).toHaveLength(2)
+    expect((await run('remove', 'site', 'api/key')).failure).toContain('https://c.site.test')
+    expect((await run('remove', 'site', 'api/key', '--force')).out).toBe('Deleted site/api/key.\n')
+    expect((await run('remove', 'site', 'other', '--json')).failure).toBeUndefined()
+    expect((await call('GET', '/vaults')).body.vaults).toEqual([])
+    expect((await run('remove', 'site', 'other')).failure).toContain(
+      'There is no secret site/other',
+    )
+    expect([created, set, listed].map(({ out }) => out).join()).not.toContain(VALUE)
+  })
+
+  it('takes no value as an argument, and says why', async () => {
+    const { run, call } = await startCommands()
+    const { out, failure } = await run('set', 'site', 'key', VALUE)
+    expect(`${out}${failure}`).toContain('other users of this machine can see arguments')
+    expect(`${out}${failure}`).not.toContain(VALUE)
+    expect((await call('GET', '/vaults')).body.vaults).toEqual([])
+  })
+
+  it.each([
+    ['nothing', ''],
+    ['only a line break', '\n'],
+    ['bytes that are no text', Buffer.from([0xff, 0xfe])],
+  ])('refuses %s', async (_what, content) => {
+    const { run, file } = await startCommands()
+    const { failure } = await run('set', 'site', 'key', '--file', file('value', content))
+    expect(failure).toMatch(/contains no value|is not UTF-8/)
+  })
+})

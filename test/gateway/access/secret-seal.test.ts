@@ -1,0 +1,65 @@
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { NoKeyError, SECRETS_KEY, SecretSeal } from '../../../src/gateway/access/secret-seal.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+const PLACE = { ownerId: 'bot_1', vaultId: 'vault_1', name: 'key' }
+
+function open(folder = temporaryFolder(), isShared = false) {
+  const path = join(folder, SECRETS_KEY)
+  const captured = captureLog()
+  return { folder, path, captured, seal: new SecretSeal({ path, isShared, log: captured.log }) }
+}
+
+describe('SecretSeal', () => {
+  it('opens what it has sealed, also after a restart', () => {
+    const { folder, path, seal } = open()
+    expect(existsSync(path)).toBe(false)
+    const sealed = seal.seal('hunter2 ü', PLACE, { isFirst: true })
+    expect(statSync(path).mode & 0o777).toBe(0o600)
+    expect(Buffer.from(sealed, 'base64url').toString('latin1')).not.toContain('hunter2')
+    expect(seal.open(sealed, PLACE)).toBe('hunter2 ü')
+    expect(open(folder).seal.open(sealed, PLACE)).toBe('hunter2 ü')
+  })
+
+  it('seals a value differently each time', () => {
+    const { seal } = open()
+    const first = seal.seal('same', PLACE, { isFirst: true })
+    const second = seal.seal('same', PLACE, { isFirst: false })
+    expect(first.slice(0, 16)).not.toBe(second.slice(0, 16))
+    expect(first).not.toBe(second)
+  })
+
+  it('opens a value only for its account, vault and name, and unchanged', () => {
+    const { seal, captured } = open()
+    const sealed = seal.seal('value', PLACE, { isFirst: true })
+    const changed = `${sealed.slice(0, -2)}${sealed.endsWith('AA') ? 'BB' : 'AA'}`
+    expect(seal.open(sealed, { ...PLACE, ownerId: 'bot_2' })).toBeUndefined()
+    expect(seal.open(sealed, { ...PLACE, ownerId: null })).toBeUndefined()
+    expect(seal.open(sealed, { ...PLACE, vaultId: 'vault_2' })).toBeUndefined()
+    expect(seal.open(sealed, { ...PLACE, name: 'other' })).toBeUndefined()
+    expect(seal.open(changed, PLACE)).toBeUndefined()
+    expect(seal.open('', PLACE)).toBeUndefined()
+    expect(
+      captured.lines.filter(({ msg }) => String(msg).includes('cannot be opened')),
+    ).toHaveLength(1)
+  })
+
+  it('never replaces a key that is missing or damaged while there are values', () => {
+    const missing = open()
+    expect(() => missing.seal.seal('a', PLACE, { isFirst: false })).toThrow(NoKeyError)
+    expect(existsSync(missing.path)).toBe(false)
+    const damaged = open()
+    writeFileSync(damaged.path, 'short\n')
+    expect(() => damaged.seal.seal('a', PLACE, { isFirst: true })).toThrow(/is damaged/)
+    expect(readFileSync(damaged.path, 'utf8')).toBe('short\n')
+  })
+
+  it('makes no key of its own where several gateways share one', () => {
+    const { seal, path } = open(temporaryFolder(), true)
+    expect(() => seal.seal('a', PLACE, { isFirst: true })).toThrow(/Restart it while PostgreSQL/)
+    expect(existsSync(path)).toBe(false)
+  })
+})
