@@ -10,6 +10,7 @@ import { domainsView } from './views/domains-view.js'
 import { errorPagesView } from './views/error-pages-view.js'
 import { invitesView } from './views/invites-view.js'
 import { nodesView } from './views/nodes-view.js'
+import { secretsView } from './views/secrets-view.js'
 import { signInView } from './views/sign-in-view.js'
 import { webhooksView } from './views/webhooks-view.js'
 
@@ -24,6 +25,7 @@ void runPage({
     'bot-users': { label: 'Bot users', make: botUsersView },
     authtokens: { label: 'Authtokens', make: authtokensView },
     'api-keys': { label: 'API keys', make: apiKeysView },
+    secrets: { label: 'Secrets', make: secretsView },
     webhooks: { label: 'Webhooks', make: webhooksView },
     nodes: { label: 'Nodes', make: nodesView },
     audit: { label: 'Audit', make: auditView },
