@@ -1,3 +1,5 @@
+import { onAbort } from './on-abort.ts'
+
 /** Source of time. Tests pass a clock that they control. */
 export interface Clock {
   /** Wall clock time in milliseconds since the epoch. It may jump: use it only for display. */
@@ -18,15 +20,16 @@ export const systemClock: Clock = {
         reject(signal.reason)
         return
       }
-      const onAbort = () => {
-        clearTimeout(timer)
-        reject(signal?.reason)
-      }
       const timer = setTimeout(() => {
-        signal?.removeEventListener('abort', onAbort)
+        off?.()
         resolve()
       }, ms)
-      signal?.addEventListener('abort', onAbort, { once: true })
+      const off =
+        signal &&
+        onAbort(signal, () => {
+          clearTimeout(timer)
+          reject(signal.reason)
+        })
     }),
 }
 

@@ -1,3 +1,5 @@
+import { onAbort } from './on-abort.ts'
+
 /** Thrown when work exceeds its time limit. */
 export class DeadlineError extends Error {
   override readonly name = 'DeadlineError'
@@ -36,13 +38,13 @@ export async function abortedAfter<T>(
   const onStop = () => either.abort(stop.reason)
   const onTimeout = () => either.abort(new DOMException(`Not within ${ms} ms`, 'TimeoutError'))
   const timer = setTimeout(onTimeout, ms)
-  stop.addEventListener('abort', onStop, { once: true })
+  const off = onAbort(stop, onStop)
   if (stop.aborted) onStop()
   try {
     return await work(either.signal)
   } finally {
     clearTimeout(timer)
-    stop.removeEventListener('abort', onStop)
+    off()
   }
 }
 
@@ -52,9 +54,9 @@ export async function abortedAfter<T>(
  */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
-    const onAbort = () => reject(signal.reason)
-    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort))
-    if (signal.aborted) onAbort()
-    else signal.addEventListener('abort', onAbort, { once: true })
+    const giveUp = () => reject(signal.reason)
+    const off = onAbort(signal, giveUp)
+    promise.then(resolve, reject).finally(off)
+    if (signal.aborted) giveUp()
   })
 }

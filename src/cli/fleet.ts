@@ -2,6 +2,7 @@ import { Command, InvalidArgumentError } from 'commander'
 import { parseDuration } from '../base/clock.ts'
 import type { CommandContext } from './command-context.ts'
 import type { FleetOptions } from './fleet/fleet-commands.ts'
+import { managementOptions } from './provision/management-access.ts'
 
 const MAX_PARALLEL = 200
 
@@ -24,12 +25,16 @@ export function fleetCommand(context: CommandContext): Command {
         16,
       )
       .option('--json', 'print one JSON line on stdout')
-  const chosen = (command: Command) =>
+  const chosen = (command: Command) => {
     command
       .option('--device <name...>', 'only devices with these names')
       .option('--tag <tag...>', 'only devices that have all of these tags')
+      .option('--all', 'show each device by itself, without limits')
+    for (const option of managementOptions()) command.addOption(option)
+    return command
+  }
   const EXIT_CODES =
-    '\nExit codes:\n  0  every device matches the file\n  1  failed or stopped\n  2  wrong usage\n  3  changes are left, or devices are offline'
+    '\nExit codes:\n  0  every device matches the file\n  1  failed or stopped, or the file is wrong\n  2  wrong usage\n  3  changes are left, or devices are offline\n  4  devices are in no set; all other devices match the file'
 
   chosen(verb('plan', 'show the changes that apply would make'))
     .addHelpText('after', EXIT_CODES)

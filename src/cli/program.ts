@@ -90,7 +90,8 @@ const COMMANDS = [
 ] as const
 
 const SETTINGS_HINT = `
-Exit codes: 0 success, 1 failed, 2 wrong usage, 3 work left (fleet, drain, setup).
+Exit codes: 0 success, 1 failed, 2 wrong usage, 3 work left (fleet, drain, setup),
+4 devices in no set (fleet).
 Settings come from the environment or from .env in the current directory.
 Run device-agent help settings for a list.`
 

@@ -3,6 +3,7 @@ import { isIP } from 'node:net'
 import { connect, type TLSSocket } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
 import { formatListenAddress, type ListenAddress, localhostLookup } from '../base/listen-address.ts'
+import { onAbort } from '../base/on-abort.ts'
 import { Secret } from '../base/secret.ts'
 import {
   Hello,
@@ -140,8 +141,7 @@ async function joinAt(address: ListenAddress, request: JoinRequest): Promise<Joi
     rejectUnauthorized: false,
   })
   const channel = new MessageChannel(socket, { maxBytes: MAX_ANSWER_BYTES, deadlineMs: timeoutMs })
-  const onStop = () => socket.destroy()
-  stop?.addEventListener('abort', onStop, { once: true })
+  const off = stop && onAbort(stop, () => socket.destroy())
   const step = { isSent: false }
   try {
     await connected(socket)
@@ -159,7 +159,7 @@ async function joinAt(address: ListenAddress, request: JoinRequest): Promise<Joi
     if (!(error instanceof ChannelError)) throw error
     throw channelProblem(channel.fault ?? error.fault, step.isSent, timeoutMs)
   } finally {
-    stop?.removeEventListener('abort', onStop)
+    off?.()
     socket.destroy()
   }
 }

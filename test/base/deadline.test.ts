@@ -2,6 +2,7 @@ import { getEventListeners } from 'node:events'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/base/clock.ts'
 import { abortable, abortedAfter, DeadlineError, withDeadline } from '../../src/base/deadline.ts'
 import { createDeferred } from '../../src/base/deferred.ts'
 
@@ -78,4 +79,23 @@ it('rejects at once when the signal is aborted, and drops what comes late', asyn
   await expect(result).rejects.toThrow('stopped')
   await expect(abortable(work.promise, controller.signal)).rejects.toThrow('stopped')
   work.reject(new Error('late'))
+})
+
+describe('one signal for many tasks', () => {
+  it('makes Node print no warning of a leak, and keeps no listener', async () => {
+    const stop = new AbortController()
+    const warnings: string[] = []
+    const onWarning = ({ name }: Error) => void warnings.push(name)
+    process.on('warning', onWarning)
+    const { promise, resolve } = createDeferred<void>()
+    const tasks = Array.from({ length: 20 }, () => [
+      abortedAfter(60_000, stop.signal, () => promise),
+      abortable(promise, stop.signal),
+      systemClock.sleep(1, stop.signal),
+    ])
+    resolve()
+    await Promise.all(tasks.flat())
+    process.off('warning', onWarning)
+    expect([warnings, getEventListeners(stop.signal, 'abort')]).toEqual([[], []])
+  })
 })

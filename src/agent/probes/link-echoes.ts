@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { AutoResetEvent } from '../../base/deferred.ts'
+import { onAbort } from '../../base/on-abort.ts'
 import type { Connector, ConnectRequest, Session } from '../connector.ts'
 
 /** Heartbeat answers of one session. */
@@ -76,8 +77,7 @@ export class LinkEchoes implements Connector {
       slackMs,
       answers: async (signal) => {
         if (!echo) return false
-        const wake = () => echo.heard.set()
-        signal.addEventListener('abort', wake, { once: true })
+        const off = onAbort(signal, () => echo.heard.set())
         try {
           while (echo.sentAt <= beganAt) {
             const leftMs = beganAt + withinMs + slackMs - clock.monotonic()
@@ -86,7 +86,7 @@ export class LinkEchoes implements Connector {
           }
           return true
         } finally {
-          signal.removeEventListener('abort', wake)
+          off()
         }
       },
     }

@@ -6,19 +6,31 @@ import { closeSecretFile } from '../../base/file.ts'
 import type { CommandContext } from '../command-context.ts'
 import { paintFor } from '../local/terminal-text.ts'
 import { DeviceList, type ListedDevice } from '../provision/device-list.ts'
+import type { ManagementOptions } from '../provision/management-access.ts'
 import { ProgressBar } from '../provision/progress-bar.ts'
 import { type DeviceApi, OfflineError } from './device-api.ts'
+import type { DeviceReport } from './device-groups.ts'
 import { bringInto, type DeviceOutcome, type DeviceWork } from './device-outcome.ts'
-import { type Fleet, readFleet, wantedTunnels } from './fleet-file.ts'
+import { fleetMistakes, knownTags, noDeviceHas, whyUnmanaged } from './fleet-checks.ts'
+import { type Fleet, mistakes, readFleet, wantedTunnels } from './fleet-file.ts'
 import { type FleetRunOptions, runFleet } from './fleet-run.ts'
-import { exitCodeOf, outcomesJson, outcomeText, statusTable, summaryText } from './fleet-text.ts'
+import {
+  exitCodeOf,
+  outcomeText,
+  reportsJson,
+  reportsText,
+  statusTable,
+  summaryText,
+} from './fleet-text.ts'
+import { readLastSeen } from './last-seen.ts'
 
-export interface FleetOptions {
+export interface FleetOptions extends ManagementOptions {
   readonly device?: readonly string[]
   readonly tag?: readonly string[]
   readonly parallel: number
   readonly wait?: number
   readonly json?: boolean
+  readonly all?: boolean
 }
 
 /** `fleet plan` and `fleet apply`. Sets the exit code. */
@@ -27,22 +39,14 @@ export async function bringFleet(
   path: string,
   options: FleetOptions & { readonly isApply: boolean },
 ): Promise<void> {
-  const { isApply, json } = options
+  const { isApply } = options
   const { fleet, devices } = open(context, path, options)
   const attempted: DeviceWork['attempted'] = new Map()
   const outcomes = await run(context, fleet, devices, options, (device, api) => {
     const wanted = () => wantedTunnels(fleet, device)
     return bringInto({ ...workOf(context, device, api), wanted, isApply, attempted })
   })
-  const paint = paintFor(context.stdout, context.environment)
-  const shown = outcomes.filter(({ state }) => state !== 'same' && state !== 'unmanaged')
-  context.stdout.write(
-    json
-      ? `${outcomesJson(outcomes)}\n`
-      : `${shown.map((it) => outcomeText(it, paint)).join('')}${summaryText(outcomes, isApply)}`,
-  )
-  process.exitCode = exitCodeOf(outcomes)
-  sayStopped(context, outcomes)
+  await tell(context, { fleet, devices, outcomes, options, isApply, show: reportsText })
 }
 
 /** `fleet status`: the state of each device, and whether its tunnels match the file. */
@@ -64,21 +68,57 @@ export async function showFleet(
       return failureOf(context, device.name, error)
     }
   })
-  const rows = outcomes.map(({ name, state, problem }) => ({
-    name,
-    tags: devices.find((it) => it.name === name)?.tags ?? [],
-    state,
-    problem: problem ?? null,
-    verdict: verdicts.get(name) ?? null,
-  }))
-  const paint = paintFor(context.stdout, context.environment)
-  context.stdout.write(
-    options.json
-      ? `${JSON.stringify({ devices: rows })}\n`
-      : `${statusTable(rows, paint)}${summaryText(outcomes, false)}`,
-  )
-  process.exitCode = exitCodeOf(outcomes)
+  const isApply = false
+  await tell(context, { fleet, devices, outcomes, options, isApply, verdicts, show: statusTable })
+}
+
+interface Told {
+  readonly fleet: Fleet
+  readonly devices: readonly ListedDevice[]
+  readonly outcomes: readonly DeviceOutcome[]
+  readonly options: FleetOptions
+  readonly isApply: boolean
+  readonly verdicts?: ReadonlyMap<string, string>
+  readonly show: typeof reportsText
+}
+
+/** Prints the results, and sets the exit code. */
+async function tell(context: CommandContext, told: Told): Promise<void> {
+  const { outcomes, options, isApply, show } = told
+  const { stdout, environment } = context
+  const isOffline = outcomes.some(({ state }) => state === 'offline')
+  const seen = isOffline ? await readLastSeen(context, options) : undefined
+  const reports = reportsOf(told, seen)
+  const exitCode = exitCodeOf(outcomes)
+  if (options.json) stdout.write(`${reportsJson(reports, exitCode)}\n`)
+  else {
+    const paint = paintFor(stdout, environment)
+    stdout.write(show(reports, { paint, isAll: options.all === true, now: systemClock.now() }))
+    if (isOffline && !seen) stdout.write(NO_KEY)
+    stdout.write(summaryText(outcomes, isApply))
+  }
+  process.exitCode = exitCode
   sayStopped(context, outcomes)
+}
+
+const NO_KEY =
+  'To see when offline devices were last connected, add --api-url and --key-file of the gateway.\n'
+
+function reportsOf(
+  { fleet, devices, outcomes, verdicts }: Pick<Told, 'fleet' | 'devices' | 'outcomes' | 'verdicts'>,
+  seen: Awaited<ReturnType<typeof readLastSeen>>,
+): DeviceReport[] {
+  const listed = new Map(devices.map((device) => [device.name, device]))
+  return outcomes.map((outcome) => {
+    const { name, state } = outcome
+    const { tags = [], agentDomain = '' } = listed.get(name) ?? {}
+    const problem = state === 'unmanaged' ? whyUnmanaged(fleet, { name, tags }) : outcome.problem
+    return {
+      ...{ ...outcome, problem, tags, agentDomain },
+      verdict: verdicts?.get(name) ?? null,
+      seen: state === 'offline' ? seen?.get(name) : undefined,
+    }
+  })
 }
 
 /**
@@ -104,12 +144,12 @@ export async function retireFromFleet(
     return ended
   })
   const paint = paintFor(context.stdout, context.environment)
+  const isLeft = outcomes.some(({ name }) => list.get(name))
   context.stdout.write(
     options.json
-      ? `${outcomesJson(outcomes)}\n`
+      ? `${reportsJson(reportsOf({ fleet, devices, outcomes }, undefined), isLeft ? 1 : 0)}\n`
       : outcomes.map((it) => outcomeText(it, paint, isOut(it))).join(''),
   )
-  const isLeft = outcomes.some(({ name }) => list.get(name))
   if (!options.json && !isLeft) {
     context.stdout.write(
       'To revoke their authtokens, run device-agent provision --retire --name <device>\n',
@@ -166,20 +206,20 @@ function open(
     if (!isAgain || unknown.length === names?.length) throw new StartError(sentence)
     stderr.write(`warning: ${sentence}\n`)
   }
-  for (const name of Object.keys(fleet.deviceVars)) {
-    if (list.get(name)) continue
-    stderr.write(
-      `warning: /device_vars/${name}: ${devicesPath} contains no device named ${name}.\n`,
-    )
-  }
+  // A device may be retired whatever the rest of the file says.
+  const wrong = isAgain ? [] : fleetMistakes(fleet, list.all)
+  if (wrong.length > 0) throw mistakes(wrong)
+  const known = knownTags(list.all)
+  const unknownTag = tags.find((tag) => !known.includes(tag))
+  if (unknownTag !== undefined) throw new StartError(noDeviceHas(unknownTag, known))
   const devices = list.all.filter(
     (device) =>
       (names === undefined || names.includes(device.name)) &&
       tags.every((it) => device.tags.includes(it)),
   )
   if (devices.length === 0) {
-    const among = names === undefined ? 'no device' : 'none of these devices'
-    throw new StartError(`${devicesPath} contains ${among} with the tag ${tags.join(' ')}.`)
+    const among = names === undefined ? 'No device has' : 'None of these devices has'
+    throw new StartError(`${among} all of the tags ${tags.join(', ')}.`)
   }
   return { fleet, devices, list }
 }

@@ -18,7 +18,8 @@ export interface WantedTunnel {
   readonly pooling_enabled?: true
 }
 
-const VARIABLE = /\{([\w-]+)\}/g
+/** A variable in a template: `{port}`. */
+export const VARIABLE = /\{([\w-]+)\}/g
 
 /**
  * The wanted tunnels of a device; undefined if no set applies, which leaves the device unchanged. Throws a
@@ -28,11 +29,18 @@ export function wantedTunnels(
   fleet: Fleet,
   device: Pick<ListedDevice, 'name' | 'agentDomain' | 'tags'>,
 ): WantedTunnel[] | undefined {
-  const tags = new Set(device.tags)
-  const sets = Object.entries(fleet.sets).filter(([, set]) => set.tags.every((it) => tags.has(it)))
+  const sets = Object.entries(fleet.sets).filter(([, set]) => isFor(set, device))
   if (sets.length === 0) return undefined
   return sets.flatMap(([name, set]) => tunnelsOf(fleet, device, name, set))
 }
+
+/** Whether the device has all tags of the set. */
+export function isFor({ tags }: TunnelSet, device: Pick<ListedDevice, 'tags'>): boolean {
+  return tags.every((tag) => device.tags.includes(tag))
+}
+
+/** Variables that every device has. */
+export const BUILT_IN = ['name', 'agent_domain', 'site'] as const
 
 function tunnelsOf(
   fleet: Fleet,
@@ -40,13 +48,16 @@ function tunnelsOf(
   setName: string,
   set: TunnelSet,
 ): WantedTunnel[] {
+  const builtIn: Record<(typeof BUILT_IN)[number], string> = {
+    name: device,
+    agent_domain: agentDomain,
+    site: siteOf(agentDomain),
+  }
   const values: Readonly<Record<string, string | number>> = {
     ...fleet.vars,
     ...set.vars,
     ...fleet.deviceVars[device],
-    name: device,
-    agent_domain: agentDomain,
-    site: agentDomain.split('.').slice(1).join('.'),
+    ...builtIn,
   }
   return set.tunnels.map((template, at) => {
     const filled = (text: string) =>
@@ -59,6 +70,11 @@ function tunnelsOf(
       })
     return toWanted(template, filled, fleet)
   })
+}
+
+/** The domain of the agent without its first label. */
+export function siteOf(agentDomain: string): string {
+  return agentDomain.split('.').slice(1).join('.')
 }
 
 function toWanted(
@@ -153,6 +169,8 @@ export interface Fleet {
   /** By name: an object, or the text of a file, JSON or YAML. */
   readonly policies: Readonly<Record<string, string | object>>
   readonly sets: Readonly<Record<string, TunnelSet>>
+  /** `file:line:column` of a value, or of a text in the value. */
+  readonly placeOf: (keys: readonly PropertyKey[], text?: string) => string
 }
 
 /** Throws a StartError that names each mistake with its line and its place. */
@@ -198,6 +216,11 @@ export function readFleet(path: string): Fleet {
       }),
     ),
     sets,
+    placeOf: (keys, part = '') => {
+      const at = placeOf(keys)
+      const inside = text.indexOf(part, at)
+      return placeText(path, lines, inside < 0 ? at : inside)
+    },
   }
 }
 
@@ -229,15 +252,20 @@ function readText(path: string, place = ''): string {
 }
 
 function placed(path: string, lines: LineCounter, at: number, what: string): string {
+  return `${placeText(path, lines, at)}: ${what}`
+}
+
+function placeText(path: string, lines: LineCounter, at: number): string {
   const { line, col } = lines.linePos(at)
-  return `${path}:${line}:${col}: ${what}`
+  return `${path}:${line}:${col}`
 }
 
 function pointer(keys: readonly PropertyKey[]): string {
   return keys.map((key) => `/${String(key)}`).join('') || '/'
 }
 
-function mistakes(problems: readonly string[]): StartError {
+/** One error for all mistakes in a file. */
+export function mistakes(problems: readonly string[]): StartError {
   const shown = problems.slice(0, MAX_PROBLEMS)
   const rest = problems.length - shown.length
   return new StartError([...shown, ...(rest > 0 ? [`and ${rest} more`] : [])].join('\n'))

@@ -20,6 +20,7 @@ const EXIT_STATUS: readonly (readonly [string, string])[] = [
   ['1', 'failed, or a check failed; see standard error'],
   ['2', 'wrong usage'],
   ['3', 'fleet and gateway drain: work is left, for example at offline devices'],
+  ['4', 'fleet: devices are in no set, all others match the file'],
 ]
 
 /** The manual in the macros of man(7). It holds no date, so that two builds of one version are the same. */

@@ -1,4 +1,5 @@
 import { type Clock, systemClock } from '../../base/clock.ts'
+import { onAbort } from '../../base/on-abort.ts'
 import type { Session } from '../../muxado/session.ts'
 import { REQUEST_DEFAULTS } from '../../settings/gateway-settings.ts'
 import { BufferAccount } from './buffer-account.ts'
@@ -31,12 +32,12 @@ export async function untilIdle({
   const check = () => {
     if (isIdle()) stop()
   }
-  signal.addEventListener('abort', stop)
+  const off = onAbort(signal, stop)
   slots.watchBusy(check, watching.signal)
   // The sleep rejects if there is no more reason to wait.
   await clock.sleep(withinMs, watching.signal).catch(() => {})
   stop()
-  signal.removeEventListener('abort', stop)
+  off()
 }
 
 export interface StreamSlotsLimits {
@@ -200,7 +201,7 @@ export class StreamSlots {
   watchBusy(onLess: () => void, signal: AbortSignal): void {
     if (signal.aborted) return
     this.#busyWatchers.add(onLess)
-    signal.addEventListener('abort', () => this.#busyWatchers.delete(onLess), { once: true })
+    onAbort(signal, () => this.#busyWatchers.delete(onLess))
   }
 
   /** A stream of a user has left its exchange, or carries another protocol. */

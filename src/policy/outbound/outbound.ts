@@ -4,6 +4,7 @@ import { request as httpsRequest } from 'node:https'
 import type { LookupFunction } from 'node:net'
 import { parseAddress } from '../../base/net/network.ts'
 import { request as httpRequest } from '../../base/net/node-http.ts'
+import { onAbort } from '../../base/on-abort.ts'
 import type { Asker, PolicyReach } from './outbound-allow.ts'
 
 /** Says to this gateway, where a request comes back to it, how deep policies ask each other. */
@@ -46,13 +47,14 @@ export class OutboundError extends Error {
  * Redirects are returned as responses. Throws OutboundError.
  */
 export function send(request: OutboundRequest, reach: PolicyReach): Promise<OutboundResponse> {
-  return new Promise((resolve, reject) => {
+  let off: (() => void) | undefined
+  const answer = new Promise<OutboundResponse>((resolve, reject) => {
     const fail = (error: Error) => reject(failureOf(error, request.signal))
     try {
       const outgoing = open(request, reach)
       outgoing.on('error', fail)
       // Node reports a change of protocol by no event.
-      request.signal?.addEventListener('abort', () => fail(new Error('cancelled')), { once: true })
+      off = onAbort(request.signal, () => fail(new Error('cancelled')))
       outgoing.on('response', (response) => {
         collect(response, request.maxBytes).then(resolve, (error: Error) => {
           outgoing.destroy()
@@ -64,6 +66,7 @@ export function send(request: OutboundRequest, reach: PolicyReach): Promise<Outb
       fail(error as Error)
     }
   })
+  return answer.finally(() => off?.())
 }
 
 function open(

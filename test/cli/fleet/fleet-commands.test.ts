@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { Secret } from '../../../src/base/secret.ts'
-import { bringFleet, retireFromFleet } from '../../../src/cli/fleet/fleet-commands.ts'
+import { bringFleet, retireFromFleet, showFleet } from '../../../src/cli/fleet/fleet-commands.ts'
 import { DeviceList } from '../../../src/cli/provision/device-list.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
@@ -23,7 +23,14 @@ async function startFleet(names: readonly string[], yaml = 'sets: {}') {
   }
   const output = new PassThrough()
   const stopping = new AbortController()
-  const context = { environment: {}, stdout: output, stderr: output, stop: stopping.signal }
+  const environment = { GATEWAY_DATA_DIR: join(folder, 'gateway') }
+  const context = {
+    environment,
+    root: folder,
+    stdout: output,
+    stderr: output,
+    stop: stopping.signal,
+  }
   const said = () => String(output.read() ?? '')
   return {
     path,
@@ -39,28 +46,63 @@ describe('a fleet', () => {
     const { path, context } = await startFleet(['cam1'])
     const apply = (tag: string[], device?: string[]) =>
       bringFleet(context, path, { tag, parallel: 1, isApply: true, ...(device && { device }) })
-    await expect(apply(['kamera'])).rejects.toThrow(/contains no device with the tag kamera\.$/)
-    await expect(apply(['camera', 'x'], ['cam1'])).rejects.toThrow(
-      /none of these .* tag camera x\.$/,
+    await expect(apply(['kamera'])).rejects.toThrow(
+      /^No device has the tag kamera\. Did you mean camera\?$/,
     )
+    await expect(apply(['x'])).rejects.toThrow(/^No device has the tag x\. Known tags: camera\.$/)
     await expect(apply([], ['cam2'])).rejects.toThrow(/contains no device named cam2\.$/)
   })
 
-  it('goes on, with a word, where variables are for a device that is off the list', async () => {
-    const { path, context, said } = await startFleet(
-      ['cam1'],
-      'sets: {}\ndevice_vars: { cam9: {} }',
+  it('changes nothing when the file matches nothing, and retires still', async () => {
+    const yaml = 'sets: { all: { tags: [kamera], tunnels: [] } }'
+    const { path, context, listed } = await startFleet(['cam1', 'cam2'], yaml)
+    const apply = bringFleet(context, path, { parallel: 1, isApply: true })
+    await expect(apply).rejects.toThrow(/fleet\.yaml:3:23: No device has the tag kamera\./)
+    await retireFromFleet(context, path, ['cam1'], { parallel: 1, isForced: true })
+    expect(listed()).toEqual(['cam2'])
+  })
+
+  it('names the devices in no set with the reason, and ends with 4', async () => {
+    const { path, context, said } = await startFleet(['cam1', 'cam2'])
+    await bringFleet(context, path, { parallel: 1, isApply: false })
+    expect(said()).toBe(
+      `2 devices  in no set: cam1, cam2
+  The file has no sets.
+Plan: 0 to add, 0 to change, 0 to remove on 0 of 2 devices.
+Devices: 2 in no set.
+`,
     )
-    await bringFleet(context, path, { parallel: 1, isApply: true })
-    expect(said()).toMatch(/^warning: \/device_vars\/cam9: .* contains no device named cam9\.\n/)
-    expect(process.exitCode).toBe(0)
+    expect(process.exitCode).toBe(4)
+    process.exitCode = 0
+  })
+
+  it('gives programs one document', async () => {
+    const yaml = 'sets: { all: { tunnels: [] } }'
+    const { path, context, said } = await startFleet(['cam1'], yaml)
+    await showFleet(context, path, { parallel: 1, json: true })
+    const states = { unmanaged: 0, same: 0, differs: 0, applied: 0, pending: 0 }
+    expect(JSON.parse(said())).toEqual({
+      exit_code: 3,
+      summary: {
+        ...{ devices: 1, add: 0, change: 0, remove: 0, changed_devices: 0 },
+        states: { ...states, offline: 1, failed: 0, stopped: 0 },
+      },
+      devices: [
+        {
+          ...{ name: 'cam1', tags: ['camera'], state: 'offline' },
+          problem: '127.0.0.1:1: connection refused (ECONNREFUSED)',
+          ...{ verdict: null, last_seen_at: null, offline_reason: null, tunnels: [] },
+        },
+      ],
+    })
+    process.exitCode = 0
   })
 
   it('shows what became of each device when it is stopped', async () => {
     const { path, context, said, stopping } = await startFleet(['cam1', 'cam2'])
     stopping.abort()
     await bringFleet(context, path, { parallel: 1, isApply: true })
-    expect(said()).toMatch(/^cam1 {2}stopped\ncam2 {2}stopped\n.*2 stopped\.\nStopped before/)
+    expect(said()).toMatch(/^2 devices {2}stopped: cam1, cam2\n.*\n.*2 stopped\.\nStopped before/)
     expect(process.exitCode).toBe(1)
     process.exitCode = 0
   })

@@ -10,6 +10,7 @@ const tunnel = (name: string, forwards_to: string, more = {}) => ({
 
 const FLEET: Fleet = {
   path: '/fleet.yaml',
+  placeOf: () => '/fleet.yaml:1:1',
   devicesPath: '/fleet-devices.jsonl',
   connect: { address: undefined, caPath: undefined },
   vars: { port: 1 },

@@ -4,6 +4,7 @@ import type { Clock } from '../../../base/clock.ts'
 import { withDeadline } from '../../../base/deadline.ts'
 import { formatListenAddress, type ListenAddress } from '../../../base/listen-address.ts'
 import type { Logger } from '../../../base/logger.ts'
+import { onAbort } from '../../../base/on-abort.ts'
 import { ErrorCode } from '../../../muxado/error-code.ts'
 import { Heartbeat } from '../../../muxado/heartbeat.ts'
 import { call } from '../../../muxado/rpc.ts'
@@ -233,10 +234,10 @@ export class PeerLink {
       socket.on('error', reject)
       socket.on('close', () => reject(new Error('the connection was closed')))
     })
-    const { signal } = this.#closing
-    const onClose = () => socket.destroy()
-    signal.addEventListener('abort', onClose, { once: true })
-    socket.once('close', () => signal.removeEventListener('abort', onClose))
+    socket.once(
+      'close',
+      onAbort(this.#closing.signal, () => socket.destroy()),
+    )
     try {
       await withDeadline(secured, CONNECT_MS, 'connecting')
       if (peerOf(socket) !== nodeId) throw new Error('another node answered at this address')

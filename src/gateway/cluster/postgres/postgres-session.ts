@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import type { Client, CustomTypesConfig, QueryResult } from 'pg'
 import { DeadlineError, withDeadline } from '../../../base/deadline.ts'
 import { createDeferred } from '../../../base/deferred.ts'
+import { onAbort } from '../../../base/on-abort.ts'
 import type { DatabaseAddress } from '../../../settings/database-url.ts'
 import { DatabaseError, toDatabaseError } from './database-error.ts'
 import { type PasswordSource, readPassword } from './database-password.ts'
@@ -98,8 +99,7 @@ export class PostgresSession implements Statements {
     const client = await createClient(options, limits)
     if (stop?.aborted) throw closedHere()
     const session = new PostgresSession(client, limits.answerMs)
-    const close = () => session.close()
-    stop?.addEventListener('abort', close, { once: true })
+    const off = stop && onAbort(stop, () => session.close())
     try {
       await client.connect()
       await session.#checkDatabase()
@@ -108,7 +108,7 @@ export class PostgresSession implements Statements {
       session.close()
       throw toDatabaseError(error, false)
     } finally {
-      stop?.removeEventListener('abort', close)
+      off?.()
     }
   }
 

@@ -144,7 +144,7 @@ export function refusedEvent(
 }
 
 /** For people. */
-const GONE_TEXTS: Readonly<Record<GoneReason, string>> = {
+export const GONE_TEXTS: Readonly<Record<GoneReason, string>> = {
   stopped: 'The agent was stopped.',
   silent: 'No answer: no power, no network, or the agent hangs.',
   disconnected: 'The connection broke, and the agent has not reconnected.',

@@ -1,0 +1,99 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { fleetMistakes, whyUnmanaged } from '../../../src/cli/fleet/fleet-checks.ts'
+import { type Fleet, readFleet } from '../../../src/cli/fleet/fleet-file.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+const GOOD = `version: 1
+vars: { port: 8001 }
+device_vars:
+  cam02: { speed: 9600 }
+  cam01: { speed: 1200 }
+sets:
+  cameras:
+    tags: [camera, garage]
+    vars: { port: 8002 }
+    tunnels:
+      - domain: "view.{name}.{site}"
+        forwards_to: localhost:{port}
+      - domain: serial.{speed}.{agent_domain}
+        forwards_to: 22
+`
+const DEVICES = [
+  { name: 'cam01', tags: ['camera', 'garage'] },
+  { name: 'cam02', tags: ['camera', 'garage'] },
+  { name: 'door1', tags: ['doors'] },
+]
+
+function mistakesIn(text: string, devices = DEVICES): string[] {
+  const path = join(temporaryFolder(), 'fleet.yaml')
+  writeFileSync(path, text)
+  const listPath = join(path, '../fleet-devices.jsonl')
+  const shown = (it: string) => it.replaceAll(path, 'fleet.yaml').replaceAll(listPath, 'the list')
+  return fleetMistakes(readFleet(path), devices).map(shown)
+}
+
+describe('a fleet file with names that match nothing', () => {
+  it.each([
+    ['', '', []],
+    ['garage]', 'garge]', ['fleet.yaml:8:20: No device has the tag garge. Did you mean garage?']],
+    [
+      'garage]',
+      'x]',
+      ['fleet.yaml:8:20: No device has the tag x. Known tags: camera, doors, garage.'],
+    ],
+    ['garage]', 'doors]', ['fleet.yaml:8:11: No device has all of the tags camera, doors.']],
+    [
+      ':{port}',
+      ':{prot}',
+      [
+        'fleet.yaml:12:32: The variable {prot} is unknown. Did you mean {port}?',
+        'fleet.yaml:2:15: The variable port is used in no tunnel. Did you mean prot?',
+        'fleet.yaml:9:19: The variable port is used in no tunnel. Did you mean prot?',
+      ],
+    ],
+    [
+      '  cam01: { speed: 1200 }\n',
+      '',
+      [
+        'fleet.yaml:12:24: {speed} has no value for cam01. Set it in vars, in vars of the set, or in device_vars.',
+      ],
+    ],
+    [
+      'cam02:',
+      'cam03:',
+      [
+        'fleet.yaml:13:24: {speed} has no value for cam02. Set it in vars, in vars of the set, or in device_vars.',
+        'fleet.yaml:4:10: the list contains no device named cam03. Did you mean cam01?',
+      ],
+    ],
+  ])('names each one once, with its place: %j as %j', (good, wrong, mistakes) => {
+    expect(mistakesIn(GOOD.replace(good, wrong))).toEqual(mistakes)
+  })
+
+  it('names an unknown variable once for 1,000 devices', () => {
+    const many = Array.from({ length: 1_000 }, (_, at) => ({
+      name: `cam${at}`,
+      tags: ['camera', 'garage'],
+    }))
+    const text = GOOD.replace(/device_vars:\n.*\n.*\n/, '').replace('{speed}', '{name}')
+    expect(mistakesIn(text.replace(':{port}', ':{port}{spede}'), many)).toEqual([
+      'fleet.yaml:9:38: The variable {spede} is unknown. Set it in vars, in vars of the set, or in device_vars.',
+    ])
+  })
+})
+
+describe('a device in no set', () => {
+  it.each([
+    [[], [['camera']], 'Without tags, and each set requires tags.'],
+    [['garge'], [['garage']], 'No set matches the tags garge. Did you mean garage for garge?'],
+    [['camera'], [['camera', 'berlin']], 'No set matches the tags camera.'],
+    [['camera'], [], 'The file has no sets.'],
+  ])('is told why: %j and sets of %j', (tags, sets, why) => {
+    const all: Fleet['sets'] = Object.fromEntries(
+      sets.map((some, at) => [`s${at}`, { tags: some, vars: {}, tunnels: [] }]),
+    )
+    expect(whyUnmanaged({ sets: all }, { name: 'x', tags })).toBe(why)
+  })
+})
