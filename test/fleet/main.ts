@@ -1,8 +1,12 @@
 /**
- * `npm run test:fleet [-- devices]`: a gateway, a fleet of agents with their real APIs, a fifth of them
- * down, and the commands of a fleet manager; a row for each bar, and 1 when one is not met.
+ * `npm run test:fleet [-- devices [faults]]`: a gateway, a fleet of agents with their real APIs, a fifth of
+ * them down, and the commands of a fleet manager; a row for each bar, and 1 when one is not met. At the end,
+ * agents with faults, and the output of the commands. `faults`: only this part.
  */
+import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
@@ -18,6 +22,7 @@ import { FREE_PORTS, Program, runProgram } from '../helpers/program.ts'
 import type { GatewayReady } from '../helpers/site.ts'
 
 const COUNT = Number(process.argv[2] ?? 50)
+const IS_ONLY_FAULTS = process.argv[3] === 'faults'
 const DOWN = Math.ceil(COUNT / 5)
 const log = createLogger('silent')
 const folder = mkdtempSync(join(tmpdir(), 'device-agent-fleet-'))
@@ -50,10 +55,12 @@ class Device {
     this.#ingress = ingress
   }
 
-  async start(): Promise<void> {
+  /** With its API, or as an agent of another version, whose API is the server at that port. */
+  async start(otherPort?: number): Promise<void> {
     const settings = parse(readFileSync(join(folder, 'devices', `${this.name}.env`)))
+    const { AGENT_DOMAIN: agentDomain = '', ...others } = settings
     const { agent: config } = parseConfig({
-      ...settings,
+      ...(otherPort === undefined ? settings : others),
       AGENT_LISTEN: FREE_PORTS.AGENT_LISTEN,
       AGENT_DATA_DIR: join(folder, 'data', this.name),
       SVC_INGRESS_ADDR: this.#ingress,
@@ -71,7 +78,15 @@ class Device {
       this.#closer,
     )
     this.agent = daemon.agent
-    await until(() => daemon.agent.status().ownEndpoint?.state === 'online')
+    if (otherPort === undefined) {
+      await until(() => daemon.agent.status().ownEndpoint?.state === 'online')
+      return
+    }
+    const forwardsTo = `localhost:${otherPort}`
+    const policy = { on_http_request: [] }
+    await daemon.agent.create({ protocol: 'http', domain: agentDomain, forwardsTo, policy })
+    const own = () => daemon.agent.list().find(({ spec }) => spec.domain === agentDomain)
+    await until(() => own()?.status.state === 'online')
   }
 
   async stop(): Promise<void> {
@@ -161,6 +176,100 @@ async function provision(
   if (code !== 0) throw new Error(stderr)
 }
 
+/** The same command for people, with what they see. */
+async function shown(ready: GatewayReady, ...args: string[]) {
+  const { code, stdout, stderr } = await runProgram({
+    args: ['fleet', ...args],
+    cwd: folder,
+    env: {
+      GATEWAY_DATA_DIR: join(folder, 'gateway'),
+      GATEWAY_API_LISTEN: new URL(ready.management_api).host,
+    },
+  })
+  const output = `${stdout}${stderr}`.replaceAll(`${folder}/`, '')
+  const command = `$ device-agent fleet ${args.join(' ').replaceAll(`${folder}/`, '')}`
+  process.stdout.write(`\n${command}\n${output}exit code ${code}\n\n`)
+  return { code, output, lines: output.split('\n').length }
+}
+
+/** Changes the entries of the list, as a person with an editor would. */
+function changeList(changes: Readonly<Record<string, object>>): void {
+  const path = join(folder, 'devices', 'fleet-devices.jsonl')
+  const entries = readFileSync(path, 'utf8').trimEnd().split('\n')
+  const lines = entries.map((line) => {
+    const entry = JSON.parse(line) as { name: string }
+    return JSON.stringify({ ...entry, ...changes[entry.name] })
+  })
+  writeFileSync(path, `${lines.join('\n')}\n`)
+}
+
+/** Five are offline; one each has a wrong token, a wrong tag, a bad policy and another version. */
+async function faults(ready: GatewayReady, devices: readonly Device[]): Promise<void> {
+  const [token, tag, policy, version, ...others] = devices.slice().reverse() as [
+    ...[Device, Device, Device, Device],
+    ...Device[],
+  ]
+  const offline = others.slice(-5)
+  const older = createServer((_request, response) => {
+    response.writeHead(404, { 'content-type': 'application/problem+json' })
+    response.end(JSON.stringify({ code: 'not-found', detail: 'Nothing is here.' }))
+  })
+  older.listen(0, '127.0.0.1')
+  await once(older, 'listening')
+  try {
+    await version.stop()
+    await version.start((older.address() as AddressInfo).port)
+    for (const device of offline) await device.stop()
+    changeList({
+      [token.name]: { api_token: 'dvt_wrong' },
+      [tag.name]: { tags: ['camra'] },
+      [policy.name]: { tags: ['camera', 'strict'] },
+    })
+    writeFleet(ready, 8_003)
+    const good = readFileSync(fleetPath, 'utf8')
+    const strict = `  strict:
+    tags: [strict]
+    tunnels:
+      - domain: strict.{site}
+        forwards_to: 1
+        policy: bad
+policies:
+  bad: { on_http_request: [{ actions: [{ type: denny }] }] }
+`
+    writeFileSync(fleetPath, good.replace('[camera]', '[camear]').replace('{port}', '{prot}'))
+    const wrong = await shown(ready, 'plan', fleetPath)
+    row('plan, mistakes in the file', `exit ${wrong.code}`, 'exit 1', wrong.code === 1)
+    writeFileSync(fleetPath, `${good}${strict}`)
+    const plan = await shown(ready, 'plan', fleetPath)
+    const apply = await shown(ready, 'apply', fleetPath)
+    const status = await shown(ready, 'status', fleetPath)
+    const all = [plan, apply, status]
+    const most = Math.max(...all.map(({ lines }) => lines))
+    row('lines of output', `${most}`, 'under 30', most < 30)
+    row(
+      'exit codes with faults',
+      all.map(({ code }) => code).join(', '),
+      'all 1',
+      all.every(({ code }) => code === 1),
+    )
+    const isQuiet = !all.some(({ output }) => output.includes('Warning'))
+    row('warnings of Node', isQuiet ? 'none' : 'some', 'none', isQuiet)
+    const { devices: reports } = await fleet('plan', fleetPath)
+    const states = ['offline', 'failed', 'unmanaged', 'same'].map(
+      (state) => reports.filter((it) => it.state === state).length,
+    )
+    const expected = [5, 3, 1, COUNT - 9]
+    row(
+      'offline, failed, in no set, same',
+      states.join(', '),
+      expected.join(', '),
+      states.join() === expected.join(),
+    )
+  } finally {
+    older.close()
+  }
+}
+
 async function trial(): Promise<void> {
   const gateway = new Program({
     args: ['gateway', '--json'],
@@ -173,7 +282,11 @@ async function trial(): Promise<void> {
   const devices = names.map((name) => new Device(name, ingress))
   const [up, down] = [devices.slice(DOWN), devices.slice(0, DOWN)]
   try {
-    for (const device of up) await device.start()
+    for (const device of IS_ONLY_FAULTS ? devices : up) await device.start()
+    if (IS_ONLY_FAULTS) {
+      await faults(ready, devices)
+      return
+    }
     writeFleet(ready, 8_001)
     const plan = await fleet('plan', fleetPath)
     row(`plan, ${DOWN} of ${COUNT} down`, plan.shown, 'exit 3', plan.code === 3)
@@ -219,6 +332,7 @@ async function trial(): Promise<void> {
     )
     const end = await fleet('plan', fleetPath)
     row('plan', end.shown, 'nothing to do, exit 0', end.count('same') === COUNT && end.code === 0)
+    await faults(ready, devices)
     await Promise.all(devices.map((device) => device.stop()))
     const thousand = Array.from({ length: 1_000 }, (_, n) => `press${n}`)
     await provision(ready, { names: thousand, output: 'thousand', withinS: 60 })
