@@ -37,6 +37,14 @@ function readEnvironment(): Record<string, string | undefined> {
   return withJoined(environment)
 }
 
+/** Resolves when the output is written, or its reader has gone. A write to a pipe takes time, and an exit ends it. */
+function written(stream: NodeJS.WriteStream): Promise<void> {
+  return new Promise((resolve) => {
+    stream.once('error', () => resolve())
+    stream.write('', () => resolve())
+  })
+}
+
 const predecessor = Predecessor.meet(process)
 try {
   // After a handover, LISTEN_PID is the id of the previous process, which could not know the id of this one.
@@ -56,5 +64,7 @@ try {
   process.exitCode = exitCodeOf(error, process.stderr, { isJournal })
   await predecessor?.failed(reasonOf(error))
 }
+// A service ends also when nothing reads its output.
+if (!SERVICES.has(process.argv[2] ?? '')) await written(process.stdout)
 // Otherwise the native threads of the SDK would decide when the process ends.
 process.exit()
