@@ -214,9 +214,8 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
     await button(page, 'Details of cam.site.test').click()
     const url = 'https://cam.site.test:8443'
     for (const text of [url, `curl ${url}`]) {
-      const copy = button(page, `Copy ${text}`)
-      await copy.click()
-      await copy.getByText('Copied').waitFor()
+      await button(page, `Copy ${text}`).click()
+      await button(page, `Copied ${text}`).getByText('Copied').waitFor()
       await page.getByRole('status').getByText('Copied.').waitFor()
       expect(await page.evaluate('clipboard.readText()')).toBe(text)
     }

@@ -16,7 +16,7 @@ export function copyButton(text, what) {
       onclick: async () => {
         const isCopied = await copy(text, button)
         say(isCopied ? 'Copied.' : 'This browser does not allow copying. Select the text instead.')
-        if (isCopied) flash(button)
+        if (isCopied) flash(button, what)
       },
     },
     icon('copy'),
@@ -25,13 +25,17 @@ export function copyButton(text, what) {
   return button
 }
 
-function flash(button) {
-  const label = button.querySelector('span')
+function flash(button, what) {
+  const show = (word) => {
+    button.querySelector('span').textContent = word
+    // The name has to contain the visible text (WCAG 2.5.3).
+    button.setAttribute('aria-label', `${word} ${what}`)
+  }
   button.classList.add('is-done')
-  label.textContent = 'Copied'
+  show('Copied')
   setTimeout(() => {
     button.classList.remove('is-done')
-    label.textContent = COPY
+    show(COPY)
   }, SHOWN_MS)
 }
 
