@@ -33,11 +33,14 @@ describe('the pages of the console', () => {
           "script-src 'self'",
           "style-src 'self'",
           "connect-src 'self'",
+          "form-action 'self'",
+          "frame-src 'self'",
           "frame-ancestors 'none'",
         ]),
       )
       expect(headers['x-content-type-options']).toBe('nosniff')
-      expect(headers['referrer-policy']).toBe('no-referrer')
+      // The form of a preview has to name its origin; other sites get nothing.
+      expect(headers['referrer-policy']).toBe('same-origin')
     }
   })
 
