@@ -1,8 +1,8 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
-import { nearest } from '../base/nearest.ts'
 import type { ActionContext, ActionDefinition, ConfigPath } from './actions/action.ts'
 import { ACTIONS, UNAVAILABLE_ACTIONS } from './actions/all-actions.ts'
+import { meantType, missingType } from './actions/mistaken-types.ts'
 import {
   type ActionSource,
   type PolicyDocument,
@@ -17,6 +17,7 @@ import { type ReadConfig, readConfig } from './document/read-config.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import type { SecretName } from './exchange/policy-secrets.ts'
 import { Account, MAX_STEPS } from './expression/account.ts'
+import { truthForm } from './expression/call-advice.ts'
 import {
   type CompiledExpression,
   splitTemplate,
@@ -233,7 +234,9 @@ export class Compiler {
       isCondition,
     })
     if (expression && !canBe(expression.type, 'bool')) {
-      const message = `An expression must be true or false, not ${aType(expression.type)}.`
+      const form = truthForm(this.#language.written(value).tree, expression.type)
+      const hint = form === undefined ? '' : ` Write ${form}.`
+      const message = `An expression must be true or false, not ${aType(expression.type)}.${hint}`
       this.#problems.add('expression', pointer, message)
     }
     return expression
@@ -261,7 +264,8 @@ export class Compiler {
     if (known) return known
     const problems = new ProblemList()
     const pointer = child(source.pointer, 'config')
-    const config = readConfig({ schema, example, config: source.config ?? {}, pointer }, problems)
+    const written = source.config ?? {}
+    const config = readConfig({ schema, example, config: written, pointer, ownersOf }, problems)
     if (problems.isEmpty) documents.keepConfig(source, config)
     this.#problems.addAll(problems)
     return config
@@ -282,8 +286,9 @@ export class Compiler {
       this.#problems.add('notAvailable', pointer, message, { isForeign: true })
       return
     }
-    const meant = ACTIONS.get(nearest(type, ACTIONS.keys()) ?? '')
-    const hint = meant ? `: did you mean ${meant.type}?` : '.'
+    const reason = missingType(type)
+    const meant = reason ? undefined : ACTIONS.get(meantType(type, ACTIONS.keys()) ?? '')
+    const hint = meant ? `: did you mean ${meant.type}?` : reason ? `. ${reason}` : '.'
     const message = `Unknown action ${type}${hint}`
     this.#problems.add('unknownAction', pointer, message, { isForeign: true })
     // Later uses of the intended action's results are not reported as a second problem.
@@ -416,6 +421,12 @@ export class Compiler {
     this.#problems.add('unreachable', next.pointer, message, { severity: 'warning' })
   }
 }
+
+/** The actions that have a field. */
+const ownersOf = (field: string): string[] =>
+  Array.from(ACTIONS.values()).flatMap(({ type, example }) =>
+    Object.hasOwn(Object(example), field) ? [type] : [],
+  )
 
 /** All texts of a configuration, however deep. */
 function* textsIn(value: unknown): Iterable<string> {

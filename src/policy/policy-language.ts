@@ -13,6 +13,7 @@ import { ATTEMPTS } from './outbound/http-asker.ts'
 import type { PolicyReach } from './outbound/outbound-allow.ts'
 import type { Phase } from './phase.ts'
 import { FUNCTION_PRICES, FUNCTIONS } from './vocabulary/all-functions.ts'
+import { meantVariable } from './vocabulary/mistaken-names.ts'
 import { POLICY_MEANING } from './vocabulary/policy-meaning.ts'
 import {
   ADDRESS_VARIABLES,
@@ -119,7 +120,17 @@ export class PolicyScope {
   in(phase: Phase, names: Readonly<Record<string, string>> = {}): Scope {
     const typeOf = (path: string) =>
       Object.hasOwn(names, path) ? names[path] : this.#typeOf(path, phase)
-    return { phase, typeOf, names: () => this.#names(phase) }
+    const meant = (path: string) => this.#meant(path, typeOf)
+    return { phase, typeOf, names: () => this.#names(phase), meant }
+  }
+
+  #meant(path: string, typeOf: Scope['typeOf']): string | undefined {
+    const isKnown = (name: string) => VARIABLES.has(name)
+    const meant = meantVariable(path, Array.from(VARIABLES.keys()), isKnown)
+    if (!meant) return undefined
+    if ('sentence' in meant) return meant.sentence
+    const known = typeOf(meant.name)
+    return typeof known === 'object' ? known.message : `did you mean ${meant.name}?`
   }
 
   #typeOf(path: string, phase: Phase): string | NameProblem | undefined {

@@ -255,7 +255,6 @@ describe('problems of a document', () => {
     }
     const document = { on_http_request: [{ actions: [{ type: 'rate-limit', config }] }] }
     expect(errorsOf(JSON.stringify(document)).map(({ message }) => message)).toEqual([
-      'capacity is missing.',
       'name must be text.',
       'algorithm must be sliding_window.',
       'capcity is not a field of this action. Did you mean capacity?',
@@ -292,7 +291,7 @@ describe('problems of a document', () => {
     ["req.host.startWith('a')", 'did you mean startsWith()?'],
     ["req.host.starts_with('a')", 'did you mean startsWith()?'],
     ["json.decod('{}').a", 'did you mean json.decode()?'],
-    ["getreqheader('a') == []", 'did you mean getReqHeader()?'],
+    ["getreqheader('a') == []", "write getReqHeader('a')"],
     ['conn.clientip == "a"', 'did you mean conn.client_ip?'],
     ["req.cookies['a'][0].valu == ''", 'a cookie has no field valu: did you mean value?'],
     ["getReqCookie('a')['domain'] == ''", 'a cookie has no field domain'],
@@ -355,7 +354,7 @@ describe('problems of a document', () => {
     ]
     const document = { on_http_request: [{ actions }] }
     expect(errorsOf(JSON.stringify(document)).map(({ message }) => message)).toEqual([
-      'vars must be a list.',
+      'vars must be a list. Begin each item with a dash.',
       'Unknown action rate-limt: did you mean rate-limit?',
     ])
   })
@@ -399,18 +398,14 @@ on_http_response:
 
   it.each([
     ['rule', { expr: [] }, 'expr is not a field of a rule. Did you mean expressions?'],
-    [
-      'rule',
-      { when: [] },
-      'when is not a field of a rule. Known fields: name, expressions and actions.',
-    ],
+    ['rule', { when: [] }, 'when is not a field of a rule. Did you mean expressions?'],
     [
       'action',
       { status_code: 404 },
-      'status_code is not a field of an action. Known fields: type and config.',
+      'status_code is not a field of an action. Put fields of the action below config.',
     ],
     ['config', { status: 404 }, 'status is not a field of this action. Did you mean status_code?'],
-    ['config', { body: '' }, 'body is not a field of this action. Known fields: status_code.'],
+    ['config', { size: 1 }, 'size is not a field of this action. Known fields: status_code.'],
   ])('name the fields that a %s has: %j', (place, fields, sentence) => {
     const config = place === 'config' ? { config: fields } : {}
     const action = { type: 'deny', ...config, ...(place === 'action' && fields) }

@@ -114,7 +114,10 @@ describe('explainPolicy()', () => {
     expect(explanation?.rules).toMatchObject([
       {
         matches: false,
-        failure: { action: undefined, message: expect.stringContaining('out of bounds') },
+        failure: {
+          action: undefined,
+          message: expect.stringContaining('the request has no header none'),
+        },
       },
     ])
     expect(explanation?.answer?.status).toBe(500)

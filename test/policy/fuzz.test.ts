@@ -20,12 +20,10 @@ const DOCUMENTS = 700
 
 /** Errors that depend on what a request brings; everything else a check could have seen. */
 const BY_THE_REQUEST = [
-  /^index .* out of bounds/,
-  /^field not found/,
-  /^unresolved attribute/,
-  /^the request has no cookie/,
+  /so there is no item|has no such key|unresolved attribute/,
+  /the (?:request|response) has no/,
   /not JSON|not base64|not a URL|invalid percent escape|not a time zone|not a valid RE2 expression/,
-  /Cannot convert .* to a BigInt|overflow|divide by zero|modulus by zero|parse (timestamp|duration)/,
+  /Cannot convert .* to a BigInt|overflow|divisor is 0|does not fit| is not a|, not a/,
   /takes too long|a string that is too long/,
   /outside a list|only numbers, strings or booleans|is not a string|accepts 0 to/,
   /Unable to convert string .* to bool|decode bytes/,

@@ -1,5 +1,11 @@
 import * as z from 'zod'
-import { headers, isHeaderName, isHeaderValue, listOf } from '../document/read-config.ts'
+import {
+  badHeaderName,
+  headers,
+  isHeaderName,
+  isHeaderValue,
+  listOf,
+} from '../document/read-config.ts'
 import type { HeaderList } from '../exchange/header-list.ts'
 import { headOf, isGatewayHeader } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
@@ -38,7 +44,7 @@ export function headerTemplates(
     }
     seen.add(lower)
     if (!isHeaderName(name)) {
-      context.problem('badHeader', path, `${name} is not a valid header name.`)
+      context.problem('badHeader', path, badHeaderName(name))
     } else if (refused.includes(lower) || isGatewayHeader(lower)) {
       context.problem('badHeader', path, `${name} cannot be set here.`)
     }
@@ -118,8 +124,7 @@ export const removeHeaders = defineAction({
         const hint = 'host cannot be removed. Use add-headers to replace it.'
         context.problem('hostHeader', ['headers', index], hint)
       } else if (!isHeaderName(name)) {
-        const sentence = `${name} is not a valid header name.`
-        context.problem('badHeader', ['headers', index], sentence)
+        context.problem('badHeader', ['headers', index], badHeaderName(name))
       } else if (name.toLowerCase() === 'user-agent' || isGatewayHeader(name)) {
         context.problem('badHeader', ['headers', index], `${name} cannot be removed.`)
       }

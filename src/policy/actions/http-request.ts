@@ -112,6 +112,11 @@ export const httpRequest = defineAction({
 const inCircle = () =>
   refuse(508, 'ERR_NGROK_3603', `Policies called each other more than ${MAX_DEPTH} times in a row.`)
 
+/** Whether a URL with this start can be requested. An interpolation follows the start. */
+const canBeHttp = (start: string) =>
+  /^\s*https?:\/\//i.test(start) ||
+  ['http://', 'https://'].some((scheme) => scheme.startsWith(start.trim().toLowerCase()))
+
 function compileAsk(
   parts: z.output<typeof config>,
   context: ActionContext,
@@ -127,6 +132,9 @@ function compileAsk(
     context.problem('badValue', ['url'], `${url.constant} is not a valid URL.`)
   } else if (url.constant !== undefined && !/^\s*https?:/i.test(url.constant)) {
     const message = `${url.constant} is not an https: or http: URL.`
+    context.problem('badValue', ['url'], message, { isOnlyForNew: true })
+  } else if (url.constant === undefined && url.start !== undefined && !canBeHttp(url.start)) {
+    const message = `${parts.url} is not an https: or http: URL. Begin it with https://.`
     context.problem('badValue', ['url'], message, { isOnlyForNew: true })
   }
   return (exchange) => {

@@ -1,5 +1,5 @@
-import { nearest, noField } from '../../base/nearest.ts'
 import { PHASES, type Phase } from '../phase.ts'
+import { meantField, meantPhase, otherDocument, unknownField } from './mistaken-documents.ts'
 import { child, type ProblemList } from './problem.ts'
 
 /** Rules of all phases together. */
@@ -65,7 +65,10 @@ export function readDocument(value: unknown, problems: ProblemList, at = ''): Po
     on_http_request: [],
     on_http_response: [],
   }
-  const root = fieldsOf(value)
+  const other = otherDocument(value)
+  const root = other ? undefined : fieldsOf(value)
+  if (other) problems.add('unparsable', `${at}${other.pointer}`, other.message)
+  if (other) return { isEnabled: true, allowsAmbiguousPaths: false, rules }
   if (!root) {
     const hint = `The policy must be an object with ${PHASES.join(', ')}.`
     problems.add('unparsable', at, hint)
@@ -125,7 +128,7 @@ function phaseOf(key: string, root: Fields, problems: ProblemList): Phase | unde
     problems.add('badValue', pointer, sentence)
     return undefined
   }
-  const meant = nearest(key, PHASES)
+  const meant = meantPhase(key)
   const hint = meant ? `did you mean ${meant}?` : `use ${PHASES.join(', ')}.`
   problems.add('badValue', pointer, `${key} is not a phase: ${hint}`)
   return meant
@@ -135,18 +138,32 @@ function readRuleList(value: unknown, pointer: string, problems: ProblemList): r
   // A phase that is written with nothing below it: YAML makes null of that.
   if (value === null) return []
   if (Array.isArray(value)) return value
-  problems.add('badValue', pointer, `${pointer.slice(1)} must be a list of rules.`)
+  const message = `${pointer.slice(1)} must be a list of rules. ${
+    fieldsOf(value) ? 'Begin each rule with a dash.' : 'Write each rule as an item below it.'
+  }`
+  problems.add('badValue', pointer, message)
   return []
 }
 
 function readRule(value: unknown, pointer: string, problems: ProblemList): RuleSource | undefined {
   const rule = fieldsOf(value)
   if (!rule) {
-    problems.add('badValue', pointer, 'A rule must be an object with actions.')
+    const hint = typeof value === 'string' ? ` Write actions: [{type: ${value.slice(0, 40)}}].` : ''
+    problems.add('badValue', pointer, `A rule must be an object with actions.${hint}`)
     return undefined
   }
-  refuseUnknownKeys(rule, ['name', 'expressions', 'actions'], pointer, 'a rule', problems)
+  if ('type' in rule && !('actions' in rule)) {
+    const message =
+      'An action stands in place of a rule. Put it below actions, with a dash before type.'
+    problems.add('noActions', child(pointer, 'type'), message)
+    return undefined
+  }
+  const meant = refuseUnknownKeys(rule, RULE_FIELDS, pointer, 'a rule', problems)
   const { name = undefined, expressions = [], actions } = rule
+  // The actions stand under another name, or deeper. That is one mistake.
+  const isElsewhere = meant.has('actions') || (!isList(actions) && holdsActions(expressions))
+  const isWrapped =
+    !('actions' in rule) && Object.values(rule).some((part) => 'actions' in Object(part))
   if (name !== undefined && typeof name !== 'string') {
     problems.add('badValue', child(pointer, 'name'), 'name must be text.')
   }
@@ -154,9 +171,15 @@ function readRule(value: unknown, pointer: string, problems: ProblemList): RuleS
     pointer,
     name: typeof name === 'string' ? name : undefined,
     expressions: readExpressions(expressions ?? [], child(pointer, 'expressions'), problems),
-    actions: readActions(actions, child(pointer, 'actions'), problems),
+    actions:
+      isElsewhere || isWrapped ? [] : readActions(actions, child(pointer, 'actions'), problems),
   }
 }
+
+const RULE_FIELDS = ['name', 'expressions', 'actions'] as const
+const isList = (value: unknown): value is readonly unknown[] => Array.isArray(value)
+const holdsActions = (value: unknown) =>
+  isList(value) && value.some((item) => 'actions' in Object(item))
 
 function readExpressions(
   value: unknown,
@@ -164,18 +187,39 @@ function readExpressions(
   problems: ProblemList,
 ): Sourced<string>[] {
   if (!Array.isArray(value)) {
-    problems.add('badValue', pointer, 'expressions must be a list of strings.')
+    const hint = typeof value === 'string' ? ' Begin it with a dash.' : ''
+    problems.add('badValue', pointer, `expressions must be a list of strings.${hint}`)
     return []
   }
   return within(value, pointer, 'expressions', problems).flatMap((item, index) => {
     if (typeof item === 'string') return { pointer: child(pointer, index), value: item }
-    const sentence = 'An expression must be a string. Put it in quotes.'
+    const sentence =
+      'actions' in Object(item)
+        ? 'actions stands among the expressions. Indent it like expressions, without a dash.'
+        : 'An expression must be a string. Put it in quotes.'
     problems.add('badValue', child(pointer, index), sentence)
     return []
   })
 }
 
 function readActions(value: unknown, pointer: string, problems: ProblemList): ActionSource[] {
+  if (typeof value === 'string' && /^[a-z-]+$/.test(value)) {
+    const message = `actions must be a list. Write actions: [{type: ${value.slice(0, 40)}}].`
+    problems.add('noActions', pointer, message)
+    return []
+  }
+  if (fieldsOf(value)) {
+    problems.add('noActions', pointer, 'actions must be a list. Begin each action with a dash.')
+    return []
+  }
+  if (typeof value === 'string' && value !== '') {
+    problems.add(
+      'noActions',
+      pointer,
+      'actions must be a list, not text. Remove the quotes around it.',
+    )
+    return []
+  }
   if (!Array.isArray(value) || value.length === 0) {
     problems.add('noActions', pointer, 'A rule needs at least one action.')
     return []
@@ -192,11 +236,25 @@ function readAction(
 ): ActionSource | undefined {
   const action = fieldsOf(value)
   if (!action) {
-    problems.add('badValue', pointer, 'An action must be an object with a type.')
+    const hint = typeof value === 'string' ? ` Write type: ${value.slice(0, 40)}.` : ''
+    problems.add('badValue', pointer, `An action must be an object with a type.${hint}`)
     return undefined
   }
-  refuseUnknownKeys(action, ['type', 'config'], pointer, 'an action', problems)
+  const [only, ...others] = Object.keys(action)
+  if (
+    !('type' in action) &&
+    only !== undefined &&
+    only !== 'config' &&
+    others.length === 0 &&
+    fieldsOf(action[only])
+  ) {
+    const message = `The action has no type. Write type: ${only}, and its fields below config.`
+    problems.add('badValue', pointer, message)
+    return undefined
+  }
   const { type, config } = action
+  const meant = refuseUnknownKeys(action, ACTION_FIELDS, pointer, 'an action', problems)
+  if (meant.has('type')) return undefined
   if (typeof type !== 'string') {
     problems.add('badValue', child(pointer, 'type'), 'The action has no type.')
     return undefined
@@ -208,6 +266,8 @@ function readAction(
   }
   return { pointer, type, config: config ?? undefined }
 }
+
+const ACTION_FIELDS = ['type', 'config'] as const
 
 /** The items of a list that are looked at. */
 function within(
@@ -222,17 +282,27 @@ function within(
   return list.slice(0, MAX_ITEMS)
 }
 
+/** Returns the known fields that stand under other names. */
 function refuseUnknownKeys(
   fields: Fields,
   known: readonly string[],
   pointer: string,
   what: string,
   problems: ProblemList,
-): void {
+): ReadonlySet<string> {
+  const meant = new Set<string>()
   for (const key of Object.keys(fields)) {
     if (known.includes(key)) continue
-    problems.add('badValue', child(pointer, key), noField(key, what, known))
+    const free = known.filter((name) => !(name in fields))
+    const field = meantField(key, free)
+    if (field !== undefined) meant.add(field)
+    const isOfConfig = field === undefined && what === 'an action'
+    const message = isOfConfig
+      ? `${key} is not a field of an action. Put fields of the action below config.`
+      : unknownField(key, field, what, known)
+    problems.add('badValue', child(pointer, key), message)
   }
+  return meant
 }
 
 function fieldsOf(value: unknown): Fields | undefined {

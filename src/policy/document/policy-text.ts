@@ -1,4 +1,5 @@
 import {
+  type Alias,
   Composer,
   type Document,
   isAlias,
@@ -10,8 +11,10 @@ import {
   type Node,
   Parser,
   type Scalar,
+  visit,
 } from 'yaml'
 import { child, ProblemList, type SourcePosition, stepsOf } from './problem.ts'
+import { yamlSentence } from './yaml-errors.ts'
 
 /** Work in parts: after each it says about how many characters it was, so that others may go on. */
 export type Parts<T> = Generator<number, T, undefined>
@@ -209,12 +212,13 @@ function yamlValue(yaml: YamlText, problems: ProblemList): ReadText | undefined 
   const { document, second } = yaml
   const [error] = document.errors
   if (error) {
-    const [text = ''] = error.message.split('\n', 1)
-    const message = `The policy is neither JSON nor YAML: ${text.replace(/\.$/, '')}.`
+    const message = yamlSentence(error, yaml.text)
     problems.add('unparsable', '', message, { position: yaml.position(error.pos[0]) })
     return undefined
   }
-  if (second !== undefined) {
+  // Resources of Kubernetes often stand in one file. They are refused for another reason.
+  const isResource = isMap(document.contents) && document.contents.has('apiVersion')
+  if (second !== undefined && !isResource) {
     const message = 'A policy must be a single YAML document. A second document starts here.'
     problems.add('unparsable', '', message, { position: yaml.position(second) })
   }
@@ -226,7 +230,12 @@ function yamlValue(yaml: YamlText, problems: ProblemList): ReadText | undefined 
     problems.add('tooManyEntries', '', message)
     return undefined
   } catch (cause) {
-    problems.add('unparsable', '', `The policy cannot be read: ${(cause as Error).message}.`)
+    const alias = unresolvedAlias(document)
+    const position = alias && yaml.position(alias.range?.[0] ?? 0)
+    const message = alias
+      ? `*${alias.source} is an alias for YAML, and no anchor &${alias.source} comes before it. Put a text that begins with * in quotes.`
+      : `The policy cannot be read: ${(cause as Error).message}.`
+    problems.add('unparsable', '', message, { position })
     return undefined
   }
 }
@@ -240,6 +249,18 @@ function countValues(value: unknown, most: number): number {
     count += countValues(item, most - count)
   }
   return count
+}
+
+function unresolvedAlias(document: Document.Parsed): Alias | undefined {
+  let found: Alias | undefined
+  visit(document, {
+    Alias: (_, alias) => {
+      if (alias.resolve(document)) return undefined
+      found = alias
+      return visit.BREAK
+    },
+  })
+  return found
 }
 
 /** Finds YAML that is valid, but probably not intended: repeated keys and tags. */

@@ -1,6 +1,15 @@
 import * as z from 'zod'
 import { parseDuration } from '../../base/clock.ts'
-import { noField } from '../../base/nearest.ts'
+import { nearest } from '../../base/nearest.ts'
+import {
+  configFieldMessage,
+  durationAdvice,
+  meantConfigField,
+  OWN_NAMES,
+  type OwnersOf,
+  typeAdvice,
+  valueAdvice,
+} from './mistaken-fields.ts'
 import { CODES, child, isWithin, type ProblemKind, type ProblemList } from './problem.ts'
 
 /** Marks a problem so that zod passes its kind on. */
@@ -14,6 +23,10 @@ const HEADER_NAME = /^[a-zA-Z0-9_-]{1,256}$/
 const MAX_HEADER_VALUE = 8_192
 
 export const isHeaderName = (text: string): boolean => HEADER_NAME.test(text)
+
+/** The sentence about a name that no header can have. */
+export const badHeaderName = (name: string): string =>
+  `${name} is not a valid header name.${/:\s*$/.test(name) ? ' Remove the colon.' : ''}`
 
 /** Valid characters of a field value (RFC 9110 5.5): no control characters except tab. */
 export const isHeaderValue = (text: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(text)
@@ -45,9 +58,13 @@ export function durationMs(least: string, most: string) {
   const isWithin = (ms: number) => ms >= min && ms <= max
   const asText = (value: unknown) =>
     typeof value === 'number' && isWithin(value / NS_PER_MS) ? `${value / NS_PER_MS}ms` : value
+  const hint = (input: unknown) => `${DURATION_HINT}${durationAdvice(input)}`
   const text = z
-    .string({ error: ({ input }) => (input === undefined ? undefined : DURATION_HINT) })
-    .refine((text) => parseDuration(text) !== undefined, problem('badDuration', DURATION_HINT))
+    .string({ error: ({ input }) => (input === undefined ? undefined : hint(input)) })
+    .refine((text) => parseDuration(text) !== undefined, {
+      error: ({ input }) => hint(input),
+      params: { kind: 'badDuration' },
+    })
     .refine(
       (text) => {
         const ms = parseDuration(text)
@@ -68,7 +85,7 @@ export function listOf<T extends z.ZodType>(item: T, most: number) {
 function addIssue(
   issue: z.core.$ZodIssue,
   pointer: string,
-  known: Readonly<Record<string, unknown>>,
+  { known, ownersOf }: { readonly known: readonly string[]; readonly ownersOf: OwnersOf },
   problems: ProblemList,
 ): void {
   if (issue.code !== 'unrecognized_keys') {
@@ -76,7 +93,7 @@ function addIssue(
     return
   }
   for (const key of issue.keys) {
-    const sentence = noField(key, 'this action', Object.keys(known))
+    const sentence = configFieldMessage(key, known, ownersOf)
     problems.add('badValue', child(pointer, key), sentence)
   }
 }
@@ -104,12 +121,12 @@ function kindOf(issue: z.core.$ZodIssue): ProblemKind {
 /** The sentence of an issue for people; undefined leaves zod's own. */
 function issueSentence(issue: z.core.$ZodRawIssue): string | undefined {
   const field = issue.path?.at(-1)
-  const name = typeof field === 'string' ? field : 'An item'
+  const name = typeof field === 'string' ? field : field === undefined ? 'config' : 'An item'
   switch (issue.code) {
     case 'invalid_type':
       return issue.input === undefined
         ? `${name} is missing.`
-        : `${name} must be ${article(String(issue.expected))}.`
+        : `${name} must be ${article(String(issue.expected))}.${typeAdvice(String(issue.expected), issue.input)}`
     case 'too_big':
       return `${name} ${amount('at most', issue.maximum, String(issue.origin))}.`
     case 'too_small':
@@ -119,10 +136,10 @@ function issueSentence(issue: z.core.$ZodRawIssue): string | undefined {
       return `${name} must be ${values
         .map(String)
         .join(', ')
-        .replace(/, ([^,]*)$/, ' or $1')}.`
+        .replace(/, ([^,]*)$/, ' or $1')}.${valueAdvice(issue.input, values)}`
     }
     case 'invalid_key':
-      return `${name} is not a valid header name.`
+      return badHeaderName(name)
     default:
       return undefined
   }
@@ -170,6 +187,8 @@ interface ConfigSource {
   /** As it was written. */
   readonly config: unknown
   readonly pointer: string
+  /** Other actions with a field, for messages. */
+  readonly ownersOf?: OwnersOf
 }
 
 /** A configuration that is good enough to build an action. */
@@ -187,23 +206,51 @@ type Fields = Readonly<Record<string, unknown>>
  * by the example, so that the rest can be checked, too.
  */
 export function readConfig(source: ConfigSource, problems: ProblemList): ReadConfig {
-  const { schema, example, pointer } = source
+  const { schema, example, pointer, ownersOf = () => [] } = source
   const mended = new Set<string>()
   let { config } = source
   for (let round = 0; round < MAX_ROUNDS && mended.size <= MAX_MENDED; round += 1) {
     const result = schema.safeParse(config, { error: issueSentence })
     if (result.success) return { value: result.data, mended: Array.from(mended) }
-    for (const issue of result.error.issues) {
+    const { issues } = result.error
+    const elsewhere = fieldsElsewhere(issues, example, config)
+    for (const issue of issues) {
       if (mended.size > MAX_MENDED) break
       const path = issue.path as Path
       const at = pointerTo(path, pointer)
       // The length of a text says nothing where a list has to be.
       if (isWithin(at, mended)) continue
-      addIssue(issue, at, fieldsOf(partOf(example, path)), problems)
+      const known = Object.keys(fieldsOf(partOf(example, path)))
+      // A field that stands under another name is not missing as well.
+      if (!elsewhere.has(path.join('/'))) addIssue(issue, at, { known, ownersOf }, problems)
       config = mend(config, issue, source, mended)
     }
   }
   return { value: schema.parse(example), mended: [pointer] }
+}
+
+/** Paths of missing fields whose value stands under a mistaken name. */
+function fieldsElsewhere(
+  issues: readonly z.core.$ZodIssue[],
+  example: unknown,
+  config: unknown,
+): ReadonlySet<string> {
+  const paths = new Set<string>()
+  for (const issue of issues) {
+    if (issue.code !== 'unrecognized_keys') continue
+    const path = issue.path as Path
+    const present = fieldsOf(partOf(config, path))
+    const known = Object.keys(fieldsOf(partOf(example, path)))
+    const [only, ...others] = known
+    for (const key of issue.keys) {
+      const meant =
+        meantConfigField(key, known) ??
+        nearest(key, known) ??
+        (others.length === 0 && OWN_NAMES.has(only ?? '') ? only : undefined)
+      if (meant !== undefined && !(meant in present)) paths.add([...path, meant].join('/'))
+    }
+  }
+  return paths
 }
 
 function mend(

@@ -1,5 +1,5 @@
 import { EQUAL, IN, INDEX, type Node, UNEQUAL } from './expression-tree.ts'
-import { aType, canEqual, memberType, type Type } from './expression-type.ts'
+import { aType, canEqual, DYN, memberType, type Type } from './expression-type.ts'
 
 /** Longest excerpt in a sentence. */
 const MAX_LENGTH = 80
@@ -71,6 +71,7 @@ export function quote(text: string): string {
 }
 
 const SIGNS: Readonly<Record<string, string>> = { [EQUAL]: '==', [UNEQUAL]: '!=', [IN]: 'in' }
+const COOKIES: ReadonlySet<string> = new Set(['cookie', 'set_cookie'])
 const NUMBERS: ReadonlySet<string> = new Set(['int', 'uint', 'double'])
 /** Types that `string(…)` accepts. */
 const PRINTED: ReadonlySet<string> = new Set([...NUMBERS, 'bool', 'timestamp', 'duration'])
@@ -102,11 +103,13 @@ export function comparisonProblem(operator: string, left: Operand, right: Operan
 
 function equalityForm(left: Operand, right: Operand, sign: string): string | undefined {
   const whole = (a: string | undefined, b: string | undefined) =>
-    a === undefined || b === undefined ? undefined : `${a} ${sign} ${b}`
+    a === undefined || b === undefined ? undefined : `${knownFirst(a)}${a} ${sign} ${b}`
   const [first, second] = [formatNode(left.node), formatNode(right.node)]
-  if (left.type.name === 'null_type') return whole(emptyForm(right), '0')
-  if (right.type.name === 'null_type') return whole(emptyForm(left), '0')
+  if (left.type.name === 'null_type') return emptyForm(right, sign)
+  if (right.type.name === 'null_type') return emptyForm(left, sign)
   return (
+    itemForm(left, right, sign) ??
+    itemForm(right, left, sign) ??
     whole(first, literalAs(right.node, left.type)) ??
     whole(literalAs(left.node, right.type), second) ??
     whole(valueAs(left, right.type), second) ??
@@ -122,19 +125,49 @@ function membershipForm(item: Operand, container: Operand): string | undefined {
     return first && `${first} in [${fitting.join(', ')}]`
   }
   const wanted = memberType(container.type)
-  const first = literalAs(item.node, wanted) ?? valueAs(item, wanted)
   const second = formatNode(container.node)
+  if (item.type.name === 'list' && canEqual(item.type.of ?? DYN, wanted)) {
+    const list = formatNode(item.node)
+    return list && second && `${list}.exists(v, v in ${second})`
+  }
+  const first = literalAs(item.node, wanted) ?? valueAs(item, wanted)
   return first && second && `${first} in ${second}`
 }
 
-/** A list or map is never null, but it may be empty. */
-function emptyForm({ node, type }: Operand): string | undefined {
+/** The question whether a number has a value, for the only ones that an ordinary request may not have. */
+export const knownFirst = (name: string): string =>
+  /^re[qs]\.content_length$/.test(name) ? `has(${name}) && ` : ''
+
+/** Texts, lists and maps are never null, but they may be empty. */
+function emptyForm({ node, type }: Operand, sign: string): string | undefined {
   const source = formatNode(node)
-  return source && (type.name === 'list' || type.name === 'map') ? `size(${source})` : undefined
+  if (source === undefined) return undefined
+  if (type.name === 'string') return `${source} ${sign} ''`
+  return type.name === 'list' || type.name === 'map' ? `size(${source}) ${sign} 0` : undefined
+}
+
+/** The test of a list for an item. It is false for an empty list, where the first item would fail. */
+function itemForm(list: Operand, item: Operand, sign: string): string | undefined {
+  const [of, one] = [formatNode(list.node), formatNode(item.node)]
+  const { type } = list
+  if (type.name !== 'list' || of === undefined || one === undefined) return undefined
+  const not = sign === '!=' ? '!' : ''
+  if (COOKIES.has(type.of?.record ?? '') && item.type.name === 'string') {
+    return `${not}${of}.exists(c, c.value == ${one})`
+  }
+  if (!canEqual(type.of ?? item.type, item.type)) return undefined
+  // Other maps fail for a key that they do not have.
+  const { node } = list
+  const isStrict = node.kind === 'select' && node.isIndex && !/^re[qs]\./.test(of)
+  const map = isStrict ? formatNode(node.operand) : undefined
+  if (isStrict && map !== undefined) {
+    return `${not}(${quote(node.field)} in ${map} && ${one} in ${of})`
+  }
+  return not ? `!(${one} in ${of})` : `${one} in ${of}`
 }
 
 /** A constant as source text in another type. */
-function literalAs(node: Node, wanted: Type): string | undefined {
+export function literalAs(node: Node, wanted: Type): string | undefined {
   if (node.kind !== 'constant') return undefined
   const { value } = node
   const text = String(value.value)
@@ -163,14 +196,13 @@ function textAs(text: string, { name }: Type): string | undefined {
   }
 }
 
-/** Source text of a value in another type: the first item of a list, or a conversion. */
+/** Source text of a value in another type, if every value can be converted. */
 function valueAs({ node, type }: Operand, wanted: Type): string | undefined {
   const source = formatNode(node)
   if (source === undefined) return undefined
-  if (type.name === 'list' && canEqual(type.of ?? wanted, wanted)) return `${source}[0]`
   const converts =
     wanted.name === 'string'
       ? PRINTED.has(type.name)
-      : NUMBERS.has(wanted.name) && (NUMBERS.has(type.name) || type.name === 'string')
+      : wanted.name === 'double' && NUMBERS.has(type.name)
   return converts ? `${wanted.name}(${source})` : undefined
 }

@@ -97,6 +97,13 @@ export class Template<Subject> {
       : undefined
   }
 
+  /** The text before the first expression; undefined for a template that cannot run. */
+  get start(): string | undefined {
+    const [first] = this.#pieces
+    if (this.#pieces.includes(undefined)) return undefined
+    return typeof first === 'string' ? first : ''
+  }
+
   /** The expression when there is nothing but one: its value keeps its type. */
   get only(): CompiledExpression<Subject> | undefined {
     const [first, second] = this.#pieces

@@ -1,6 +1,7 @@
 import { nearest } from '../../base/nearest.ts'
 import type { Phase } from '../phase.ts'
-import { canCompare, comparisonProblem } from './comparison.ts'
+import { misfitAdvice, operandsText, truthForm } from './call-advice.ts'
+import { canCompare, comparisonProblem, formatNode, quote } from './comparison.ts'
 import {
   type FindOverloads,
   isConstant,
@@ -20,6 +21,7 @@ import {
   type Node,
   OR,
   pathOf,
+  type SelectNode,
   startOf,
   textOf,
 } from './expression-tree.ts'
@@ -30,7 +32,6 @@ import {
   DYN,
   either,
   fieldNames,
-  formatType,
   memberType,
   parseType,
   partType,
@@ -44,6 +45,8 @@ export interface Scope {
   typeOf(path: string): string | NameProblem | undefined
   /** Known names, for suggestions after a typing error. */
   names(): Iterable<string>
+  /** The right form of an unknown name that people often write: a clause. */
+  meant?(path: string): string | undefined
 }
 
 /** Why a name is refused; `isForeign` when only the hosted service can judge. */
@@ -57,6 +60,8 @@ export interface CheckerOptions {
   readonly overloads: FindOverloads
   /** Names of all functions; operators have names with underscores. */
   functionNames(): Iterable<string>
+  /** The right form of a call that people often write: a clause. `isList`: a method of a list. */
+  meantCall(node: CallNode, isList: boolean): string | undefined
   /** The expression as written. Its nodes have the ids of the checked nodes. */
   readonly written: Node
   /** Runs an expression without variables; answers why it fails. */
@@ -157,7 +162,10 @@ export class ExpressionChecker {
     }
     const operand = this.#typeOf(node.operand, locals)
     if (!canBe(operand, 'map')) {
-      return this.#refuse(node, `${aType(operand)} has no field ${node.field}`)
+      return this.#refuse(
+        node,
+        `${aType(operand)} has no field ${node.field}${this.#partHint(node)}`,
+      )
     }
     return node.isTest ? BOOL : this.#partType(node, operand, node.field)
   }
@@ -170,6 +178,15 @@ export class ExpressionChecker {
     return this.#refuse(node, `${aType(whole)} has no field ${field}${hint}`, true)
   }
 
+  /** What people often look for behind a dot: the length of a text, and fields of the items of a list. */
+  #partHint({ operand, field }: SelectNode): string {
+    const shown = formatNode(this.#asWritten(operand))
+    if (shown === undefined) return ''
+    if (/^(?:length|size|count)$/.test(field)) return `: write size(${shown})`
+    const of = operand.kind === 'call' && /:.*cookies$/.test(operand.name)
+    return of ? `: write ${shown}.exists(c, c.${field} != '')` : ''
+  }
+
   #hasKnownStart(node: Node): boolean {
     const path = pathOf(node)
     if (path === undefined || this.#options.scope.typeOf(path) !== undefined) return true
@@ -177,7 +194,13 @@ export class ExpressionChecker {
   }
 
   #refuseUnknown(name: string, node: Node): Type {
-    const meant = nearest(name, this.#options.scope.names())
+    const { scope } = this.#options
+    const known = scope.meant?.(name)
+    if (known !== undefined)
+      return this.#refuse(startOf(node), `unknown name ${name}: ${known}`, true)
+    const near = nearest(name, scope.names())
+    const isWord = !name.includes('.') && this.#options.written.id !== node.id
+    const meant = near ?? (isWord ? `${quote(name)} in quotes` : undefined)
     const hint = meant ? `: did you mean ${meant}?` : ''
     return this.#refuse(startOf(node), `unknown name ${name}${hint}`, true)
   }
@@ -227,23 +250,34 @@ export class ExpressionChecker {
     }
     const overloads = this.#options.overloads(node.name)
     if (overloads) return this.#overloadType(node.name, node, overloads, locals)
-    const type = this.#refuseFunction(node)
     // A name alone may be the first part of the function's, or the variable of a mistyped macro.
-    if (node.target && node.target.kind !== 'name') this.#typeOf(node.target, locals)
+    const isValue = node.target && node.target.kind !== 'name'
+    const before = this.#problems.length
+    const target = node.target && isValue ? this.#typeOf(node.target, locals) : DYN
+    // The function of an unknown value may exist.
+    if (this.#problems.length > before) return DYN
+    const type = this.#refuseFunction(node, target.name === 'list')
     if (node.args[0]?.kind === 'name') return type
     for (const arg of node.args) this.#typeOf(arg, locals)
     return type
   }
 
-  #refuseFunction(node: CallNode): Type {
+  #refuseFunction(node: CallNode, isList: boolean): Type {
     const { scope, functionNames } = this.#options
     const target = node.target && pathOf(node.target)
     const owner = target === undefined ? undefined : scope.typeOf(target)
     if (typeof owner === 'object') return this.#refuse(node, owner.message, owner.isForeign)
     const name = target === undefined ? node.name : `${target}.${node.name}`
+    const written = this.#asWritten(node)
+    const known = written.kind === 'call' ? this.#options.meantCall(written, isList) : undefined
     const meant = nearest(name, functionNames()) ?? nearest(node.name, functionNames())
-    const hint = meant ? `: did you mean ${meant}()?` : ''
-    return this.#refuse(node, `unknown function ${name}()${hint}`, true)
+    const isMacro = meant === node.name
+    const near = isMacro
+      ? `write it behind a list, such as [1, 2].${meant}(item, item > 1)`
+      : meant && `did you mean ${meant}()?`
+    const hint = known ?? near
+    const shown = isMacro ? `${name}() is no function` : `unknown function ${name}()`
+    return this.#refuse(node, hint ? `${shown}: ${hint}` : shown, true)
   }
 
   #itemType(operand: Node, index: Node, locals: Locals): Type {
@@ -262,7 +296,9 @@ export class ExpressionChecker {
   #require(node: Node, wanted: string, locals: Locals): void {
     const type = this.#typeOf(node, locals)
     if (canBe(type, wanted)) return
-    this.#refuse(node, `expected a ${wanted}, found ${aType(type)}`)
+    const truth = wanted === 'bool' ? truthForm(this.#asWritten(node), type) : undefined
+    const hint = truth === undefined ? '' : `: write ${truth}`
+    this.#refuse(node, `expected a ${wanted}, found ${aType(type)}${hint}`)
   }
 
   #overloadType(
@@ -281,8 +317,16 @@ export class ExpressionChecker {
         overload.parameters.every((wanted, index) => canBe(types[index] ?? DYN, wanted)),
     )
     if (fitting.length === 0) {
-      const list = types.map(formatType).join(', ')
-      return this.#refuse(node, `${describe(name)} does not accept (${list})`)
+      const whole = this.#asWritten(node)
+      const advice = misfitAdvice({
+        node: whole.kind === 'call' ? whole : node,
+        given: given.map((arg) => this.#asWritten(arg)),
+        types,
+        overloads,
+        written: this.#options.written,
+      })
+      const hint = advice === undefined ? '' : `: ${advice}`
+      return this.#refuse(node, `${describe(name)} does not accept (${operandsText(types)})${hint}`)
     }
     const { phase } = this.#options.scope
     if (!fitting.some(({ phases }) => !phases || phases.includes(phase))) {

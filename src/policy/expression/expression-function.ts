@@ -144,6 +144,8 @@ export interface Dialect {
   readonly macros: readonly string[]
   /** Puts the tree in terms of the language and the functions; throws Error with a sentence. */
   readonly rewrite: (tree: Node, isVariable: (path: string) => boolean) => Node
+  /** The right form of a call that people often write. See `CheckerOptions`. */
+  readonly meantCall?: (node: CallNode, isList: boolean) => string | undefined
 }
 
 /** A name that expressions can read. It is computed when an expression asks for it, not before. */

@@ -1,4 +1,13 @@
-import { type CelFunc, CelScalar, celEnv, celFunc, isCelError, parse, plan } from '@bufbuild/cel'
+import {
+  type CelFunc,
+  type CelResult,
+  CelScalar,
+  celEnv,
+  celFunc,
+  isCelError,
+  parse,
+  plan,
+} from '@bufbuild/cel'
 import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Account, MAX_EXPRESSION_STEPS, type Prices } from './account.ts'
@@ -22,6 +31,7 @@ import {
 } from './expression-function.ts'
 import { EvaluationError, ExpressionProblem } from './expression-problem.ts'
 import { countNodes, foldDepth, type Node, textOf, writeTree } from './expression-tree.ts'
+import { failureText } from './failure-text.ts'
 import { LeastSteps, rewriteCosts, weightOf } from './node-weight.ts'
 import { ParsedSource } from './parsed-source.ts'
 import type { Value } from './value.ts'
@@ -104,6 +114,8 @@ interface ExpressionLanguageOptions<Subject> {
 /** How a tree runs. */
 interface Planned {
   readonly leastSteps: number
+  /** The value or the library's error. Throws EvaluationError when the budget is spent. */
+  readonly evaluate: (subject: unknown, account: Account) => CelResult
   readonly run: (subject: unknown, account: Account) => Value
   readonly prepare: () => void
 }
@@ -162,6 +174,7 @@ export class ExpressionLanguage<Subject> {
         written: tree,
         overloads: (name) => this.#overloads.get(name),
         functionNames: () => this.#functionNames(),
+        meantCall: (node, isList) => this.#meaning.meantCall?.(node, isList),
         failureOf: (constant) => this.#failureOf(constant, constants),
       })
       const type = checker.check(form)
@@ -233,24 +246,41 @@ export class ExpressionLanguage<Subject> {
       planned ??= plan(this.#environment, writeTree(rewriteCosts(form)))
       return planned
     }
-    const run = (subject: unknown, account: Account): Value => {
-      const evaluate = prepare()
+    const evaluate = (subject: unknown, account: Account): CelResult => {
+      const evaluatePlan = prepare()
       this.#evaluation.setSubject(subject as Subject | undefined, account)
       account.hold()
-      const result = withoutStacks(() => {
+      return withoutStacks(() => {
         try {
           account.spend(weight)
-          return evaluate(this.#activation)
+          return evaluatePlan(this.#activation)
         } finally {
           account.release()
         }
       })
+    }
+    const run = (subject: unknown, account: Account): Value => {
+      const result = evaluate(subject, account)
       if (isCelError(result)) {
-        throw new EvaluationError(result.message, { isOverspent: account.isOverspent })
+        const { isOverspent } = account
+        const { message, exprId: node } = result
+        const valueAt = (part: Node) => this.#valueAt(part, subject, account)
+        const text = isOverspent ? message : failureText({ form, node, message, valueAt })
+        throw new EvaluationError(text, { isOverspent })
       }
       return result as Value
     }
-    return { leastSteps: this.#leastSteps.of(form), run, prepare }
+    return { leastSteps: this.#leastSteps.of(form), evaluate, run, prepare }
+  }
+
+  /** The value of a part that an error is about; undefined if it has none outside of its macro. */
+  #valueAt(part: Node, subject: unknown, account: Account): unknown {
+    try {
+      const value = this.#planOf(part).evaluate(subject, account)
+      return isCelError(value) ? undefined : value
+    } catch {
+      return undefined
+    }
   }
 
   #refuseCostly(form: Node): void {

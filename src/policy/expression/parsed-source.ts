@@ -26,6 +26,9 @@ const BRACKETS: Readonly<Record<string, string>> = { '(': ')', '[': ']', '{': '}
 /** Syntax of other languages, and its form in CEL. */
 const MISTAKEN: readonly (readonly [pattern: RegExp, meant: string])[] = [
   [/^={3}/, '=='],
+  [/^!==/, '!='],
+  [/^eq\b/i, '=='],
+  [/^(?:ne|neq)\b/i, '!='],
   [/^=(?![=~>])/, '=='],
   [/^and\b/i, '&&'],
   [/^or\b/i, '||'],
@@ -37,6 +40,8 @@ const MISTAKEN: readonly (readonly [pattern: RegExp, meant: string])[] = [
 /** Says in words why a source cannot be parsed; `offset` is where the parser gave up. */
 function syntaxProblem(source: string, offset: number): ExpressionProblem {
   if (source.trim() === '') return new ExpressionProblem('it is empty', { offset: 0 })
+  const sentence = syntaxAdvice(source, offset)
+  if (sentence) return sentence
   if (source.includes('${')) {
     const message = 'write the expression without ${ and }'
     return new ExpressionProblem(message, { offset: source.indexOf('${') })
@@ -57,6 +62,51 @@ function syntaxProblem(source: string, offset: number): ExpressionProblem {
   if (/^\W*$/.test(rest)) return new ExpressionProblem('the end is missing', { offset })
   const shown = rest.length > MAX_SHOWN ? `${rest.slice(0, MAX_SHOWN)}…` : rest
   return new ExpressionProblem(`unexpected \`${shown}\``, { offset })
+}
+
+/** Strings, as they are left out where a sign outside of strings is looked for. */
+const STRINGS = /"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'/g
+
+/** Other languages' syntax that no single operator replaces. */
+function syntaxAdvice(source: string, offset: number): ExpressionProblem | undefined {
+  const code = source.replace(STRINGS, (text) => `'${'_'.repeat(text.length - 2)}'`)
+  const problem = (at: number, message: string) => new ExpressionProblem(message, { offset: at })
+  const curly = code.search(/[\u2018\u2019\u201c\u201d]/)
+  if (curly !== -1) return problem(curly, `${source.charAt(curly)} is not a quote: write ' or "`)
+  const braces = code.indexOf('{{')
+  if (braces !== -1) {
+    return problem(Math.max(0, braces - 1), 'write the expression without {{ and }}')
+  }
+  const rest = code.slice(offset)
+  if (/^=?~/.test(rest)) {
+    const before = source.slice(0, offset).trim()
+    const [, pattern = "'^a'"] = /^=?~\s*('[^']*'|"[^"]*")/.exec(source.slice(offset)) ?? []
+    return problem(offset, `=~ is not an operator: write ${before}.matches(${pattern})`)
+  }
+  const slash = /(?:^|\()\s*\/(?!\/)/.exec(code)
+  if (slash) {
+    const at = code.indexOf('/', slash.index)
+    return problem(at, "a pattern is a text in quotes, such as req.url.path.matches('^/a')")
+  }
+  const tuple = /\bin\s*\(\s*'[^)]*,[^)]*\)/.exec(code)
+  if (tuple) return problem(tuple.index, "a list has square brackets: write in ['a', 'b']")
+  const [, verb] = /^(contains|startsWith|endsWith|matches)\s+['"]/i.exec(rest) ?? []
+  if (verb !== undefined) {
+    const [, text = ''] = /^\w+\s+('[^']*'|"[^"]*")/.exec(source.slice(offset)) ?? []
+    const before = source.slice(0, offset).trim()
+    return problem(offset, `${verb} is a function: write ${before}.${verb}(${text})`)
+  }
+  if (/^(?:exists|present)\b/.test(rest)) {
+    const before = source.slice(0, offset).trim()
+    return problem(offset, `write size(${before}) > 0`)
+  }
+  const [, twice] = /(&&|\|\|)\s*(?:&&|\|\|)/.exec(code) ?? []
+  if (twice !== undefined)
+    return problem(code.search(/(?:&&|\|\|)\s*(?:&&|\|\|)/), `${twice} stands twice`)
+  if (/^\?/.test(rest) && !rest.includes(':')) {
+    return problem(offset, 'a choice needs both values: condition ? a : b')
+  }
+  return undefined
 }
 
 /** The first quote or bracket that has no other. */

@@ -1,4 +1,4 @@
-import { type CelInput, celList, celMap } from '@bufbuild/cel'
+import { type CelInput, celList, celMap, isCelList } from '@bufbuild/cel'
 
 /** A value of an expression, in the shapes that the evaluator hands out. */
 export type Value =
@@ -148,4 +148,9 @@ function formatMessage({ desc, message: { seconds, nanos } }: MessageValue): str
   const whole = seconds < 0n ? -seconds : seconds
   const fraction = Math.abs(nanos).toString().padStart(9, '0').replace(/0+$/, '')
   return `${negative ? '-' : ''}${whole}${fraction === '' ? '' : `.${fraction}`}s`
+}
+
+/** The number of items of a list; undefined for other values. */
+export function listSize(value: unknown): number | undefined {
+  return isCelList(value) ? value.size : undefined
 }

@@ -11,12 +11,14 @@ import {
   text,
 } from '../expression/expression-tree.ts'
 import { SORT_BY } from './lists.ts'
+import { meantCall } from './mistaken-names.ts'
 import { contains, LENIENT_MAPS, lookUp } from './requests.ts'
 
 /** Differences between policies and the language. */
 export const POLICY_MEANING: Dialect = {
   macros: ['sortBy'],
   rewrite: (tree, isVariable) => rewriteMeaning(withNewNames(tree), isVariable),
+  meantCall,
 }
 
 /** Names from before 2024-10, which policies of old agents still use, with today's names. */

@@ -235,7 +235,8 @@ describe('http-request', () => {
 
     it('answers 500 when the computed URL is none', async () => {
       expect(replyOf((await ask({ url: '${req.method}' })).outcome).status).toBe(500)
-      expect(replyOf((await ask({ url: 'file:///etc/${req.method}' })).outcome).status).toBe(500)
+      const { outcome } = await ask({ url: '${req.url.scheme == "" ? "" : "file"}:///etc' })
+      expect(replyOf(outcome).status).toBe(500)
     })
 
     it('ends a request that policies lead in a circle, whatever on_error says', async () => {
@@ -318,7 +319,10 @@ describe('http-request', () => {
         ['last_attempt.response.status_code >= 500', 'has no field response'],
         ["last_attempt.error == ''", '== cannot compare'],
         ["last_attempt.res.status_code == '500'", 'write last_attempt.res.status_code == 500'],
-        ["last_attempt.res.header['x'] == 'a'", "write last_attempt.res.header['x'][0] == 'a'"],
+        [
+          "last_attempt.res.header['x'] == 'a'",
+          "write ('x' in last_attempt.res.header && 'a' in last_attempt.res.header['x'])",
+        ],
         ["attempts == '2'", 'write attempts == 2'],
         ['last_attempt.req.methd == "GET"', 'did you mean method?'],
         ['actions.ngrok.http_request.attempts[0].status > 1', 'comes before this'],

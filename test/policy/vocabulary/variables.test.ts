@@ -108,14 +108,16 @@ describe('variables of a TLS session', async () => {
   })
 
   it('have no value without TLS, which an expression can ask', () => {
-    expect(() => evaluate('conn.tls.version == "1.3"')).toThrow('unresolved attribute')
+    expect(() => evaluate('conn.tls.version == "1.3"')).toThrow('there is no conn.tls.version')
     expect(evaluate('has(conn.tls.version)')).toBe(false)
     expect(evaluate('has(conn.tls.version)', { connection: { tls } })).toBe(true)
   })
 
   it('have no client certificate when the client sent none', () => {
     const connection = { tls: { ...tls, clientCertificate: undefined } }
-    expect(() => evaluate('conn.tls.client.subject', { connection })).toThrow('unresolved')
+    expect(() => evaluate('conn.tls.client.subject', { connection })).toThrow(
+      'there is no conn.tls.client.subject',
+    )
     expect(evaluate('has(conn.tls.client.subject)', { connection })).toBe(false)
   })
 })

@@ -1,0 +1,38 @@
+import type { YAMLError } from 'yaml'
+
+/** What to do about errors of the YAML reader, by its code. */
+const ADVICE: Readonly<Record<string, string>> = {
+  TAB_AS_INDENT: 'Indent with spaces, not with tabs',
+  BAD_SCALAR_START: 'Put a text that begins with this sign in quotes',
+  BAD_ALIAS: 'Put a text that begins with * or & in quotes',
+  BLOCK_AS_IMPLICIT_KEY: 'Put a text that has a colon and a blank in quotes, and check the indent',
+  BAD_DQ_ESCAPE: 'Write the text in single quotes, or double the backslash',
+  DUPLICATE_KEY: 'Remove one of them',
+  BAD_INDENT: 'Indent this line like its neighbours',
+  MISSING_CHAR: 'Look for a missing comma, quote, colon or bracket',
+  MULTILINE_IMPLICIT_KEY: 'Look for a missing colon, or put the text in quotes',
+}
+
+/** One sentence about what is wrong with a text that is neither JSON nor YAML. */
+export function yamlSentence(error: YAMLError, text: string): string {
+  const [said = ''] = error.message.split('\n', 1)
+  const reason = said
+    .replace(/\.$/, '')
+    .replace(/^Plain value cannot start with/, 'a text without quotes cannot begin with')
+  const advice = adviceFor(error, text)
+  return `The policy is neither JSON nor YAML: ${reason}.${advice === undefined ? '' : ` ${advice}.`}`
+}
+
+function adviceFor({ code, pos: [at] }: YAMLError, text: string): string | undefined {
+  const line = text.slice(text.lastIndexOf('\n', at) + 1, at)
+  const rest = text.slice(at)
+  if (/^\s*[{[]/.test(text)) {
+    const near = `${text.slice(Math.max(0, at - 2), at)}${rest.slice(0, 3)}`
+    if (/\/[/*]/.test(near) || /\/\*/.test(line)) return 'JSON has no comments: remove it'
+  }
+  // `- 'a' in x`: the text begins with a quote, so that YAML takes the first part for all of it.
+  if (code === 'UNEXPECTED_TOKEN' && /(?:^|[-:]\s+)(['"]).*\1\s*$/.test(line)) {
+    return 'The line begins with a quote that ends too early: put the whole text in the other kind of quotes'
+  }
+  return ADVICE[code]
+}
