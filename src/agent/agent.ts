@@ -31,7 +31,7 @@ import {
   ServiceTime,
   timeSources,
 } from './probes/service-time.ts'
-import { policyWarningsIn } from './sessions/gateway-notice.ts'
+import { isRetryNotice, policyWarningsIn } from './sessions/gateway-notice.ts'
 import { TrafficCounts } from './sessions/traffic-counts.ts'
 import { surroundings } from './shown-status.ts'
 import { type AgentTimings, timingsOf } from './timings.ts'
@@ -383,6 +383,7 @@ export class Agent {
       timings: this.#timings,
       conflicts: this.#conflicts,
       onChange: () => this.#tunnelChanged(this.#own?.url),
+      onTried: (session, problem) => this.#link.tried(session, problem),
       watchLink: () => this.#echoes.watch(this.#link.session),
       serviceTime: this.#serviceTime,
       serviceDate: () => this.#askServiceDate(),
@@ -418,6 +419,7 @@ export class Agent {
       timings: this.#timings,
       conflicts: this.#conflicts,
       onChange: (url) => this.#tunnelChanged(url),
+      onTried: (session, problem) => this.#link.tried(session, problem),
       ...this.#common,
     })
   }
@@ -430,6 +432,7 @@ export class Agent {
 
   /** Handles the service's reports about visitors, and the answers of upstreams. */
   #noticed(text: string): void {
+    if (isRetryNotice(text)) this.#sessionsChanged()
     const reports = visitorReportsIn(text)
     const warnings = policyWarningsIn(text)
     if (reports.size === 0 && warnings.size === 0) return

@@ -1,3 +1,4 @@
+import { Backoff } from '../base/backoff.ts'
 import type { Clock } from '../base/clock.ts'
 import { AutoResetEvent } from '../base/deferred.ts'
 import type { Logger } from '../base/logger.ts'
@@ -5,6 +6,7 @@ import type { LinkStatus } from './agent-status.ts'
 import { PoisonedError, type ServiceCommand, type Session } from './connector.ts'
 import { hasSession, kindOf, type LinkEvent, type LinkState, nextLinkState } from './link-state.ts'
 import { type Problem, problemOf, shownProblem } from './problem.ts'
+import { isUnconfirmed } from './service-error.ts'
 import { DuplicateNotice } from './sessions/gateway-notice.ts'
 import { LinkLosses, LinkPauses } from './sessions/link-pauses.ts'
 import {
@@ -80,6 +82,13 @@ export class Link {
   #current: LinkSession | undefined
   /** Index of the serving address, or of the next one to try. */
   #place = 0
+  /** Index of the address whose gateway opened an endpoint last: it holds the names. */
+  #home: number | undefined
+  /** Whether the gateway of the current session refuses names that it cannot confirm. */
+  #isUnconfirmed = false
+  readonly #moves: Backoff
+  /** Monotonic time before which the link does not try yet another gateway for its names. */
+  #moveAt = 0
   /** Monotonic time at which the current session came up. */
   #upAt = 0
   /** Reason to replace the current session although it works. */
@@ -97,6 +106,8 @@ export class Link {
     const random = options.random && { random: options.random }
     this.#pauses = new LinkPauses({ timings: options.timings, ...random })
     this.#opener = new SessionOpener(options)
+    const { backoffBaseMs: baseMs, refusal } = options.timings
+    this.#moves = new Backoff({ baseMs, capMs: refusal.capMs, ...random })
     const { retireMs, duplicateShownMs: shownMs } = options.timings
     const { clock, onSessions } = options
     this.#retired = new RetiredSessions({ retireMs, clock, onClosed: onSessions })
@@ -172,6 +183,24 @@ export class Link {
     this.#wakeUp.set()
   }
 
+  /**
+   * Reports an attempt to open an endpoint on a session. A gateway that does not reach PostgreSQL cannot
+   * confirm names that another gateway holds. The link then goes to that gateway.
+   */
+  tried(sdk: Session, problem: Problem | undefined): void {
+    const session = this.#current
+    if (session?.sdk !== sdk) return
+    if (!problem) {
+      this.#home = session.place
+      this.#isUnconfirmed = false
+      this.#moves.reset()
+      this.#moveAt = 0
+    } else if (isUnconfirmed(problem) && session.place !== this.#home) {
+      this.#isUnconfirmed = true
+      this.#moveHome()
+    }
+  }
+
   /** Reports that the agent cannot reach itself through this link. No tunnel is online until `trust()`. */
   distrust(problem: Problem): void {
     this.#distrust = problem
@@ -222,6 +251,29 @@ export class Link {
     else this.#serve(session)
   }
 
+  /**
+   * Lets the standby session serve if its gateway may hold the names. The current session has no endpoints.
+   * After a restart of the agent, the gateway is not known, so the link tries one after another.
+   */
+  #moveHome(): void {
+    const standby = this.#standby
+    const before = this.#current
+    if (!standby || !before || !this.#isUnconfirmed) return
+    const now = this.#options.clock.monotonic()
+    const home = this.#home
+    const isAtHome = home !== undefined && standby.place === home
+    if (!isAtHome) {
+      if (now < this.#moveAt) return
+      if (home !== undefined) standby.prefer(home)
+    }
+    const next = home === undefined || isAtHome ? standby.takeReady() : undefined
+    if (!isAtHome && (next || home !== undefined)) this.#moveAt = now + this.#moves.next()
+    if (!next) return
+    this.#log.info('the gateway cannot confirm names, the standby session takes over')
+    this.#adopt(next)
+    this.#retired.finish(before)
+  }
+
   /** Handles a session that failed before it could serve. */
   #lost(session: LinkSession, problem: Problem): void {
     this.#retired.close(session)
@@ -233,6 +285,7 @@ export class Link {
     this.#current = session
     this.#place = session.place
     this.#upAt = this.#options.clock.monotonic()
+    this.#isUnconfirmed = false
     this.#problem = undefined
     this.#renewal = undefined
     this.#renewalProblem = undefined
@@ -263,6 +316,8 @@ export class Link {
     this.#losses.note()
     const pauseMs = this.#pauses.afterLoss(problem, this.#options.clock.monotonic() - this.#upAt)
     const next = this.#standby?.takeReady()
+    // It may be back at once, and holds the names.
+    this.#standby?.prefer(this.#home ?? session.place)
     if (next) {
       this.#log.warn({ detail: problem.detail }, 'link down, the standby session takes over')
       this.#adopt(next)
@@ -370,6 +425,7 @@ export class Link {
       clock,
       log,
       onChange,
+      onReady: () => this.#moveHome(),
       onPoisoned: () => this.#poisoned(),
       ...random,
     })

@@ -8,7 +8,7 @@ import { type Reach, reachProblem } from './probes/reach.ts'
 import { SelfProbe, type SelfProbeOptions } from './probes/self-probe.ts'
 import type { Problem } from './problem.ts'
 import type { AgentTimings } from './timings.ts'
-import { TunnelSupervisor } from './tunnel-supervisor.ts'
+import { TunnelSupervisor, type TunnelSupervisorOptions } from './tunnel-supervisor.ts'
 
 /**
  * Port of the service's ingress, which all endpoints share. It is needed for URLs of endpoints that are not
@@ -55,6 +55,7 @@ export interface OwnEndpointOptions {
   readonly clock: Clock
   readonly log: Logger
   readonly onChange: () => void
+  readonly onTried?: TunnelSupervisorOptions['onTried']
   readonly watchLink: SelfProbeOptions['watchLink']
   readonly serviceTime: SelfProbeOptions['serviceTime']
   readonly serviceDate: SelfProbeOptions['serviceDate']
@@ -92,6 +93,7 @@ export class OwnEndpoint {
       clock,
       log,
       onChange: () => this.#changed(),
+      onTried: options.onTried,
       ...random,
     })
     this.probe = new SelfProbe({

@@ -148,6 +148,11 @@ const MEANINGS: readonly ErrorMapping[] = [
   },
 ]
 
+/** Whether the gateway cannot confirm a name for now, although another gateway may serve it. */
+export function isUnconfirmed({ serviceCode }: Problem): boolean {
+  return serviceCode === 'ERR_NGROK_803'
+}
+
 /** Used for unknown codes, which are refusals too. */
 const UNKNOWN: Omit<ErrorMapping, 'codes'> = {
   reason: 'internal',

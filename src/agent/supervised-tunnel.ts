@@ -24,7 +24,7 @@ import type { TunnelUpstreams } from './upstreams/tunnel-upstreams.ts'
 import type { Upstream, VisitorReport } from './upstreams/upstream-state.ts'
 
 export interface SupervisedTunnelOptions
-  extends Pick<TunnelSupervisorOptions, 'session' | 'conflicts' | 'random' | 'log'> {
+  extends Pick<TunnelSupervisorOptions, 'session' | 'conflicts' | 'random' | 'log' | 'onTried'> {
   readonly upstreams: TunnelUpstreams
   /** May route the tunnel through an inspection proxy. */
   readonly inspections: Pick<Inspections, 'through'>
@@ -73,7 +73,8 @@ export class SupervisedTunnel {
   #view: { readonly facts: ViewFacts; readonly tunnel: Tunnel } | undefined
 
   constructor(stored: StoredTunnel, options: SupervisedTunnelOptions) {
-    const { session, timings, conflicts, random, steady, log, upstreams, onChange } = options
+    const { session, timings, conflicts, random, steady, log, upstreams, onChange, onTried } =
+      options
     this.#options = options
     this.#stored = stored
     this.lockKey = stored.spec.domain || stored.id
@@ -86,6 +87,7 @@ export class SupervisedTunnel {
       clock: steady,
       log: log.child({ tunnel: stored.id, domain: stored.spec.domain }),
       onChange: () => onChange(this, this.isOnline ? this.url : undefined),
+      onTried,
       ...(random && { random }),
     })
   }

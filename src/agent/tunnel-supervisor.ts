@@ -32,6 +32,8 @@ export interface TunnelSupervisorOptions {
   readonly log: Logger
   /** Called after every change of the status. */
   readonly onChange: () => void
+  /** Called after each attempt on a session, with the problem of a failed one. */
+  readonly onTried?: ((session: Session, problem: Problem | undefined) => void) | undefined
 }
 
 /**
@@ -213,13 +215,16 @@ export class TunnelSupervisor {
       if (this.#isOutdated || this.#dropped) return
       this.#concludedOn = session
       this.#move('opened')
+      this.#options.onTried?.(session, undefined)
     } catch (error) {
       // If the session is gone, that is the reason, and not the error from the SDK.
       const isNews = session === this.#options.session() && !this.#isOutdated
       if (!isNews) return
       const problem = problemOf(error)
       if (problem.permanent || problem.reason === 'conflict') this.#concludedOn = session
-      await this.#pause(problem)
+      this.#options.onTried?.(session, problem)
+      // The link may have another session now.
+      if (session === this.#options.session()) await this.#pause(problem)
     }
   }
 

@@ -935,6 +935,65 @@ describe('Link with two addresses', () => {
     expect(link.status.standby).toMatchObject({ state: 'ready', serverAddr: 'a.test:1' })
   })
 
+  it('returns to the gateway that holds the names when another one cannot confirm them', async () => {
+    const THREE = [...TWO, 'c.test:1']
+    const { link, connector, clock, start } = setUp({ serverAddrs: THREE })
+    await start()
+    link.tried(connector.sessions[0] as Session, undefined)
+    await clock.advance(TIMINGS.quickAfterMs)
+    const lost = connector.sessions.slice(0, 2)
+    for (const session of lost.reverse()) session.lose('the wire was cut')
+    await clock.advance(30)
+    const elsewhere = link.session as FakeSession
+    expect(link.status).toMatchObject({ serverAddr: 'b.test:1', standby: { state: 'ready' } })
+    expect(link.status.standby?.serverAddr).toBe('a.test:1')
+    link.tried(elsewhere, refusal(803).problem)
+    expect(link.status).toMatchObject({ state: 'up', serverAddr: 'a.test:1' })
+    expect(elsewhere.isClosed).toBe(true)
+  })
+
+  it('returns as soon as that gateway can be reached, and keeps a session elsewhere until then', async () => {
+    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    await start()
+    const [first, second] = connector.sessions as [FakeSession, FakeSession]
+    link.tried(first, undefined)
+    connector.onConnect = () => {
+      throw new ProblemError(networkProblem('refused'))
+    }
+    first.lose()
+    await clock.advance(0)
+    link.tried(second, refusal(803).problem)
+    expect(link.session).toBe(second)
+    connector.onConnect = () => {}
+    await clock.advance(500)
+    expect(link.status).toMatchObject({ state: 'up', serverAddr: 'a.test:1' })
+  })
+
+  it('stays where its names are when a new name cannot be confirmed', async () => {
+    const { link, connector, start } = setUp({ serverAddrs: TWO })
+    await start()
+    const [first] = connector.sessions
+    link.tried(first as Session, undefined)
+    link.tried(first as Session, refusal(803).problem)
+    expect(link.session).toBe(first)
+  })
+
+  it('looks for its names at one gateway after another, with pauses, after a start', async () => {
+    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    await start()
+    const refuse = () => link.tried(link.session as Session, refusal(803).problem)
+    refuse()
+    expect(link.status.serverAddr).toBe('b.test:1')
+    await clock.advance(499)
+    refuse()
+    expect(link.status.serverAddr).toBe('b.test:1')
+    await clock.advance(1)
+    refuse()
+    expect(link.status.serverAddr).toBe('a.test:1')
+    await clock.advance(0)
+    expect(connector.sessions.filter(({ isClosed }) => !isClosed)).toHaveLength(2)
+  })
+
   it('tries the other address when one cannot be reached', async () => {
     const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
     connector.onConnect = ({ serverAddr }) => {

@@ -51,6 +51,7 @@ const Notice = z.object({
   'device-agent': z.object({
     duplicate: z.object({ ip: z.string().max(64) }).optional(),
     awaited: z.array(z.string()).optional(),
+    retry: z.object({}).optional(),
     policies: z
       .array(z.object({ host: z.string().max(MAX_HOST), warning: z.string().max(MAX_WARNING) }))
       .optional(),
@@ -104,6 +105,11 @@ export function duplicateIn(version: string): string | undefined {
 /** Returns the names that visitors wait for, the longest wait first. Sent in the same way. */
 export function awaitedIn(version: string): readonly string[] {
   return noticeIn(version)?.awaited ?? []
+}
+
+/** Whether our gateway confirms names again after it had refused some. Sent in the same way. */
+export function isRetryNotice(version: string): boolean {
+  return noticeIn(version)?.retry !== undefined
 }
 
 /** Returns why newer checks of our gateway refuse stored policies, by host. Sent in the same way. */

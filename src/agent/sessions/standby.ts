@@ -50,6 +50,8 @@ export interface StandbyOptions {
   readonly clock: Clock
   readonly log: Logger
   readonly onChange: () => void
+  /** Called when a session is ready. */
+  readonly onReady: () => void
   /** Called if no later connect of this process can succeed. */
   readonly onPoisoned: () => void
 }
@@ -126,6 +128,20 @@ export class Standby {
     return this.#ready === session
   }
 
+  /** Index of the address of its session, or of the next attempt. */
+  get place(): number {
+    return this.#place
+  }
+
+  /** Opens the session at this address, and at others if that fails. Replaces a session at another address. */
+  prefer(place: number): void {
+    if (place === this.#place) return
+    this.#place = place
+    if (this.#ready) this.renew()
+    this.#tryAt = 0
+    this.#wakeUp.set()
+  }
+
   /** Reports that the link has come up, or that its session has another address. */
   changed(): void {
     this.#wakeUp.set()
@@ -172,11 +188,13 @@ export class Standby {
         return
       }
       this.#ready = session
+      this.#place = session.place
       this.#readyAt = this.#options.clock.monotonic()
       this.#problem = undefined
       this.#move('connected')
       const isOutdated = !opener.isCurrent(session) || session.asked !== undefined
       if (isOutdated || session.place === serving()) this.renew()
+      else this.#options.onReady()
     } catch (error) {
       if (signal.aborted) return
       this.#fail(problemOf(error))

@@ -26,6 +26,13 @@ export class HeldByLegError extends ServiceError {
   }
 }
 
+/** Thrown while PostgreSQL is away, which confirms names. The agent is told when to try again. */
+export class UnconfirmedNameError extends ServiceError {
+  constructor(message: string) {
+    super(803, message)
+  }
+}
+
 /** Client id of a session in a claim; different for each connection of the client. */
 export function claimClientId({ clientId, identity: { legNumber = 0 } }: NameHolder): string {
   return legNumber === 0 ? clientId : `${clientId} ${legNumber}`

@@ -111,6 +111,11 @@ export function duplicateNotice(ip: string): object {
   return { Version: version, PermitMajorVersion: false }
 }
 
+/** Update command that tells an agent to bind refused names again. */
+export function retryNotice(): object {
+  return { Version: JSON.stringify({ [MARK]: { retry: {} } }), PermitMajorVersion: false }
+}
+
 /**
  * Update command that tells an agent which names visitors wait for. Takes as many names from `due` as fit.
  */

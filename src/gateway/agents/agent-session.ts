@@ -169,6 +169,7 @@ export class AgentSession implements TableEntry {
       return await this.#bind(message, heard)
     } catch (error) {
       if (!(error instanceof ServiceError)) throw error
+      this.#namesToCome.refused(error)
       const rebind = readRebind(message)
       const isOfLeg = error instanceof HeldByLegError && rebind && !this.#isEnded
       if (isOfLeg) return this.#standByFor(message, { ...rebind, url: error.url })
@@ -303,6 +304,10 @@ export class AgentSession implements TableEntry {
         )
       })
     }
+  }
+
+  retryNames(): void {
+    this.#namesToCome.retry()
   }
 
   recheck(): void {

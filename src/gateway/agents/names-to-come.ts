@@ -1,11 +1,12 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
+import { UnconfirmedNameError } from '../access/name-claims.ts'
 import type { AwaitedListener, DeviceReturn } from '../endpoints/disconnected-name.ts'
 import type { AgentIdentity } from '../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { OtherGateways } from '../ports/other-gateways.ts'
 import type { AgentLimits } from './agent-deps.ts'
-import { awaitedNotice } from './agent-notice.ts'
+import { awaitedNotice, retryNotice } from './agent-notice.ts'
 
 /** Minimum time between two checks for names that were lost after the device had connected. */
 const POLL_MS = 1_000
@@ -61,6 +62,8 @@ export class NamesToCome {
   }
   #listensTo: DeviceReturn | undefined
   #hasToldOthers = false
+  /** Whether a name was refused because it could not be confirmed. */
+  #hasUnconfirmed = false
 
   constructor(options: NamesToComeOptions) {
     this.#options = options
@@ -87,6 +90,18 @@ export class NamesToCome {
       this.#device = found
     }
     if (isFirst && !identity.tellsComplete) void this.#awaitQuiet()
+  }
+
+  /** A bind was refused. */
+  refused(error: Error): void {
+    if (error instanceof UnconfirmedNameError) this.#hasUnconfirmed = true
+  }
+
+  /** Names can be confirmed again. */
+  retry(): void {
+    if (!this.#hasUnconfirmed || this.#ending.signal.aborted) return
+    this.#hasUnconfirmed = false
+    void this.#options.tell?.(retryNotice())
   }
 
   /** The device has bound all names that it wants. Its other names become free. */

@@ -64,6 +64,8 @@ export interface TableEntry extends ConnectedAgent {
    * Another connection of the same client has ended. This session serves the endpoints that both have bound.
    */
   legEnded?(): void
+  /** Names can be confirmed again. Tells an agent of which a name was refused. */
+  retryNames?(): void
   /** Ends the session or endpoints that the credential no longer allows. */
   recheck(): void
 }

@@ -31,6 +31,7 @@ import { PeerListener } from './peers/peer-listener.ts'
 import { DatabaseError } from './postgres/database-error.ts'
 import type { PostgresServer } from './postgres/postgres-session.ts'
 import { migrateSchema } from './postgres/schema.ts'
+import { RefusedNames } from './refused-names.ts'
 
 /** How often it is tried to take up work while PostgreSQL is away at the start. */
 const RETRY_MS = 1_000
@@ -57,6 +58,7 @@ export class ClusterNode implements Membership {
   readonly #identity: OwnIdentity
   readonly #outage: Outage
   readonly #leftChanges: LeftChanges
+  readonly #refusedNames: RefusedNames
   readonly #stopping = new AbortController()
   readonly cluster: Cluster
   readonly names: NodeNames
@@ -108,6 +110,11 @@ export class ClusterNode implements Membership {
       questions,
     })
     this.#learned = new LearnedNames({ folder: site.folder, cluster, links, questions, log, clock })
+    this.#refusedNames = new RefusedNames({
+      canClaim: () => this.#canClaim,
+      onClaimable: () => this.#retryNames(),
+      clock,
+    })
     this.names = this.#openNames()
     this.routes = new ClusterRoutes({
       registry,
@@ -224,6 +231,12 @@ export class ClusterNode implements Membership {
       mayOpen: () => !this.#isDraining,
       isDraining: (id) => nodes.find(id)?.standing === 'draining',
       onOpened: (host) => this.routes.onHomeChange(host),
+      canClaim: () => this.#canClaim,
+      reachedHolder: (key) => {
+        const id = table.get(key)?.node ?? this.nodeId
+        return this.links.find(id)?.session && nodes.find(id)?.facts.name
+      },
+      onUnconfirmed: () => this.#refusedNames.note(),
     })
   }
 
@@ -280,6 +293,15 @@ export class ClusterNode implements Membership {
     return { agents: this.#sessionIds().length, endpoints, requests }
   }
 
+  get #canClaim(): boolean {
+    const { connection } = this.#options.site
+    return this.cluster.lease.state === 'held' && connection.state === 'ready'
+  }
+
+  #retryNames(): void {
+    for (const session of this.#work?.sessions.all() ?? []) session.retryNames?.()
+  }
+
   #sessionIds(): string[] {
     return Array.from(this.#work?.sessions.all() ?? [], ({ id }) => id)
   }
@@ -321,6 +343,7 @@ export class ClusterNode implements Membership {
     this.#identity.stop()
     this.#leftChanges.release()
     this.duties.clear()
+    await this.#refusedNames.stop()
     await this.#starting
     // The next steps may wait for an unreachable database.
     this.#listener?.close()

@@ -6,6 +6,7 @@ import {
   isOtherLeg,
   type NameClaims,
   type OnlineName,
+  UnconfirmedNameError,
   type UsageElsewhere,
   type WantedName,
 } from '../access/name-claims.ts'
@@ -49,6 +50,12 @@ export interface NodeNamesOptions {
   readonly mayOpen: () => boolean
   /** Whether another node is draining. */
   readonly isDraining: (nodeId: string) => boolean
+  /** Whether a claim would reach PostgreSQL. */
+  readonly canClaim: () => boolean
+  /** Name of the other node that has a name, if this node has a link to it. */
+  readonly reachedHolder: (key: ClaimKey) => string | undefined
+  /** A name was refused because PostgreSQL is away. */
+  readonly onUnconfirmed: () => void
   readonly log: Logger
 }
 
@@ -184,6 +191,7 @@ export class NodeNames implements NameClaims {
     // Its device is back: PostgreSQL may be away.
     if (before && isOfSameDevice(before, claim) && this.#options.claims.renew(claim))
       return undefined
+    this.#requireNoHolder(claim)
     const lastHome = before ? undefined : this.#options.lastHome(claim.key)
     const mayTake = ({ nodeId, facts }: ClaimHolder) =>
       facts.kind === kind &&
@@ -199,11 +207,26 @@ export class NodeNames implements NameClaims {
         throw new ServiceError(334, `The endpoint ${url} is already online.`)
       }
       if (!(error instanceof NoClaimsError) && !(error instanceof DatabaseError)) throw error
-      throw new ServiceError(
-        803,
+      this.#options.onUnconfirmed()
+      throw new UnconfirmedNameError(
         'The gateway does not reach PostgreSQL, which confirms names. It still serves the names that it has. Try again soon.',
       )
     }
+  }
+
+  /**
+   * A node gives a name back to its device without PostgreSQL, so device-agent goes there at once. Other
+   * agents stay, and wait as long as a restart of PostgreSQL takes.
+   */
+  #requireNoHolder({ key, facts }: Claim): void {
+    const { canClaim, reachedHolder, onUnconfirmed } = this.#options
+    if (facts.instance === null || canClaim()) return
+    const holder = reachedHolder(key)
+    if (holder === undefined) return
+    onUnconfirmed()
+    throw new UnconfirmedNameError(
+      `The gateway ${holder} has the name, and PostgreSQL, which moves names, cannot be reached. Connect to that gateway.`,
+    )
   }
 
   /** Restores the claim from before, or releases the new one. */

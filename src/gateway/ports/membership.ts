@@ -36,7 +36,7 @@ export interface LocalWork {
   }
   readonly sessions: {
     find(id: string): MovingSession | undefined
-    all(): Iterable<{ readonly id: string }>
+    all(): Iterable<{ readonly id: string; retryNames?(): void }>
   }
   readonly policies: Pick<EndpointPolicies, 'last' | 'remember'>
   readonly sendAway: SendAway

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { isRetryNotice } from '../../../src/agent/sessions/gateway-notice.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import {
   deviceMetadata,
@@ -65,7 +66,14 @@ describe.skipIf(!hasPostgres)('gateways of a site while PostgreSQL is away', () 
     }
     for (const lost of [...one.gateway.parts.sessions.all()]) lost.end('lost')
     await session.close()
-    const stranger = await connectSdk(one, { metadata: deviceMetadata('first', 'device-8') })
+    const told: string[] = []
+    const stranger = await connectSdk(one, {
+      metadata: JSON.stringify({
+        ...JSON.parse(deviceMetadata('first', 'device-8')),
+        tells_complete: true,
+      }),
+      onUpdate: (version) => void told.push(version),
+    })
     expect(await sdkCode(bind(stranger, HOST))).toBe('ERR_NGROK_334')
     const back = await bring(one, 'first')
     await areServed('first')
@@ -76,7 +84,9 @@ describe.skipIf(!hasPostgres)('gateways of a site while PostgreSQL is away', () 
     // Only PostgreSQL knows whether others have a new name.
     const refused = bind(stranger, 'new.site.test').catch((error: Error) => error.message)
     expect(await refused).toMatch(/does not reach PostgreSQL.*ERR_NGROK_803/s)
+    expect(told).toEqual([])
     way.heal()
+    await eventually(() => expect(told.map(isRetryNotice)).toEqual([true]))
     await eventually(async () =>
       expect(await holder()).toEqual([{ node: node?.nodeId, instance: 'second' }]),
     )
