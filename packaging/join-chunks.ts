@@ -16,7 +16,7 @@ const NEEDED_BY: readonly (readonly [name: string, entries: readonly string[]])[
   ['program', ['main']],
   ['agent', ['supervised-daemon']],
   ['gateway', ['supervised-gateway']],
-  ['checks', ['policy-process', 'rewrite-thread']],
+  ['checks', ['policy-process', 'rewrite-thread', 'yaml-thread']],
   // Quick ones, which must not load the agent for a few lines of it.
   ['command', ['local-agent', 'status-view', 'tunnel-view', 'agent-checks', 'install']],
 ]

@@ -31,6 +31,7 @@ export function checkPolicy(text: string, { service }: PolicyCheckOptions): Plac
     lane: new FairScheduler(),
     rewriter: new BodyRewriter(),
     documents: new KnownDocuments(),
+    reading: undefined,
     isRun: false,
   }
   atOnce(new Compiler(options, problems).compile(text))

@@ -11,7 +11,7 @@ import {
   type Sourced,
 } from './document/document.ts'
 import type { KnownDocuments } from './document/known-documents.ts'
-import { type Parts, readPolicyText } from './document/policy-text.ts'
+import { type Parts, type PolicyReading, readPolicyText } from './document/policy-text.ts'
 import { child, isWithin, ProblemList } from './document/problem.ts'
 import { type ReadConfig, readConfig } from './document/read-config.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
@@ -58,6 +58,8 @@ export interface CompilerOptions {
   readonly lane: FairScheduler
   readonly rewriter: BodyRewriter
   readonly documents: KnownDocuments
+  /** See `PolicyOptions`. */
+  readonly reading: PolicyReading | undefined
   /** Whether requests will follow. Then slow preparations run before the first request. */
   readonly isRun: boolean
 }
@@ -164,7 +166,9 @@ export class Compiler {
 
   /** Reads the text as far as possible. An unreadable text gives no rules, and a problem. */
   *#read(text: string): Parts<unknown> {
-    const read = yield* readPolicyText(text, this.#problems)
+    const { reading } = this.#options
+    if (reading) this.#problems.addFound(reading.problems)
+    const read = reading ? reading.read : yield* readPolicyText(text, this.#problems)
     return read ? read.value : {}
   }
 

@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { type ActionStates, type CompiledRules, Compiler } from './compile.ts'
 import { KnownDocuments } from './document/known-documents.ts'
-import { atOnce, type Parts } from './document/policy-text.ts'
+import { atOnce, type Parts, type PolicyReading } from './document/policy-text.ts'
 import { PolicyError, type PolicyProblem, ProblemList } from './document/problem.ts'
 import { CONTINUE, type MaybePromise, type Outcome } from './exchange/outcome.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
@@ -32,6 +32,8 @@ export interface PolicyOptions extends PolicyReach {
   readonly rewriter?: BodyRewriter
   /** Shared in the same way, so that equal documents are parsed once. Default: its own. */
   readonly documents?: KnownDocuments
+  /** The source as it was read elsewhere. Undefined: it is read here. */
+  readonly reading?: PolicyReading | undefined
   /** A parsed document with rules around those of the document: first in, last out. */
   readonly around?: object | undefined
   /** The policy was accepted before: checks that are only for new policies give warnings. */
@@ -170,12 +172,16 @@ function* policyInParts(
     lane = new FairScheduler(),
     rewriter = new BodyRewriter(),
     documents = new KnownDocuments(),
+    reading,
     around,
     isStored = false,
     ...reach
   } = options
   const compiler = new Compiler(
-    { clock, log, reach, limits, previous: previous?.states, lane, rewriter, documents, isRun },
+    {
+      ...{ clock, log, reach, limits, previous: previous?.states, lane },
+      ...{ rewriter, documents, reading, isRun },
+    },
     problems,
   )
   const rules = yield* compiler.compile(source, around)

@@ -65,7 +65,7 @@ describe('the bundle', () => {
     await eventually(() => expect(program.stderr).toContain('loaded: http.\n'))
   })
 
-  it.each(['main.js', 'policy-process.js', 'rewrite-thread.js'])(
+  it.each(['main.js', 'policy-process.js', 'rewrite-thread.js', 'yaml-thread.js'])(
     '%s says in one sentence that a Node is too old, as that of Debian 12',
     async (file) => {
       const folder = temporaryFolder()

@@ -24,6 +24,7 @@ import {
   watchDomains,
 } from '../../src/gateway/resources/reserved-names/domain-registrar.ts'
 import { Webhooks } from '../../src/gateway/resources/webhooks/webhooks.ts'
+import type { YamlReader } from '../../src/policy/document/yaml-reader.ts'
 import type { PolicyReach } from '../../src/policy/outbound/outbound-allow.ts'
 import type { Database } from '../../src/store/database.ts'
 import { captureLog } from './captured-log.ts'
@@ -40,6 +41,7 @@ export function openGatewayStores(
     database,
     ownNames,
     sharesClock = false,
+    yaml,
   }: {
     hasAcme?: boolean
     mayDial?: NonNullable<PolicyReach['mayDial']>
@@ -50,6 +52,8 @@ export function openGatewayStores(
     ownNames?: readonly string[]
     /** The registry holds names by the clock of the test. */
     sharesClock?: boolean
+    /** Instead of one with the built thread. */
+    yaml?: YamlReader
   } = {},
 ) {
   const clock = new ManualClock(now)
@@ -109,7 +113,7 @@ export function openGatewayStores(
     ingress: { connectInternal: () => undefined, sealDepth: String },
     outboundAllow: [],
   })
-  const policies = new EndpointPolicies({ reachOf, clock, log })
+  const policies = new EndpointPolicies({ reachOf, clock, log, ...(yaml && { yaml }) })
   const member = onlyMember({ database: stores.database, registry, version: '0.0.0-test' })
   const urls = new EndpointUrls({ http: 8080, https: 8443 })
   const coveredHosts: string[] = []

@@ -86,7 +86,12 @@ export class Site {
   call(method: string, path: string, body?: unknown): Promise<Response> {
     return fetch(`${this.#api.agent_api}${path}`, {
       method,
-      headers: { authorization: `Bearer ${SITE_API_TOKEN}`, 'content-type': 'application/json' },
+      headers: {
+        authorization: `Bearer ${SITE_API_TOKEN}`,
+        'content-type': 'application/json',
+        // The agent closes idle connections, and a busy test may notice too late.
+        connection: 'close',
+      },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     })
   }

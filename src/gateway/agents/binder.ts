@@ -1,5 +1,6 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
+import { AppError } from '../../base/app-error.ts'
 import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
@@ -368,10 +369,16 @@ export class Binder {
       const asked = { ...binding, isStored: true }
       return await policies.compileInTurns(trafficPolicy, asked, previousOf)
     } catch (error) {
-      if (error instanceof PolicyError) throw new ServiceError(9026, problemsText(error))
-      throw error
+      throw bindRefusal(error)
     }
   }
+}
+
+/** The refusal of a bind whose policy could not be compiled. After 802, agents try again. */
+export function bindRefusal(error: unknown): unknown {
+  if (error instanceof PolicyError) return new ServiceError(9026, problemsText(error))
+  const isPassing = error instanceof AppError && error.code === 'policy-not-checked'
+  return isPassing ? new ServiceError(802, error.message, { cause: error }) : error
 }
 
 /** Throws ServiceError 301 for metadata, names or descriptions that are too long. */

@@ -1,9 +1,8 @@
-import { PolicyError } from '../../policy/document/problem.ts'
 import type { WantedName } from '../access/name-claims.ts'
 import { isSameDevice } from '../endpoints/disconnected-name.ts'
 import type { AgentEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import { checkAddressFree } from '../endpoints/endpoint-host.ts'
-import { problemsText, refusedTodayText } from '../endpoints/endpoint-policies.ts'
+import { refusedTodayText } from '../endpoints/endpoint-policies.ts'
 import { isPooled } from '../endpoints/endpoint-pool.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import { isPortTaken } from '../endpoints/tcp-addresses.ts'
@@ -11,7 +10,7 @@ import { carriesRequests, type EndpointProtocol } from '../records/endpoint-prot
 import { ServiceError } from '../records/service-error.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import { upstreamNoticeIn } from './agent-notice.ts'
-import { type Binding, type CompiledBinding, checkTexts } from './binder.ts'
+import { type Binding, bindRefusal, type CompiledBinding, checkTexts } from './binder.ts'
 import type { BindRequest, PatchRequest } from './control-message.ts'
 import {
   isSameInstance,
@@ -157,8 +156,7 @@ async function compile(
       () => before.policy,
     )
   } catch (error) {
-    if (error instanceof PolicyError) throw new ServiceError(9026, problemsText(error))
-    throw error
+    throw bindRefusal(error)
   }
 }
 

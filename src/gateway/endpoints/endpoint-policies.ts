@@ -1,7 +1,14 @@
 import type { Duplex } from 'node:stream'
 import type { AddressRanges } from '../../base/net/network.ts'
 import { KnownDocuments } from '../../policy/document/known-documents.ts'
-import { PolicyError, type PolicyProblem, ProblemList } from '../../policy/document/problem.ts'
+import type { PolicyReading } from '../../policy/document/policy-text.ts'
+import {
+  PolicyError,
+  type PolicyProblem,
+  ProblemList,
+  placedMessage,
+} from '../../policy/document/problem.ts'
+import { YamlReader } from '../../policy/document/yaml-reader.ts'
 import { FairScheduler } from '../../policy/limit/fair-scheduler.ts'
 import {
   type AllowEntry,
@@ -102,6 +109,7 @@ export interface EndpointPoliciesOptions
   extends Pick<PolicyOptions, 'clock' | 'log' | 'limits' | 'lane'> {
   /** Resources that the policy of an endpoint can use. Default: no resources. */
   readonly reachOf?: (user: SecretUser) => PolicyReach
+  readonly yaml?: YamlReader
 }
 
 /** The endpoint that a policy is for. */
@@ -144,6 +152,7 @@ export class EndpointPolicies {
   readonly #lane: FairScheduler
   readonly #rewriter = new BodyRewriter()
   readonly #documents = new KnownDocuments()
+  readonly #yaml: YamlReader
   /** Shared by all endpoints without rules: it has no counters. */
   #none: CompiledPolicy | undefined
   /**
@@ -155,25 +164,36 @@ export class EndpointPolicies {
   constructor(options: EndpointPoliciesOptions) {
     this.#options = options
     this.#lane = options.lane ?? new FairScheduler()
+    this.#yaml = options.yaml ?? new YamlReader()
+  }
+
+  /**
+   * Reads a text, YAML in a thread. Undefined for a text that needs no reading. Throws AppError
+   * `policy-not-checked` if the thread fails.
+   */
+  async read(text: string, ownerId: string | null): Promise<PolicyReading | undefined> {
+    return this.#documents.find(text) ? undefined : this.#yaml.read(text, ownerId)
   }
 
   /**
    * Compiles the stored policy of the next endpoint on a host; null: no rules. Continues with the counters of
-   * `previous` or the remembered counters. Throws PolicyError with every problem.
+   * `previous` or the remembered counters. Reads YAML here unless it comes with its `reading`. Throws
+   * PolicyError with every problem.
    */
   compile(
     trafficPolicy: string | null,
     place: AuthoredPlace,
     previous: PolicyStates | undefined = this.last(place),
+    reading?: PolicyReading,
   ): CompiledPolicy {
     if (trafficPolicy === null) return this.#withoutRules()
-    const options = { ...this.#compilerOptions(place, previous), isStored: true }
+    const options = { ...this.#compilerOptions(place, previous), reading, isStored: true }
     return checked(compilePolicy(trafficPolicy, options), place)
   }
 
   /**
    * Compiles a policy in small steps that let other work run. If the previous policy changes meanwhile,
-   * compiles again with the counters of the latest policy. Throws PolicyError with every problem.
+   * compiles again with the counters of the latest policy. Throws PolicyError with every problem, and like `read`.
    */
   async compileInTurns(
     trafficPolicy: string | null,
@@ -184,8 +204,10 @@ export class EndpointPolicies {
     let previous: PolicyStates | undefined
     let policy: CompiledPolicy
     do {
+      const reading =
+        trafficPolicy === null ? undefined : await this.read(trafficPolicy, place.ownerId)
       previous = previousOf()
-      const options = { ...this.#compilerOptions(place, previous), around, isStored }
+      const options = { ...this.#compilerOptions(place, previous), reading, around, isStored }
       policy = await compilePolicyInTurns(trafficPolicy, options)
     } while (previousOf() !== previous)
     return checked(policy, place)
@@ -328,6 +350,9 @@ function listed(problems: readonly PolicyProblem[]): string {
   return problems
     .filter(({ severity }) => severity === 'error')
     .slice(0, MAX_PROBLEMS)
-    .map(({ pointer, message, code }) => `${pointer || '/'}: ${message} (${code})`)
+    .map(
+      ({ pointer, message, code, position }) =>
+        `${pointer || '/'}: ${placedMessage(message, position)} (${code})`,
+    )
     .join(' ')
 }

@@ -13,7 +13,14 @@ import {
   type Scalar,
   visit,
 } from 'yaml'
-import { child, ProblemList, type SourcePosition, stepsOf } from './problem.ts'
+import {
+  child,
+  type PolicyProblem,
+  ProblemList,
+  placedMessage,
+  type SourcePosition,
+  stepsOf,
+} from './problem.ts'
 import { yamlSentence } from './yaml-errors.ts'
 
 /** Work in parts: after each it says about how many characters it was, so that others may go on. */
@@ -153,8 +160,14 @@ interface ReadText {
   readonly value: unknown
 }
 
-/** Reads a policy, JSON or YAML; undefined when there is nothing that could be looked at. */
-export function* readPolicyText(text: string, problems: ProblemList): Parts<ReadText | undefined> {
+/** What was found in a text. Without a value there is nothing that could be looked at. */
+export interface PolicyReading {
+  readonly read: ReadText | undefined
+  readonly problems: readonly PolicyProblem[]
+}
+
+/** Reads a JSON text. Returns `yaml` for a text that is not JSON and may be YAML. */
+function readJson(text: string, problems: ProblemList): ReadText | 'yaml' | undefined {
   if (text.length > MAX_LENGTH) {
     problems.add('tooLong', '', `The policy exceeds ${MAX_LENGTH} characters.`)
     return undefined
@@ -166,11 +179,16 @@ export function* readPolicyText(text: string, problems: ProblemList): Parts<Read
   } catch {
     // Not JSON.
   }
-  if (text.length > MAX_YAML) {
-    const message = `The policy is not valid JSON, and too long for YAML (at most ${MAX_YAML} characters).`
-    problems.add('tooLong', '', message)
-    return undefined
-  }
+  if (text.length <= MAX_YAML) return 'yaml'
+  const message = `The policy is not valid JSON, and too long for YAML (at most ${MAX_YAML} characters).`
+  problems.add('tooLong', '', message)
+  return undefined
+}
+
+/** Reads a policy, JSON or YAML; undefined when there is nothing that could be looked at. */
+export function* readPolicyText(text: string, problems: ProblemList): Parts<ReadText | undefined> {
+  const json = readJson(text, problems)
+  if (json !== 'yaml') return json
   const yaml = yield* YamlText.read(text)
   if (!('tooDeepAt' in yaml)) return yamlValue(yaml, problems)
   const message = `The policy is nested more than ${MAX_NESTING} levels deep.`
@@ -178,19 +196,32 @@ export function* readPolicyText(text: string, problems: ProblemList): Parts<Read
   return undefined
 }
 
+/** Reads a text that does not take long: JSON, or a text that is too long. Undefined for YAML. */
+export function quickReading(text: string): PolicyReading | undefined {
+  const problems = new ProblemList()
+  const read = readJson(text, problems)
+  return read === 'yaml' ? undefined : { read, problems: problems.all }
+}
+
+/** Reads a JSON or YAML text at once. */
+export function policyReading(text: string): PolicyReading {
+  const problems = new ProblemList()
+  const read = atOnce(readPolicyText(text, problems))
+  problems.about(read?.value)
+  return { read, problems: problems.all }
+}
+
 /** A text as JSON, or one sentence about its first problem, with its place. */
 export type PolicyJson = { readonly json: string } | { readonly problem: string }
 
 /** Reads a JSON or YAML text at once. */
 export function policyJson(text: string): PolicyJson {
-  const problems = new ProblemList()
-  const read = atOnce(readPolicyText(text, problems))
-  const [first] = problems.all
+  const { read, problems } = policyReading(text)
+  const [first] = problems
   if (read && !first) return { json: JSON.stringify(read.value) }
   const { message = 'The policy cannot be read.', position, pointer = '' } = first ?? {}
-  if (!position && pointer === '') return { problem: message }
-  const { line, column } = position ?? new SourcePositions(text).find(pointer)
-  return { problem: `${message.replace(/\.$/, '')} (line ${line}, column ${column}).` }
+  const place = position ?? (pointer === '' ? undefined : new SourcePositions(text).find(pointer))
+  return { problem: placedMessage(message, place) }
 }
 
 function countKeysIn(json: string): number {

@@ -187,11 +187,24 @@ export class ProblemList {
     const code = `ERR_NGROK_${CODES[kind]}`
     const { severity = 'error', isForeign = false, isOnlyForNew = false } = options
     const { offset, position } = options
-    const key = `${pointer} ${code} ${message}`
-    if (this.#problems.has(key)) return
     const flags = { severity, isForeign, isOnlyForNew }
-    this.#problems.set(key, { pointer, message, code, ...flags, offset, position })
+    this.addFound([{ pointer, message, code, ...flags, offset, position }])
   }
+
+  /** Adds problems that were found elsewhere, each once. */
+  addFound(problems: readonly PolicyProblem[]): void {
+    for (const problem of problems) {
+      const key = `${problem.pointer} ${problem.code} ${problem.message}`
+      if (!this.#problems.has(key)) this.#problems.set(key, problem)
+    }
+  }
+}
+
+/** The sentence of a problem, with its place in the text if that is known. */
+export function placedMessage(message: string, position: SourcePosition | undefined): string {
+  if (!position) return message
+  const { line, column } = position
+  return `${message.replace(/\.$/, '')} (line ${line}, column ${column}).`
 }
 
 export interface ProblemOptions {

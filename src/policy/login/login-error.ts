@@ -98,7 +98,7 @@ export function refuseLogin(
 ): Outcome {
   const { status } = LOGIN_FAULTS[error.fault]
   const { code, message } = resultErrorOf(error, kind)
-  const own = ['cache-control', 'no-store', 'x-content-type-options', 'nosniff']
+  const own = ['cache-control', 'no-store']
   // RFC 9110 15.5.2 wants to know how to do better, and there is no scheme for it but this draft's.
   const challenge = status === 401 ? ['www-authenticate', 'Cookie'] : []
   return refuse(status, code, `${message} Sign in at ${loginUrl}.`, [

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 import { join } from 'node:path'
-import { Worker } from 'node:worker_threads'
 import { packageRoot } from '../../base/file.ts'
+import { ThreadError, ThreadQueue } from '../../base/thread-queue.ts'
 import { EvaluationError } from '../expression/expression-problem.ts'
 import type { SchedulerMember } from '../limit/fair-scheduler.ts'
 import { type Replacement, type ReplacementResult, TextRewriter } from './rewrite-text.ts'
@@ -10,17 +10,11 @@ import { type Replacement, type ReplacementResult, TextRewriter } from './rewrit
 const SMALL_BODY = 4_096
 /** Most steps of a small body before it moves to the thread: about 3 ms. */
 const SMALL_STEPS = 49_152
-/** Idle time until the thread ends: further bodies often follow soon. */
-const IDLE_MS = 10_000
-/** No body takes a hundredth of it, unless the machine has stopped. */
-const ANSWER_MS = 10_000
-const MAX_HEAP_MB = 64
-/** Bodies of one owner. */
-const MAX_WAITING = 64
 /** Parts of a body that is too long for its patterns; each takes the thread 60 ms at most. */
 const MAX_PARTS = 32
 const LEAST_PART = 2_048
 const NEWLINE = 0x0a
+const TOO_MANY = 'too many bodies are waiting to be rewritten'
 const NOT_CHANGED = 'the body could not be rewritten'
 
 export interface RewriteQuestion {
@@ -44,41 +38,25 @@ export interface BodyRewriterOptions {
   readonly answerMs?: number
 }
 
-interface Waiting {
-  readonly question: RewriteQuestion
-  resolve(answer: RewriteAnswer): void
-  reject(error: Error): void
-}
-
 /**
  * Replaces in whole bodies. Small bodies are processed here when it is their turn. Others go to a thread that
  * runs while needed: a search cannot be interrupted, and takes up to 60 ms for 1 MB.
- *
- * INVARIANTS
- * - The thread has one body at a time. Others wait in `#waiting`, in queues that are not empty.
- * - Owners take turns, so an owner with many bodies waits longest.
- * - Each question gets one answer: from the thread, or an error when the thread ends.
  */
 export class BodyRewriter {
   /** By owner, so that no owner displaces the patterns of others. */
   readonly #small = new WeakMap<SchedulerMember, TextRewriter>()
-  readonly #waiting = new Map<SchedulerMember, Waiting[]>()
-  readonly #program: string
-  readonly #idleMs: number
-  readonly #answerMs: number
-  #thread: Worker | undefined
-  #current: Waiting | undefined
-  /** Ends a thread that has nothing to do, or takes too long. */
-  #timer: NodeJS.Timeout | undefined
+  readonly #thread: ThreadQueue<RewriteAnswer>
 
-  constructor({ program, idleMs = IDLE_MS, answerMs = ANSWER_MS }: BodyRewriterOptions = {}) {
-    this.#program = program ?? join(packageRoot(), 'dist/rewrite-thread.js')
-    this.#idleMs = idleMs
-    this.#answerMs = answerMs
+  constructor({ program, idleMs, answerMs }: BodyRewriterOptions = {}) {
+    this.#thread = new ThreadQueue({
+      program: program ?? join(packageRoot(), 'dist/rewrite-thread.js'),
+      idleMs,
+      answerMs,
+    })
   }
 
   get isRunning(): boolean {
-    return this.#thread !== undefined
+    return this.#thread.isRunning
   }
 
   /** Throws EvaluationError when the body cannot be changed as a whole. */
@@ -137,85 +115,18 @@ export class BodyRewriter {
     }
   }
 
-  #ask(owner: SchedulerMember, question: RewriteQuestion): Promise<RewriteAnswer> {
-    return new Promise((resolve, reject) => {
-      const own = this.#waiting.get(owner) ?? []
-      if (own.length >= MAX_WAITING)
-        throw new EvaluationError('too many bodies are waiting to be rewritten')
-      own.push({ question, resolve, reject })
-      this.#waiting.set(owner, own)
-      this.#next()
-    })
-  }
-
-  #next(): void {
-    const [next] = this.#waiting
-    if (this.#current || !next) return
-    const [owner, own] = next
-    this.#waiting.delete(owner)
-    const current = own.shift()
-    if (own.length > 0) this.#waiting.set(owner, own)
-    if (!current) return
+  async #ask(owner: SchedulerMember, { body, replacements }: RewriteQuestion) {
     try {
-      this.#thread ??= this.#start()
-    } catch {
-      // The system has no more threads to give.
-      current.reject(new EvaluationError(NOT_CHANGED))
-      this.#next()
-      return
+      return await this.#thread.ask(owner, (thread) => {
+        // Without a copy, the whole memory block around the body would be sent.
+        const copy = Uint8Array.from(body)
+        const question: RewriteQuestion = { body: copy, replacements }
+        thread.postMessage(question, [copy.buffer])
+      })
+    } catch (error) {
+      if (!(error instanceof ThreadError)) throw error
+      throw new EvaluationError(error.isFull ? TOO_MANY : NOT_CHANGED)
     }
-    this.#current = current
-    // Without a copy, the whole memory block around the body would be sent.
-    const { body, replacements } = current.question
-    const copy = Uint8Array.from(body)
-    const question: RewriteQuestion = { body: copy, replacements }
-    this.#thread.postMessage(question, [copy.buffer])
-    this.#endAfter(this.#answerMs)
-  }
-
-  #answered(answer: RewriteAnswer): void {
-    const current = this.#current
-    this.#current = undefined
-    this.#endAfter(this.#idleMs)
-    current?.resolve(answer)
-    this.#next()
-  }
-
-  #endAfter(ms: number): void {
-    clearTimeout(this.#timer)
-    this.#timer = setTimeout(() => {
-      const thread = this.#thread
-      // The thread takes a moment to end. Meanwhile, further bodies get a new thread.
-      if (thread) this.#ended(thread)
-      void thread?.terminate()
-    }, ms).unref()
-  }
-
-  #start(): Worker {
-    const thread = new Worker(this.#program, {
-      // The thread needs no settings, and must not see secrets.
-      env: {},
-      resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB },
-    })
-    // A thread that ended may have answered just before. Its body was answered with an error.
-    thread.on('message', (answer: RewriteAnswer) => {
-      if (this.#thread === thread) this.#answered(answer)
-    })
-    // An exit follows.
-    thread.on('error', () => {})
-    thread.on('exit', () => this.#ended(thread))
-    // It never keeps a gateway alive that has ended.
-    thread.unref()
-    return thread
-  }
-
-  #ended(thread: Worker): void {
-    if (this.#thread !== thread) return
-    this.#thread = undefined
-    const current = this.#current
-    this.#current = undefined
-    current?.reject(new EvaluationError(NOT_CHANGED))
-    this.#next()
   }
 }
 

@@ -211,6 +211,7 @@ type Read = (exchange: PolicyExchange) => ValueInput | undefined
 const anytime = (type: string, read: Read): ExchangeVariable => ({ type, read })
 
 const NO_REGION = 'gateways have no regions'
+const NO_RESUMPTION = 'gateways do not record whether a TLS session was resumed'
 const NO_CLUSTER = 'no connection comes from a Kubernetes cluster'
 const NO_LISTS = 'gateways have no lists of addresses. Use restrict-ips or inCidrRanges()'
 const NO_TRAILERS = 'trailers arrive after the rules have run'
@@ -272,7 +273,10 @@ const CONNECTION: Record<string, ExchangeVariable> = {
     return name === undefined ? undefined : plainHost(name)
   }),
   'conn.tls.negotiated_alpn': onTls('string', ({ alpn }) => alpn),
-  'conn.tls.session_resumed': onTls('bool', () => false),
+  'conn.tls.session_resumed': without(
+    NO_RESUMPTION,
+    onTls('bool', () => false),
+  ),
   ...certificate('conn.tls.client', ({ clientCertificate }) => clientCertificate),
   'conn.tls.client.pem': onTls('string', ({ clientCertificate }) => {
     return clientCertificate?.x509.toString()

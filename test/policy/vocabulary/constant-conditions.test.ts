@@ -162,6 +162,7 @@ const NO_DATA: readonly Row[] = [
   ["!('com.algolia.crawler' in conn.client_ip.categories)", 'warned', 'no lists of addresses'],
   ['conn.client_ip.is_tor_node == false', 'warned', 'no lists of addresses'],
   ["conn.server_region == 'eu'", 'refused', 'no regions'],
+  ['conn.tls.session_resumed', 'refused', 'do not record whether a TLS session was resumed'],
   ["conn.k8s.pod.metadata.namespace == 'a'", 'refused', 'Kubernetes'],
   ["req.trailers['x'].size() > 0", 'refused', 'after the rules have run'],
   ["req.url.user_password == 'a:b'", 'refused', 'Use basic-auth'],

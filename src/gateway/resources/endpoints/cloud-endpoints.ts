@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type { Clock } from '../../../base/clock.ts'
 import type { Logger } from '../../../base/logger.ts'
 import { KeyedLock } from '../../../base/semaphore.ts'
+import type { PolicyReading } from '../../../policy/document/policy-text.ts'
 import { PolicyError } from '../../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../../policy/policy.ts'
 import type { Database } from '../../../store/database.ts'
@@ -119,7 +120,9 @@ export class CloudEndpoints {
     const { cloudEndpointStore, registry, coverHost } = this.#deps
     for (const stored of cloudEndpointStore.all()) {
       if (stored.protocol !== 'tcp') await coverHost(stored.host, stored.ownerId)
-      if (!registry.find(stored.id)) this.#putOnline(stored, this.#restorePolicy(stored))
+      if (registry.find(stored.id)) continue
+      const reading = await this.#readStored(stored)
+      this.#putOnline(stored, this.#restorePolicy(stored, { reading }))
     }
   }
 
@@ -316,9 +319,13 @@ export class CloudEndpoints {
     const { cloudEndpointStore, coverHost } = this.#deps
     const found = cloudEndpointStore.get(id)
     if (found && found.protocol !== 'tcp') await coverHost(found.host, found.ownerId)
+    const reading = found && (await this.#readStored(found))
     // Read again, because it may have changed meanwhile.
     const stored = cloudEndpointStore.get(id)
-    if (stored) this.#putOnline(stored, this.#restorePolicy(stored, this.#online(id)?.policy))
+    // Another turn follows for another policy.
+    if (!stored || stored.trafficPolicy !== found?.trafficPolicy) return
+    const previous = this.#online(id)?.policy
+    this.#putOnline(stored, this.#restorePolicy(stored, { reading, previous }))
   }
 
   /** Replaces the current version of the endpoint if it is online. */
@@ -427,16 +434,32 @@ export class CloudEndpoints {
     )
   }
 
+  /** A stored policy comes online even if the thread for YAML fails: `#restorePolicy` then reads the text. */
+  async #readStored({ id, trafficPolicy, ownerId }: StoredCloudEndpoint) {
+    try {
+      return await this.#deps.policies.read(trafficPolicy, ownerId)
+    } catch (err) {
+      this.#deps.log.warn({ err, endpoint: id }, 'reading a stored policy in the main thread')
+      return undefined
+    }
+  }
+
   /**
    * Compiles a stored policy. If it cannot run, the endpoint keeps its host and refuses all traffic. If only
    * new policies like it are refused, it runs as before.
    */
-  #restorePolicy(stored: StoredCloudEndpoint, previous?: CompiledPolicy): PolicyOfRow {
+  #restorePolicy(
+    stored: StoredCloudEndpoint,
+    {
+      reading,
+      previous,
+    }: { reading: PolicyReading | undefined; previous?: CompiledPolicy | undefined },
+  ): PolicyOfRow {
     const { id, host, trafficPolicy } = stored
     const { policies, log } = this.#deps
     const place = { ...stored, poolMember: poolMemberOf(stored), credentialId: null }
     try {
-      const policy = policies.compile(trafficPolicy, place, previous)
+      const policy = policies.compile(trafficPolicy, place, previous, reading)
       const problem = refusedTodayText(policy)
       if (problem)
         log.warn({ endpoint: id, host, problem }, 'cloud endpoint has an outdated policy')

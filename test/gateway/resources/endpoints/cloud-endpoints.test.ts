@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { CloudEndpoint, Endpoint } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { ServiceError } from '../../../../src/gateway/records/service-error.ts'
+import { YamlReader } from '../../../../src/policy/document/yaml-reader.ts'
 import { openGatewayStores } from '../../../helpers/gateway-stores.ts'
 import { ONE_PER_MINUTE } from '../../../helpers/one-per-minute.ts'
 import { createExchange } from '../../../helpers/policy-exchange.ts'
@@ -12,8 +13,8 @@ const ANSWER = 'on_http_request:\n  - actions:\n      - type: custom-response\n'
 /** Who may use the gateway's own domains for every account. */
 const ADMIN = { isGranted: true }
 
-async function openCloudEndpoints(folder = temporaryFolder()) {
-  const stores = openGatewayStores(folder)
+async function openCloudEndpoints(folder = temporaryFolder(), yaml?: YamlReader) {
+  const stores = openGatewayStores(folder, { ...(yaml && { yaml }) })
   const { registrar, domains, cloudEndpoints } = stores
   if (!domains.find('*.site.test')) await registrar.reserve({ domain: '*.site.test' })
   return {
@@ -274,6 +275,36 @@ describe('CloudEndpoints', () => {
     const { policy: _policy, url: _url, ...shown } = made
     expect(registry.match('front.site.test')).toMatchObject(shown)
     expect(coveredHosts).toEqual(['front.site.test', 'cellar.internal'])
+  })
+
+  it('are refused for now, or stay as they are, if the thread for YAML does not start', async () => {
+    const folder = temporaryFolder()
+    const earlier = await openCloudEndpoints(folder)
+    await earlier.create('https://front.site.test', ANSWER)
+    earlier.database.close()
+
+    const yaml = new YamlReader({ program: '/no/such/thread.mjs' })
+    const { create, cloudEndpoints, registry } = await openCloudEndpoints(folder, yaml)
+    await cloudEndpoints.restore()
+    const [front] = registry.all()
+    expect(front && (await statusOf(front))).toBe(200)
+    const unread = { name: 'AppError', status: 503, message: expect.stringContaining('as JSON') }
+    // A text that was read before needs no thread.
+    const other = `${ANSWER}# other\n`
+    await expect(create('https://a.site.test', other)).rejects.toMatchObject(unread)
+    const { id = '' } = front ?? {}
+    const change = cloudEndpoints.update(id, { trafficPolicy: other }, ADMIN)
+    await expect(change).rejects.toMatchObject(unread)
+    expect([...registry.all()]).toEqual([front])
+    await create('https://json.site.test')
+  })
+
+  it('name the place of an error in YAML', async () => {
+    const { create } = await openCloudEndpoints()
+    const twice = create('https://front.site.test', `${ANSWER}on_http_request: []\n`)
+    await expect(twice).rejects.toThrow(
+      '/on_http_request: on_http_request is defined twice (line 4, column 1). (ERR_NGROK_2236)',
+    )
   })
 
   it('hold their host with a policy that is no longer understood, and let nothing through', async () => {
