@@ -93,6 +93,7 @@ const FLOORS: Floors = {
       'ip-policies',
       'nodes',
       'reserved-names',
+      'tls-certificates',
       'tunnel-sessions',
       'vaults',
       'webhooks',

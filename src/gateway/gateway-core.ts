@@ -31,6 +31,7 @@ import { OwnAddresses } from './certificates/acme/own-addresses.ts'
 import { CertificateKeeper } from './certificates/certificate-keeper.ts'
 import { CertificateWatch } from './certificates/certificate-watch.ts'
 import type { OnDemand } from './certificates/domain-certificates.ts'
+import { checkCovers } from './certificates/uploaded-certificate.ts'
 import type { DisconnectedName } from './endpoints/disconnected-name.ts'
 import { EndpointUrls } from './endpoints/endpoint-host.ts'
 import { EndpointPolicies, policyReach } from './endpoints/endpoint-policies.ts'
@@ -219,7 +220,7 @@ async function openCertificates(
     'certificates',
     await CertificateKeeper.open({
       ...options,
-      ...{ agentHost, acme: acme.authority, onDemand, domains },
+      ...{ agentHost, acme: acme.authority, onDemand, domains, uploads: naming.tlsCertificates },
     }),
     (it) => it.stop(),
   )
@@ -277,7 +278,7 @@ function openRegistrars(options: GatewayCoreOptions, naming: Naming) {
   const tcpAddresses = tcpAddressesOf(options, registry, naming)
   const placed = { ...naming, elsewhere, ids, clock }
   return {
-    registrar: new DomainRegistrar({ ...placed, store: domains, owners, challenges }),
+    registrar: new DomainRegistrar({ ...placed, store: domains, owners, challenges, checkCovers }),
     issuer: new CredentialIssuer({ ...naming, ids, clock }),
     addrRegistrar: new AddrRegistrar({ ...placed, tcpAddresses }),
     tcpAddresses,

@@ -22,6 +22,7 @@ import { CREDENTIAL_MIGRATIONS, CredentialStore } from './records/credential-sto
 import { EVENT_MIGRATIONS, EventStore } from './records/event-store.ts'
 import { RESERVED_ADDR_MIGRATIONS, ReservedAddrStore } from './records/reserved-addr-store.ts'
 import { RESERVED_DOMAIN_MIGRATIONS, ReservedDomainStore } from './records/reserved-domain-store.ts'
+import { TLS_CERTIFICATE_MIGRATIONS, TlsCertificateStore } from './records/tls-certificate-store.ts'
 import { VAULT_MIGRATIONS, VaultSecretStore, VaultStore } from './records/vault-store.ts'
 import { DEVICE_MIGRATIONS, DeviceStore } from './resources/devices/device-store.ts'
 import {
@@ -65,6 +66,7 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
   ...INVITE_MIGRATIONS,
   ...ERROR_PAGE_MIGRATIONS,
   ...VAULT_MIGRATIONS,
+  ...TLS_CERTIFICATE_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 
@@ -92,6 +94,8 @@ export interface GatewayDatabase {
   readonly inviteStore: InviteStore
   /** Devices that have joined with them. */
   readonly inviteClaims: InviteClaimStore
+  /** Certificates that were uploaded for reserved domains. */
+  readonly tlsCertificates: TlsCertificateStore
   /** Events for webhooks. */
   readonly events: EventStore
   readonly webhookStore: WebhookStore
@@ -153,6 +157,7 @@ export function gatewayStores(
     deviceStore: new DeviceStore(database),
     inviteStore: new InviteStore(database),
     inviteClaims: new InviteClaimStore(database),
+    tlsCertificates: new TlsCertificateStore(database),
     events,
     webhookStore,
     certificateOrders: new CertificateOrderStore(database),

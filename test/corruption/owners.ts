@@ -121,6 +121,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
             challenge: 'dns-01',
             authority: 'gateway',
             privateKeyType: 'ecdsa',
+            certificateId: null,
             isGranted: true,
           }),
         )

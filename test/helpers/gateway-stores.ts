@@ -5,6 +5,7 @@ import { Authority, watchCredentials } from '../../src/gateway/access/authority.
 import { CredentialIssuer } from '../../src/gateway/access/credential-issuer.ts'
 import { SecretAccess } from '../../src/gateway/access/endpoint-secrets.ts'
 import { SECRETS_KEY, SecretSeal } from '../../src/gateway/access/secret-seal.ts'
+import { checkCovers } from '../../src/gateway/certificates/uploaded-certificate.ts'
 import { EndpointUrls } from '../../src/gateway/endpoints/endpoint-host.ts'
 import { EndpointPolicies, policyReach } from '../../src/gateway/endpoints/endpoint-policies.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
@@ -85,6 +86,7 @@ export function openGatewayStores(
     ids,
     clock,
     challenges: hasAcme ? ['dns-01', 'on-demand'] : [],
+    checkCovers,
   })
   watchDomains(stores.domains, ({ domain }) => changedDomains.push(domain))
   const addrRegistrar = new AddrRegistrar({

@@ -95,6 +95,7 @@ export async function startManagementApi({
       get failed() {
         return status.current.job?.error === undefined ? 0 : 1
       },
+      expiring: 0,
     },
     version: '0.0.0-test',
     cnameBase: 'gateway.test',

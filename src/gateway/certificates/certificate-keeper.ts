@@ -8,7 +8,12 @@ import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
 import { CertificateAuthority } from './certificate-authority.ts'
 import { CERTIFICATES, type KeptCertificate, type ServedCertificate } from './certificate-file.ts'
-import { CERTIFICATE_CHECK_MS, DomainCertificates, type OnDemand } from './domain-certificates.ts'
+import {
+  CERTIFICATE_CHECK_MS,
+  DomainCertificates,
+  type DomainCertificatesDeps,
+  type OnDemand,
+} from './domain-certificates.ts'
 import { OwnCertificate } from './own-certificate.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
@@ -27,6 +32,8 @@ export interface CertificateKeeperOptions {
   readonly acme: AcmeAuthority | undefined
   readonly onDemand?: OnDemand | undefined
   readonly domains: ReservedDomainStore
+  /** Uploaded certificates. */
+  readonly uploads: DomainCertificatesDeps['uploads']
   readonly clock: Clock
   readonly log: Logger
 }

@@ -5,6 +5,7 @@ import type { EventStore, EventType } from '../records/event-store.ts'
 import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { ownCertificateProblem } from './own-certificate.ts'
 import type { CertificateStatus } from './server-certificate.ts'
+import { uploadWarnsAt } from './uploaded-certificate.ts'
 
 /** Interval of the checks, in milliseconds. */
 const POLL_MS = 60_000
@@ -95,6 +96,8 @@ export class CertificateWatch {
       if (this.#told.has(key)) continue
       const { type, since, ownerId, details } = trouble
       if (trouble === own) log.warn(own.details.text)
+      else if (type === 'certificate.expiring')
+        log.warn({ domain: details.domain }, String(details.text))
       await database.change(() => {
         const isTold = since !== undefined && events.hasCertificateEvent(type, details)
         if (!isTold) events.append({ type, ownerId, details, at: now })
@@ -104,7 +107,7 @@ export class CertificateWatch {
   }
 
   #troublesOf(domain: ReservedDomain, now: number): Trouble[] {
-    const { renewsAt, endsAt, job } = this.#options.statusOf(domain)
+    const { renewsAt, endsAt, isUploaded, job } = this.#options.statusOf(domain)
     const { id, domain: name, ownerId } = domain
     const about = { domain: { id, name }, ends_at: endsAt === undefined ? null : iso(endsAt) }
     const troubles: Trouble[] = []
@@ -117,6 +120,12 @@ export class CertificateWatch {
         retries_at: job.retriesAt ? iso(job.retriesAt) : null,
       }
       troubles.push({ type: 'certificate.failed', ownerId, since, details })
+    }
+    if (isUploaded && endsAt !== undefined && now >= uploadWarnsAt(endsAt)) {
+      const verb = now < endsAt ? 'expires' : 'has expired'
+      const text = `The uploaded certificate of ${name} ${verb} on ${iso(endsAt).slice(0, 10)}. Upload a new certificate and assign it to the domain.`
+      const since = uploadWarnsAt(endsAt)
+      troubles.push({ type: 'certificate.expiring', ownerId, since, details: { ...about, text } })
     }
     // The renewal is overdue, and half of the time until the expiry is over.
     if (renewsAt !== undefined && endsAt !== undefined && now > (renewsAt + endsAt) / 2) {

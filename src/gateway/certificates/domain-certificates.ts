@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto'
 import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Clock } from '../../base/clock.ts'
@@ -10,10 +11,11 @@ import {
   type ReservedDomainStore,
 } from '../records/reserved-domain-store.ts'
 import { isResourceId } from '../records/resource-id.ts'
+import type { TlsCertificateStore } from '../records/tls-certificate-store.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
 import type { EarlierCertificate } from './acme/earlier-certificate.ts'
 import type { OrderGate, OrderGates } from './acme/order-gate.ts'
-import type { CertificateSource, ServedCertificate } from './certificate-file.ts'
+import { type CertificateSource, type ServedCertificate, served } from './certificate-file.ts'
 import { type HolderOf, NameCertificates } from './name-certificates.ts'
 import {
   type CertificateJob,
@@ -21,9 +23,13 @@ import {
   type ManagedCertificate,
   ServerCertificate,
 } from './server-certificate.ts'
+import { uploadWarnsAt } from './uploaded-certificate.ts'
 
 /** Interval for checking certificates. They are renewed a month before they expire. */
 export const CERTIFICATE_CHECK_MS = 600_000
+
+/** Certificates that were uploaded for domains. */
+type Uploads = Pick<TlsCertificateStore, 'get'>
 
 interface DomainCertificateDeps {
   readonly domain: ReservedDomain
@@ -31,6 +37,7 @@ interface DomainCertificateDeps {
   /** The gateway's own CA. */
   readonly authority: CertificateSource
   readonly acme: AcmeAuthority | undefined
+  readonly uploads: Uploads
   /** Admits orders for a domain whose certificate is ordered on demand. */
   readonly gate: OrderGate | undefined
   /** Certificates under the earlier certificate policy, served until there is a new certificate. */
@@ -50,6 +57,7 @@ class DomainCertificate {
   readonly #managed: ManagedCertificate | undefined
   /** Certificate of the authority under an earlier policy. */
   readonly #earlier: EarlierCertificate | undefined
+  #uploaded: { readonly served: ServedCertificate; readonly endsAt: number } | undefined
   #isStopped = false
   #job: CertificateJob | undefined
 
@@ -77,7 +85,14 @@ class DomainCertificate {
   }
 
   get served(): ServedCertificate | undefined {
-    return this.issued ?? this.#managed?.served ?? this.#own.served ?? this.#deps.before?.served
+    const uploaded = this.#upload?.served
+    return (
+      this.issued ??
+      uploaded ??
+      this.#managed?.served ??
+      this.#own.served ??
+      this.#deps.before?.served
+    )
   }
 
   /** Valid certificate of the authority, under the current or an earlier certificate policy. */
@@ -87,13 +102,35 @@ class DomainCertificate {
 
   /** Certificate of the authority under the current certificate policy, while it is valid. */
   get ofAuthority(): ServedCertificate | undefined {
+    const uploaded = this.#upload
+    if (uploaded && uploaded.endsAt > this.#deps.clock.now()) return uploaded.served
     const { served, status } = this.#managed ?? {}
     return (status?.endsAt ?? 0) > this.#deps.clock.now() ? served : undefined
   }
 
   get status(): CertificateStatus {
+    const uploaded = this.#upload
+    if (uploaded) {
+      const { endsAt } = uploaded
+      return { renewsAt: undefined, endsAt, isUploaded: true, job: undefined }
+    }
     const { renewsAt, endsAt } = this.#own
     return this.#managed?.status ?? { renewsAt, endsAt, job: this.#job }
+  }
+
+  /** Read when it is first needed: at another gateway, its record may come later than the domain. */
+  get #upload() {
+    const { domain, uploads } = this.#deps
+    if (this.#uploaded || domain.certificateId === null) return this.#uploaded
+    const found = uploads.get(domain.certificateId)
+    if (!found) return undefined
+    try {
+      const endsAt = Date.parse(new X509Certificate(found.certPem).validTo)
+      this.#uploaded = { served: served(found), endsAt }
+    } catch (error) {
+      this.#deps.log.error({ err: error }, 'the uploaded certificate cannot be used')
+    }
+    return this.#uploaded
   }
 
   /** Marks the first issue as under way, and starts the ACME certificate until `stop()`. */
@@ -170,6 +207,7 @@ export interface DomainCertificatesDeps {
   /** Unset: no certificates on demand. */
   readonly onDemand?: OnDemand | undefined
   readonly domains: ReservedDomainStore
+  readonly uploads: Uploads
   readonly clock: Clock
   readonly log: Logger
 }
@@ -295,6 +333,14 @@ export class DomainCertificates {
     return status.renewsAt === undefined && parent?.ofAuthority ? parent.status : status
   }
 
+  /** Number of domains whose uploaded certificate expires soon or has expired. */
+  get expiring(): number {
+    const now = this.#deps.clock.now()
+    return [...this.#entries.values()].filter(({ status: { isUploaded, endsAt } }) => {
+      return isUploaded && endsAt !== undefined && now >= uploadWarnsAt(endsAt)
+    }).length
+  }
+
   /** Number of domains with a failed issue. Reads no records, because the number is public. */
   get failed(): number {
     return [...this.#entries.values()].filter(
@@ -366,6 +412,7 @@ function hasSamePolicy(a: ReservedDomain, b: ReservedDomain): boolean {
     a.id === b.id &&
     a.authority === b.authority &&
     a.privateKeyType === b.privateKeyType &&
-    a.challenge === b.challenge
+    a.challenge === b.challenge &&
+    a.certificateId === b.certificateId
   )
 }

@@ -39,6 +39,8 @@ export interface ManagedCertificateOptions {
 export interface CertificateStatus {
   readonly renewsAt: number | undefined
   readonly endsAt?: number | undefined
+  /** People replace it: the gateway cannot renew it. */
+  readonly isUploaded?: boolean | undefined
   /** The current issue, or the last failed issue. */
   readonly job: CertificateJob | undefined
 }

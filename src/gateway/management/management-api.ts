@@ -60,6 +60,7 @@ import {
   reservedAddrs,
   reservedDomains,
 } from '../resources/reserved-names/routes.ts'
+import { type TlsCertificatesDeps, tlsCertificates } from '../resources/tls-certificates/routes.ts'
 import {
   type ConnectedAgents,
   tunnelSessions,
@@ -177,6 +178,7 @@ export interface ManagementApiDeps
     ReservedDomainsDeps,
     VaultSecretsDeps,
     WebhookEndpointsDeps,
+    TlsCertificatesDeps,
     NodesDeps,
     Pick<ReadinessDeps, 'certificates' | 'member'>,
     GatewayMetricsDeps {
@@ -206,6 +208,7 @@ export function managementRoutes(deps: ManagementApiDeps, lists: ResourceLists) 
   const { database, ids, log } = deps
   const all: readonly Resource<AnyItem>[] = [
     reservedDomains(deps),
+    tlsCertificates(deps),
     reservedAddrs(deps),
     botUsers(deps, 'bot'),
     botUsers(deps, 'service'),

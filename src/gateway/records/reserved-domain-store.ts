@@ -67,6 +67,8 @@ export interface ReservedDomain {
   readonly authority: CertificateAuthorityName
   readonly privateKeyType: PrivateKeyType
   readonly challenge: ChallengeMethod
+  /** Uploaded certificate; null: the authority issues the certificate. */
+  readonly certificateId: string | null
   /** The gateway's owner has made it, or given it to its owner: it may overlap with others. */
   readonly isGranted: boolean
 }
@@ -100,6 +102,7 @@ export class ReservedDomainStore extends ResourceTable<ReservedDomain> {
         authority: 'plain',
         privateKeyType: 'plain',
         challenge: 'plain',
+        certificateId: 'plain',
         isGranted: 'flag',
       },
     })

@@ -72,6 +72,7 @@ export type ResourcePrefix =
   | 'epg'
   | 'vault'
   | 'secret'
+  | 'cert'
 
 /**
  * Makes ids of the form `<prefix>_<KSUID>`: 32 bits of seconds and 128 random bits in 27 base62

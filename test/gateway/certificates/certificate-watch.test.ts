@@ -95,6 +95,20 @@ describe('a watch on certificates', () => {
     ])
   })
 
+  it('tells the owner of a domain two weeks before an uploaded certificate ends, in events and log', async () => {
+    const { state, told, look, ownerId, captured } = await watched()
+    const endsAt = START + 14 * DAY + 2 * POLL_MS
+    state.status = { ...WELL, endsAt, isUploaded: true }
+    await look()
+    expect(told()).toEqual([])
+    await look(3)
+    const text = 'The uploaded certificate of cam.example expires on 2030-01-15.'
+    expect(told()).toMatchObject([
+      { type: 'certificate.expiring', ownerId, details: { text: expect.stringContaining(text) } },
+    ])
+    expect(captured.text()).toContain(text)
+  })
+
   it('tells the owner of the gateway two weeks before a certificate of their own ends, and when it has', async () => {
     const { state, told, look, clock, captured } = await watched()
     state.ownEndsAt = START + 14 * DAY + 2 * POLL_MS

@@ -116,11 +116,13 @@ describe('ServerCertificate', () => {
 describe('DomainCertificates', () => {
   async function openDomainCertificates() {
     const stores = openGatewayStores()
-    const { clock, domains } = stores
+    const { clock, domains, tlsCertificates: uploads } = stores
     const authority = await CertificateAuthority.open({ folder: stores.folder, clock, log })
     const folder = join(stores.folder, 'certificates')
     const open = (issuer: CertificateSource = authority) =>
-      new DomainCertificates({ folder, authority: issuer, acme: undefined, domains, clock, log })
+      new DomainCertificates({
+        ...{ folder, authority: issuer, acme: undefined, domains, uploads, clock, log },
+      })
     return { ...stores, folder, authority, open }
   }
 

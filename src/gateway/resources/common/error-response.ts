@@ -27,6 +27,7 @@ const STATUS_OF: Readonly<Record<number, number>> = {
   850: 409,
   851: 409,
   852: 409,
+  853: 409,
   18021: 409,
   23003: 409,
   24010: 409,

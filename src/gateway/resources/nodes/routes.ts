@@ -26,7 +26,7 @@ const ReadinessView = z.strictObject({
 
 export interface ReadinessDeps {
   readonly member: Pick<Membership, 'readiness'>
-  readonly domainCertificates: Pick<DomainCertificates, 'failed'>
+  readonly domainCertificates: Pick<DomainCertificates, 'failed' | 'expiring'>
   readonly certificates: Pick<CertificateKeeper, 'ownEndsAt'>
   readonly clock: Clock
 }
@@ -65,10 +65,15 @@ export function readinessRoute(deps: ReadinessDeps): Route {
 
 /** Problems that do not make the gateway unready. Without a key, names are not shown. */
 function certificateProblems(deps: ReadinessDeps): string[] {
-  const { failed } = deps.domainCertificates
+  const { failed, expiring } = deps.domainCertificates
   const own = ownCertificateProblem(deps.certificates.ownEndsAt, deps.clock.now())
   return [
     ...(own === undefined ? [] : [own]),
+    ...(expiring === 0
+      ? []
+      : [
+          `Uploaded certificates that expire soon or have expired: ${expiring}. See GET /reserved_domains.`,
+        ]),
     ...(failed === 0
       ? []
       : [`Certificates that could not be issued: ${failed}. See GET /reserved_domains.`]),

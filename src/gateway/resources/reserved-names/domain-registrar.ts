@@ -17,6 +17,7 @@ import type {
 } from '../../records/reserved-domain-store.ts'
 import type { IdSource } from '../../records/resource-id.ts'
 import { checkTexts, present, ServiceError } from '../../records/service-error.ts'
+import type { TlsCertificateStore } from '../../records/tls-certificate-store.ts'
 
 const RESERVE_CODES: DomainCodes = {
   'wildcard-place': 402,
@@ -61,6 +62,10 @@ export interface DomainRegistrarDeps {
   readonly registry: EndpointRegistry
   /** Endpoints that are online at other nodes of the cluster. */
   readonly elsewhere?: () => Iterable<OwnedAddress>
+  /** Uploaded certificates. */
+  readonly tlsCertificates: TlsCertificateStore
+  /** Throws a ServiceError if a certificate does not cover a domain now. */
+  readonly checkCovers: (certPem: string, domain: string, now: number) => void
   readonly ids: IdSource
   readonly clock: Clock
   /** Ways to certificates of an ACME authority; empty without an authority. */
@@ -74,6 +79,8 @@ export interface DomainSettings {
   readonly authority?: CertificateAuthorityName | undefined
   readonly privateKeyType?: PrivateKeyType | undefined
   readonly challenge?: ChallengeMethod | undefined
+  /** Uploaded certificate; null detaches it. */
+  readonly certificateId?: string | null | undefined
   /** Owning bot user; null: the gateway's owner. */
   readonly ownerId?: string | null | undefined
 }
@@ -121,8 +128,11 @@ export class DomainRegistrar {
     const { ids, clock } = this.#deps
     const { region = '', description = '', metadata = '' } = request
     const domain = request.domain.toLowerCase()
-    const { authority = this.#authorityFor(domain), challenge = this.#bestChallenge } = request
-    const { privateKeyType = 'ecdsa', ownerId = null } = request
+    const { challenge = this.#bestChallenge } = request
+    // An uploaded certificate takes the place of an authority.
+    const isUploaded = request.certificateId != null
+    const { authority = isUploaded ? 'gateway' : this.#authorityFor(domain) } = request
+    const { privateKeyType = 'ecdsa', ownerId = null, certificateId = null } = request
     return {
       id: ids.next('rd'),
       domain,
@@ -135,6 +145,7 @@ export class DomainRegistrar {
       authority,
       privateKeyType,
       challenge,
+      certificateId,
       isGranted: isGranting,
     }
   }
@@ -161,6 +172,7 @@ export class DomainRegistrar {
     checkTexts(reserved, TEXT_CODES)
     this.#deps.botUsers.checkOwner(ownerId)
     this.#checkAuthority(reserved.authority, reserved.challenge)
+    this.#checkCertificate(reserved)
     this.#deps.quotas.check(ownerId, 'domains')
   }
 
@@ -174,7 +186,11 @@ export class DomainRegistrar {
     return this.#change(id, () => {
       const domain = present(store.get(id))
       const { description = domain.description, metadata = domain.metadata } = change
-      const { authority = domain.authority, privateKeyType = domain.privateKeyType } = change
+      const { privateKeyType = domain.privateKeyType } = change
+      const isPolicyChange = change.authority !== undefined || change.challenge !== undefined
+      const keptId = isPolicyChange ? null : domain.certificateId
+      const { certificateId = keptId } = change
+      const { authority = certificateId === null ? domain.authority : 'gateway' } = change
       const { ownerId = domain.ownerId } = change
       const { challenge = this.#challengeFor(domain, authority) } = change
       checkTexts({ description, metadata }, TEXT_CODES)
@@ -187,9 +203,10 @@ export class DomainRegistrar {
         this.#checkUnused(domain, (ofWhom) => ofWhom === ownerId)
       }
       const isGranted = domain.isGranted || (isGranting && change.ownerId !== undefined)
-      const policy = { authority, privateKeyType, challenge }
+      const policy = { authority, privateKeyType, challenge, certificateId }
       const updated = { ...domain, description, metadata, ...policy, ownerId, isGranted }
       if (ownerId !== domain.ownerId) this.#checkOverlap(updated)
+      if (certificateId !== domain.certificateId) this.#checkCertificate(updated)
       store.replace(updated)
       return updated
     })
@@ -246,6 +263,15 @@ export class DomainRegistrar {
     return isNew && !challenges.includes(domain.challenge) ? this.#bestChallenge : domain.challenge
   }
 
+  /** Throws ServiceError 215 if the uploaded certificate of a domain does not exist or does not fit. */
+  #checkCertificate({ certificateId, domain }: ReservedDomain): void {
+    if (certificateId === null) return
+    const { tlsCertificates, clock } = this.#deps
+    const found = tlsCertificates.get(certificateId)
+    if (!found) throw new ServiceError(215, `The TLS certificate ${certificateId} does not exist.`)
+    this.#deps.checkCovers(found.certPem, domain, clock.now())
+  }
+
   #checkAuthority(authority: CertificateAuthorityName, challenge: ChallengeMethod): void {
     const { challenges } = this.#deps
     if (authority === 'gateway' || challenges.includes(challenge)) return
@@ -269,7 +295,8 @@ export function watchDomains(
       before?.ownerId === after?.ownerId &&
       before?.authority === after?.authority &&
       before?.privateKeyType === after?.privateKeyType &&
-      before?.challenge === after?.challenge
+      before?.challenge === after?.challenge &&
+      before?.certificateId === after?.certificateId
     if (domain && !isSame) listener(domain)
   })
 }

@@ -14,6 +14,7 @@ import {
   type ReservedDomainStore,
 } from '../../records/reserved-domain-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
+import type { TlsCertificateStore } from '../../records/tls-certificate-store.ts'
 import { type Caller, ownerFor, sees, type Viewer } from '../common/caller.ts'
 import { itemFields, requireChange, Timestamp, texts, timestamp } from '../common/request.ts'
 import { type Resource, withBody } from '../common/resource.ts'
@@ -160,6 +161,11 @@ const policyFields = {
 }
 const policyChange = {
   certificate_management_policy: z.strictObject(policyFields).partial().optional(),
+  certificate_id: z
+    .string()
+    .nullable()
+    .optional()
+    .describe('Uploaded certificate of the domain, instead of a policy. null detaches it.'),
 }
 
 const ReservedDomainCreate = z.strictObject({
@@ -203,11 +209,14 @@ const ReservedDomainView = z.strictObject({
   cname_target: z.string(),
   http_endpoint_configuration: z.null(),
   https_endpoint_configuration: z.null(),
-  certificate: z.null(),
+  /** Uploaded certificate. */
+  certificate: z.strictObject({ id: z.string(), uri: z.string() }).nullable(),
   /** `challenge` is omitted for certificates of the gateway's CA. */
   certificate_management_policy: z.strictObject(policyFields).partial({ challenge: true }),
   certificate_management_status: z.strictObject({
     renews_at: Timestamp.nullable(),
+    /** Only for an uploaded certificate, which the gateway cannot renew. */
+    ends_at: Timestamp.optional(),
     provisioning_job: z
       .strictObject({
         error_code: z.string().nullable(),
@@ -225,6 +234,8 @@ export interface CertificatesOfDomains {
   statusOf(domain: ReservedDomain): CertificateStatus
   /** How many have failed; costs no read of the records. */
   readonly failed: number
+  /** How many uploaded certificates expire soon or have expired. */
+  readonly expiring: number
   /** Tries a failed issue again now. */
   retry(domain: ReservedDomain): void
 }
@@ -233,6 +244,7 @@ export interface ReservedDomainsDeps {
   readonly domains: ReservedDomainStore
   readonly registrar: DomainRegistrar
   readonly authority: Authority
+  readonly tlsCertificates: TlsCertificateStore
   readonly domainCertificates: CertificatesOfDomains
   /** CNAME targets lie below it; its names have to lead to this gateway. */
   readonly cnameBase: string
@@ -264,26 +276,32 @@ export function reservedDomains(deps: ReservedDomainsDeps): Resource<ReservedDom
       }
       const asked = domain ?? name ?? ''
       const ownerId = ownerFor(caller, change.owner_id)
+      checkVisible(change.certificate_id, caller, deps)
       const request = { ...settingsOf(change), region: change.region, ownerId, domain: asked }
       const reserved = await registrar.reserve(request, authorOf(caller))
       return view(reserved, baseUrl)
     }),
     update: withBody({ ReservedDomainUpdate }, (change, { item, caller }) => {
-      requireChange(change, 422, 'description, metadata, owner_id or certificate_management_policy')
+      requireChange(
+        change,
+        422,
+        'description, metadata, owner_id, certificate_id or certificate_management_policy',
+      )
+      checkVisible(change.certificate_id, caller, deps)
       const { owner_id } = change
       const ownerId = owner_id === undefined ? undefined : ownerFor(caller, owner_id)
       return registrar.update(item, { ...settingsOf(change), ownerId }, authorOf(caller))
     }),
     remove: (domain) => registrar.release(domain),
     removals: {
-      // Uploaded certificates are files of the whole gateway: GATEWAY_TLS_CERT.
       certificate: {
-        summary: 'Detach a certificate; attaching is not supported',
-        run: async () => {},
+        summary: 'Detach the uploaded certificate',
+        run: (domain) => registrar.update(domain, { certificateId: null }),
       },
       certificate_management_policy: {
         summary: 'Return to certificates of the local CA',
-        run: (domain) => registrar.update(domain, UNMANAGED),
+        run: (domain) =>
+          registrar.update(domain, { ...UNMANAGED, certificateId: domain.certificateId }),
       },
     },
     actions: {
@@ -321,7 +339,13 @@ function viewDomain(
     ...warningOf(domain, deps.authority.owners),
     http_endpoint_configuration: null,
     https_endpoint_configuration: null,
-    certificate: null,
+    certificate:
+      domain.certificateId === null
+        ? null
+        : {
+            id: domain.certificateId,
+            uri: `${baseUrl}/tls_certificates/${domain.certificateId}`,
+          },
     certificate_management_policy: {
       authority: domain.authority,
       private_key_type: domain.privateKeyType,
@@ -374,20 +398,40 @@ function warningOf(domain: ReservedDomain, owners: Pick<NameOwners, 'refusedToda
   return msg === undefined ? {} : { warning: { msg } }
 }
 
+/** Throws ServiceError 215 for a certificate that the caller must not know. */
+function checkVisible(
+  id: string | null | undefined,
+  caller: Caller,
+  { tlsCertificates }: Pick<ReservedDomainsDeps, 'tlsCertificates'>,
+): void {
+  if (id === null || id === undefined) return
+  const found = tlsCertificates.get(id)
+  if (found && sees(caller, found.ownerId)) return
+  throw new ServiceError(215, `The TLS certificate ${id} does not exist.`)
+}
+
 function settingsOf(change: z.infer<typeof ReservedDomainUpdate>): DomainSettings {
-  const { description, metadata, certificate_management_policy: policy } = change
+  const { description, metadata, certificate_id, certificate_management_policy: policy } = change
+  if (policy && certificate_id) {
+    throw new ServiceError(
+      215,
+      'Set either certificate_id or certificate_management_policy, not both.',
+    )
+  }
   return {
     description,
     metadata,
     authority: policy?.authority,
     privateKeyType: policy?.private_key_type,
     challenge: policy?.challenge,
+    certificateId: certificate_id,
   }
 }
 
-function viewStatus({ renewsAt, job }: CertificateStatus) {
+function viewStatus({ renewsAt, endsAt, isUploaded, job }: CertificateStatus) {
   return {
     renews_at: renewsAt === undefined ? null : timestamp(renewsAt),
+    ...(isUploaded && endsAt !== undefined && { ends_at: timestamp(endsAt) }),
     provisioning_job: job
       ? {
           error_code: job.error === undefined ? null : 'ERR_GATEWAY_CERTIFICATE',

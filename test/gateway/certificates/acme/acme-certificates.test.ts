@@ -58,6 +58,7 @@ async function openSite({ hasRecord = true, authorityAheadMs = 0 } = {}) {
         hasDns: true,
       }),
       domains,
+      uploads: stores.tlsCertificates,
       clock,
       log,
     })

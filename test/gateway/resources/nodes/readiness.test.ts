@@ -10,16 +10,17 @@ import { openGatewayStores } from '../../../helpers/gateway-stores.ts'
 import { serveHttp } from '../../../helpers/serve-http.ts'
 
 it('counts certificates that were not issued, and reads no records for anybody who asks', async () => {
-  const { database, member, domains, registrar, folder, clock } = openGatewayStores(undefined, {
-    hasAcme: true,
-  })
+  const { database, member, domains, registrar, folder, clock, ...stores } = openGatewayStores(
+    undefined,
+    { hasAcme: true },
+  )
   await registrar.reserve({ domain: 'own.site.test' })
   await registrar.reserve({ domain: '*.one.site.test', authority: 'letsencrypt' })
   await registrar.reserve({ domain: '*.two.site.test', authority: 'letsencrypt' })
   const { log } = captureLog()
   const authority = await CertificateAuthority.open({ folder, clock, log })
   const domainCertificates = new DomainCertificates({
-    ...{ authority, domains, clock, log },
+    ...{ authority, domains, uploads: stores.tlsCertificates, clock, log },
     folder: join(folder, 'certificates'),
     // There is none: what has to come from one is not issued.
     acme: undefined,
