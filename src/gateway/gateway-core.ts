@@ -95,7 +95,7 @@ export interface GatewayCore extends GatewayDatabase {
   readonly limits: LimiterTables
   readonly urls: EndpointUrls
   readonly secrets: AccountSecrets
-  /** Seals the values of secrets for policies. */
+  /** Seals secrets of policies and keys of uploaded certificates. */
   readonly seal: SecretSeal
   readonly secretAccess: SecretAccess
   readonly tcpAddresses: TcpAddresses | undefined
@@ -170,7 +170,13 @@ function openNaming(options: GatewayCoreOptions, { stores, join: joinAs }: OpenR
     elsewhere: () => names.devicesElsewhere(),
   })
   tellOfExceededQuotas(stores, log)
-  return { ...stores, authority, registry, ids, buffers, member, names, others, drain }
+  const seal = new SecretSeal({
+    path: join(options.dataDir, SECRETS_KEY),
+    isShared: others.isShared,
+    isUsed: () => stores.vaultSecrets.count + stores.tlsCertificates.count > 0,
+    log,
+  })
+  return { ...stores, authority, registry, ids, buffers, seal, member, names, others, drain }
 }
 
 type Naming = ReturnType<typeof openNaming>
@@ -213,14 +219,21 @@ async function openCertificates(
 ) {
   const { agentListen, clock, log } = options
   const acme = await openAcme(options, orders, closer)
-  const { domains, member } = naming
+  const { domains, member, seal } = naming
   const agentHost = agentListen.host
   const onDemand = acme.authority && openOnDemand(options, naming)
   const certificates = closer.own(
     'certificates',
     await CertificateKeeper.open({
       ...options,
-      ...{ agentHost, acme: acme.authority, onDemand, domains, uploads: naming.tlsCertificates },
+      ...{
+        agentHost,
+        acme: acme.authority,
+        onDemand,
+        domains,
+        uploads: naming.tlsCertificates,
+        seal,
+      },
     }),
     (it) => it.stop(),
   )
@@ -389,12 +402,7 @@ function openPolicies(
   const { dataDir, outboundAllow, httpListen: http, httpsListen: https, clock, log } = options
   const { registry, member } = core
   const limits = new LimiterTables({ ...options.rateLimits, clock, log })
-  const seal = new SecretSeal({
-    path: join(dataDir, SECRETS_KEY),
-    isShared: core.others.isShared,
-    log,
-  })
-  const secretAccess = new SecretAccess({ ...core, owners: core.authority.owners, seal })
+  const secretAccess = new SecretAccess({ ...core, owners: core.authority.owners })
   const reachOf = policyReach({
     ...core,
     secretAccess,
@@ -414,7 +422,7 @@ function openPolicies(
   })
   closer.own('rate limits', keptLimits, (it) => it.stop()).start()
   const urls = new EndpointUrls({ http: http.port, https: https.port })
-  return { limits, policies, keptLimits, urls, seal, secretAccess }
+  return { limits, policies, keptLimits, urls, secretAccess }
 }
 
 function openCloudEndpoints(

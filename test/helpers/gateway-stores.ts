@@ -103,7 +103,9 @@ export function openGatewayStores(
   })
   watchAddrs(stores.reservedAddrs, (addr) => changedAddrs.push(addr))
   const secrets = new AccountSecrets(join(folder, 'login.key'), log)
-  const seal = new SecretSeal({ path: join(folder, SECRETS_KEY), isShared: false, log })
+  const path = join(folder, SECRETS_KEY)
+  const isUsed = () => stores.vaultSecrets.count + stores.tlsCertificates.count > 0
+  const seal = new SecretSeal({ path, isShared: false, isUsed, log })
   const secretAccess = new SecretAccess({ ...stores, owners, seal })
   const reachOf = policyReach({
     ranges: new IpPolicyRanges(stores),

@@ -2,6 +2,7 @@ import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { closeSecretFile, writeFileDurably } from '../../base/file.ts'
 import type { Logger } from '../../base/logger.ts'
+import { ServiceError } from '../records/service-error.ts'
 
 /** Key file in the data directory. Several gateways share its content. */
 export const SECRETS_KEY = 'secrets.key'
@@ -13,50 +14,57 @@ const TAG_BYTES = 16
 const CIPHER = 'aes-256-gcm'
 /** First part of the data that is bound to a value. A change would make all values unreadable. */
 const LABEL = 'device-agent policy secret 1'
+const CERTIFICATE_LABEL = 'device-agent certificate key 1'
 
 /** A new key, as it stands in the file. */
 export const createSecretsKey = (): string => `${randomBytes(KEY_BYTES).toString('base64url')}\n`
 
-/** Place of a value. A value that was moved to another place cannot be opened. */
-export interface SealedPlace {
-  readonly ownerId: string | null
-  readonly vaultId: string
-  readonly name: string
-}
+/**
+ * Place of a value: a secret of policies, or the key of an uploaded certificate. A value that was moved to
+ * another place cannot be opened. The account of a certificate is no part, because its deletion changes it.
+ */
+export type SealedPlace =
+  | { readonly ownerId: string | null; readonly vaultId: string; readonly name: string }
+  | { readonly certificateId: string }
 
 interface SecretSealOptions {
   /** Path of the key file. */
   readonly path: string
   /** Several gateways share the key: it comes from their database, and none creates one here. */
   readonly isShared: boolean
+  /** Whether there are sealed values. A new key could not open them. */
+  readonly isUsed: () => boolean
   readonly log: Logger
 }
 
 /** The key file is missing or damaged. The message names the fix. */
-export class NoKeyError extends Error {
-  override readonly name = 'NoKeyError'
+export class NoKeyError extends ServiceError {
+  constructor(message: string) {
+    super(24011, message)
+  }
 }
 
 /** Seals values with AES-256-GCM and the key of a private file. */
 export class SecretSeal {
   readonly #path: string
   readonly #isShared: boolean
+  readonly #isUsed: () => boolean
   readonly #log: Logger
   #key: Buffer | undefined
   #hasWarned = false
 
-  constructor({ path, isShared, log }: SecretSealOptions) {
+  constructor({ path, isShared, isUsed, log }: SecretSealOptions) {
     this.#path = path
     this.#isShared = isShared
+    this.#isUsed = isUsed
     this.#log = log
   }
 
   /**
-   * Seals a value. Creates the key file for the first value (`isFirst`); later, a new key could not open the
-   * older values. Throws NoKeyError, and errors of the file system.
+   * Seals a value. Creates the key file for the first value. Throws NoKeyError, and errors of the file system.
    */
-  seal(value: string, place: SealedPlace, { isFirst }: { readonly isFirst: boolean }): string {
-    const key = this.#read() ?? this.#create(isFirst)
+  seal(value: string, place: SealedPlace): string {
+    const key = this.#read() ?? this.#create()
     const nonce = randomBytes(NONCE_BYTES)
     const cipher = createCipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES })
     cipher.setAAD(boundTo(place))
@@ -84,13 +92,13 @@ export class SecretSeal {
     return this.#key
   }
 
-  #create(isFirst: boolean): Buffer {
+  #create(): Buffer {
     if (this.#isShared) {
       throw new NoKeyError(
         `This gateway has no ${SECRETS_KEY}. Restart it while PostgreSQL can be reached, which has the key.`,
       )
     }
-    const problem = isFirst ? findProblem(this.#path) : 'is missing or damaged'
+    const problem = this.#isUsed() ? 'is missing or damaged' : findProblem(this.#path)
     if (problem !== undefined) {
       throw new NoKeyError(
         `The file ${SECRETS_KEY} of the gateway ${problem}. Restore it from a backup of the data directory.`,
@@ -107,8 +115,8 @@ export class SecretSeal {
     if (this.#hasWarned) return
     this.#hasWarned = true
     const why = hasKey
-      ? 'a secret of policies cannot be opened with the key: restore the key file, or set the secret again'
-      : 'secrets of policies cannot be opened without their key: restore the key file from a backup'
+      ? 'a secret or the key of a certificate cannot be opened: restore the key file, or set the secret or upload the certificate again'
+      : 'secrets and keys of certificates cannot be opened without the key file: restore it from a backup'
     this.#log.error({ path: this.#path }, why)
   }
 }
@@ -122,8 +130,12 @@ function decipher(bytes: Buffer, key: Buffer, place: SealedPlace): string {
   return Buffer.concat([opener.update(content), opener.final()]).toString('utf8')
 }
 
-function boundTo({ ownerId, vaultId, name }: SealedPlace): Buffer {
-  return Buffer.from(JSON.stringify([LABEL, ownerId, vaultId, name]))
+function boundTo(place: SealedPlace): Buffer {
+  const parts =
+    'certificateId' in place
+      ? [CERTIFICATE_LABEL, place.certificateId]
+      : [LABEL, place.ownerId, place.vaultId, place.name]
+  return Buffer.from(JSON.stringify(parts))
 }
 
 function readKey(path: string, log: Logger): Buffer | undefined {

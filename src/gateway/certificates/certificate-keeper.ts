@@ -34,6 +34,8 @@ export interface CertificateKeeperOptions {
   readonly domains: ReservedDomainStore
   /** Uploaded certificates. */
   readonly uploads: DomainCertificatesDeps['uploads']
+  /** Opens their private keys. */
+  readonly seal: DomainCertificatesDeps['seal']
   readonly clock: Clock
   readonly log: Logger
 }

@@ -30,6 +30,10 @@ export const CERTIFICATE_CHECK_MS = 600_000
 
 /** Certificates that were uploaded for domains. */
 type Uploads = Pick<TlsCertificateStore, 'get'>
+/** Opens their private keys. */
+interface Seal {
+  open(sealed: string, place: { readonly certificateId: string }): string | undefined
+}
 
 interface DomainCertificateDeps {
   readonly domain: ReservedDomain
@@ -38,6 +42,7 @@ interface DomainCertificateDeps {
   readonly authority: CertificateSource
   readonly acme: AcmeAuthority | undefined
   readonly uploads: Uploads
+  readonly seal: Seal
   /** Admits orders for a domain whose certificate is ordered on demand. */
   readonly gate: OrderGate | undefined
   /** Certificates under the earlier certificate policy, served until there is a new certificate. */
@@ -120,13 +125,15 @@ class DomainCertificate {
 
   /** Read when it is first needed: at another gateway, its record may come later than the domain. */
   get #upload() {
-    const { domain, uploads } = this.#deps
-    if (this.#uploaded || domain.certificateId === null) return this.#uploaded
-    const found = uploads.get(domain.certificateId)
-    if (!found) return undefined
+    const { domain, uploads, seal } = this.#deps
+    const { certificateId } = domain
+    if (this.#uploaded || certificateId === null) return this.#uploaded
+    const found = uploads.get(certificateId)
+    const keyPem = found && seal.open(found.sealedKey, { certificateId })
+    if (!found || keyPem === undefined) return undefined
     try {
       const endsAt = Date.parse(new X509Certificate(found.certPem).validTo)
-      this.#uploaded = { served: served(found), endsAt }
+      this.#uploaded = { served: served({ certPem: found.certPem, keyPem }), endsAt }
     } catch (error) {
       this.#deps.log.error({ err: error }, 'the uploaded certificate cannot be used')
     }
@@ -208,6 +215,7 @@ export interface DomainCertificatesDeps {
   readonly onDemand?: OnDemand | undefined
   readonly domains: ReservedDomainStore
   readonly uploads: Uploads
+  readonly seal: Seal
   readonly clock: Clock
   readonly log: Logger
 }

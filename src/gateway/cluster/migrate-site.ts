@@ -65,7 +65,7 @@ async function importCertificates(
   }
 }
 
-/** Imports the key of the secrets of policies, without which their values cannot be opened. */
+/** Imports the key of secrets and uploaded certificates, without which their values cannot be opened. */
 async function importSecretsKey(statements: Statements, folder: string): Promise<void> {
   const path = join(folder, SECRETS_KEY)
   if (!existsSync(path)) return

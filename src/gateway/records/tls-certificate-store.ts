@@ -11,7 +11,7 @@ export const TLS_CERTIFICATE_MIGRATIONS: readonly Migration[] = [
       description TEXT NOT NULL,
       metadata TEXT NOT NULL,
       cert_pem TEXT NOT NULL,
-      key_pem TEXT NOT NULL,
+      sealed_key TEXT NOT NULL,
       created_at INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX tls_certificates_owner ON tls_certificates (owner_id);
@@ -31,14 +31,15 @@ export interface TlsCertificate {
   readonly metadata: string
   /** Certificate and chain, leaf first. */
   readonly certPem: string
-  /** Private key. No answer, log or audit entry contains it. */
-  readonly keyPem: string
+  /** Private key in PEM, see `SecretSeal`. */
+  readonly sealedKey: string
   readonly createdAt: number
 }
 
 export class TlsCertificateStore extends ResourceTable<TlsCertificate> {
   readonly #countOf: Statement<[string | null], number>
   readonly #domainsOf: Statement<[string], string>
+  readonly #count: Statement<[], number>
 
   constructor(database: Database) {
     super({
@@ -50,18 +51,24 @@ export class TlsCertificateStore extends ResourceTable<TlsCertificate> {
         description: 'plain',
         metadata: 'plain',
         certPem: 'plain',
-        keyPem: 'plain',
+        sealedKey: 'plain',
         createdAt: 'plain',
       },
     })
     this.#countOf = database
       .prepare<[string | null], number>('SELECT count(*) FROM tls_certificates WHERE owner_id IS ?')
       .pluck()
+    this.#count = database.prepare<[], number>('SELECT count(*) FROM tls_certificates').pluck()
     this.#domainsOf = database
       .prepare<[string], string>(
         'SELECT domain FROM reserved_domains WHERE certificate_id = ? ORDER BY domain',
       )
       .pluck()
+  }
+
+  /** Certificates of all accounts. */
+  get count(): number {
+    return this.#count.get() ?? 0
   }
 
   /** Number of an account; null: the gateway's owner. */

@@ -7,39 +7,42 @@ import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const PLACE = { ownerId: 'bot_1', vaultId: 'vault_1', name: 'key' }
 
-function open(folder = temporaryFolder(), isShared = false) {
+function open({ folder = temporaryFolder(), isShared = false, isUsed = false } = {}) {
   const path = join(folder, SECRETS_KEY)
   const captured = captureLog()
-  return { folder, path, captured, seal: new SecretSeal({ path, isShared, log: captured.log }) }
+  const { log } = captured
+  const seal = new SecretSeal({ path, isShared, isUsed: () => isUsed, log })
+  return { folder, path, captured, seal }
 }
 
 describe('SecretSeal', () => {
   it('opens what it has sealed, also after a restart', () => {
     const { folder, path, seal } = open()
     expect(existsSync(path)).toBe(false)
-    const sealed = seal.seal('hunter2 ü', PLACE, { isFirst: true })
+    const sealed = seal.seal('hunter2 ü', PLACE)
     expect(statSync(path).mode & 0o777).toBe(0o600)
     expect(Buffer.from(sealed, 'base64url').toString('latin1')).not.toContain('hunter2')
     expect(seal.open(sealed, PLACE)).toBe('hunter2 ü')
-    expect(open(folder).seal.open(sealed, PLACE)).toBe('hunter2 ü')
+    expect(open({ folder }).seal.open(sealed, PLACE)).toBe('hunter2 ü')
   })
 
   it('seals a value differently each time', () => {
     const { seal } = open()
-    const first = seal.seal('same', PLACE, { isFirst: true })
-    const second = seal.seal('same', PLACE, { isFirst: false })
+    const first = seal.seal('same', PLACE)
+    const second = seal.seal('same', PLACE)
     expect(first.slice(0, 16)).not.toBe(second.slice(0, 16))
     expect(first).not.toBe(second)
   })
 
   it('opens a value only for its account, vault and name, and unchanged', () => {
     const { seal, captured } = open()
-    const sealed = seal.seal('value', PLACE, { isFirst: true })
+    const sealed = seal.seal('value', PLACE)
     const changed = `${sealed.slice(0, -2)}${sealed.endsWith('AA') ? 'BB' : 'AA'}`
     expect(seal.open(sealed, { ...PLACE, ownerId: 'bot_2' })).toBeUndefined()
     expect(seal.open(sealed, { ...PLACE, ownerId: null })).toBeUndefined()
     expect(seal.open(sealed, { ...PLACE, vaultId: 'vault_2' })).toBeUndefined()
     expect(seal.open(sealed, { ...PLACE, name: 'other' })).toBeUndefined()
+    expect(seal.open(sealed, { certificateId: 'cert_1' })).toBeUndefined()
     expect(seal.open(changed, PLACE)).toBeUndefined()
     expect(seal.open('', PLACE)).toBeUndefined()
     expect(
@@ -48,18 +51,18 @@ describe('SecretSeal', () => {
   })
 
   it('never replaces a key that is missing or damaged while there are values', () => {
-    const missing = open()
-    expect(() => missing.seal.seal('a', PLACE, { isFirst: false })).toThrow(NoKeyError)
+    const missing = open({ isUsed: true })
+    expect(() => missing.seal.seal('a', PLACE)).toThrow(NoKeyError)
     expect(existsSync(missing.path)).toBe(false)
     const damaged = open()
     writeFileSync(damaged.path, 'short\n')
-    expect(() => damaged.seal.seal('a', PLACE, { isFirst: true })).toThrow(/is damaged/)
+    expect(() => damaged.seal.seal('a', PLACE)).toThrow(/is damaged/)
     expect(readFileSync(damaged.path, 'utf8')).toBe('short\n')
   })
 
   it('makes no key of its own where several gateways share one', () => {
-    const { seal, path } = open(temporaryFolder(), true)
-    expect(() => seal.seal('a', PLACE, { isFirst: true })).toThrow(/Restart it while PostgreSQL/)
+    const { seal, path } = open({ isShared: true })
+    expect(() => seal.seal('a', PLACE)).toThrow(/Restart it while PostgreSQL/)
     expect(existsSync(path)).toBe(false)
   })
 })

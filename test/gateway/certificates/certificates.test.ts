@@ -116,12 +116,12 @@ describe('ServerCertificate', () => {
 describe('DomainCertificates', () => {
   async function openDomainCertificates() {
     const stores = openGatewayStores()
-    const { clock, domains, tlsCertificates: uploads } = stores
+    const { clock, domains, tlsCertificates: uploads, seal } = stores
     const authority = await CertificateAuthority.open({ folder: stores.folder, clock, log })
     const folder = join(stores.folder, 'certificates')
     const open = (issuer: CertificateSource = authority) =>
       new DomainCertificates({
-        ...{ folder, authority: issuer, acme: undefined, domains, uploads, clock, log },
+        ...{ folder, authority: issuer, acme: undefined, domains, uploads, seal, clock, log },
       })
     return { ...stores, folder, authority, open }
   }

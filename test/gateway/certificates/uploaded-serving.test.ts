@@ -1,4 +1,6 @@
 import { once } from 'node:events'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { connect } from 'node:tls'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { ListenAddress } from '../../../src/base/listen-address.ts'
@@ -11,10 +13,13 @@ import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { startGateway } from '../../helpers/running-gateway.ts'
 
 async function store({ parts }: Gateway, { certPem, keyPem }: MadeCertificate, id: string) {
-  const { database, tlsCertificates } = parts
+  const { database, tlsCertificates, seal } = parts
   const item = { id, ownerId: null, description: '', metadata: '', createdAt: Date.now() }
   const issued = checkUpload({ certPem, keyPem }, Date.now())
-  await database.change(() => tlsCertificates.insert({ ...item, ...issued }))
+  await database.change(() => {
+    const sealedKey = seal.seal(issued.keyPem, { certificateId: id })
+    tlsCertificates.insert({ ...item, certPem: issued.certPem, sealedKey })
+  })
   return id
 }
 
@@ -29,6 +34,15 @@ async function serialAt(address: ListenAddress, servername: string) {
   const { serialNumber } = socket.getPeerCertificate()
   socket.destroy()
   return serialNumber.toLowerCase()
+}
+
+/** A part of the key that no other key has. */
+const keyPartOf = ({ keyPem }: MadeCertificate) => keyPem.split('\n')[1]?.slice(-30) ?? ''
+
+/** Files of a data directory, and what is in them. */
+function contentOf(folder: string): string {
+  const files = readdirSync(folder, { withFileTypes: true }).filter((it) => it.isFile())
+  return files.map(({ name }) => readFileSync(join(folder, name), 'latin1')).join('')
 }
 
 const serialOf = ({ certificate }: MadeCertificate) => certificate.serialNumber
@@ -55,7 +69,10 @@ describe('a domain with an uploaded certificate', () => {
     await eventually(async () => {
       expect(await serialAt(addresses.https, 'own.shop.test')).not.toBe(serialOf(second))
     })
+    expect(contentOf(dataDir)).not.toContain(keyPartOf(second))
     await gateway.stop()
+    expect(contentOf(dataDir)).toContain('cert_2')
+    expect(contentOf(dataDir)).not.toContain(keyPartOf(second))
     const again = await startGateway({ dataDir, authtoken, provisions: false })
     expect(await serialAt(again.addresses.https, 'cam.shop.test')).toBe(serialOf(second))
     const { registrar: other, domains } = again.gateway.parts
@@ -73,7 +90,8 @@ describe.skipIf(!hasPostgres)('an uploaded certificate at several gateways', () 
   afterAll(() => postgres?.remove())
 
   it('is served by all of them, also by a new one', async () => {
-    const cluster = GatewayCluster.open(await postgres.database(), 60_000)
+    const address = await postgres.database()
+    const cluster = GatewayCluster.open(address, 60_000)
     const one = await cluster.start()
     const two = await cluster.start({ authtoken: one.authtoken })
     const made = await makeCertificate({ names: ['shop.test'] })
@@ -84,5 +102,14 @@ describe.skipIf(!hasPostgres)('an uploaded certificate at several gateways', () 
     })
     const three = await cluster.start({ authtoken: one.authtoken })
     expect(await serialAt(three.addresses.https, 'shop.test')).toBe(serialOf(made))
+    const tables = await postgres.query(
+      "SELECT query_to_xml(format('SELECT * FROM %I', tablename), true, false, '') AS rows FROM pg_tables WHERE schemaname = 'public'",
+      address.database,
+    )
+    const kept = [JSON.stringify(tables), contentOf(one.dataDir), contentOf(three.dataDir)]
+    for (const content of kept) {
+      expect(content).toContain('cert_1')
+      expect(content).not.toContain(keyPartOf(made))
+    }
   })
 })

@@ -5,6 +5,7 @@ import * as x509 from '@peculiar/x509'
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
 import type { Database } from '../../../store/database.ts'
+import type { SecretSeal } from '../../access/secret-seal.ts'
 import {
   checkUpload,
   commonName,
@@ -70,6 +71,7 @@ export interface TlsCertificatesDeps {
   readonly database: Pick<Database, 'change'>
   readonly tlsCertificates: TlsCertificateStore
   readonly botUsers: BotUserStore
+  readonly seal: SecretSeal
   readonly ids: IdSource
   readonly clock: Clock
 }
@@ -79,6 +81,7 @@ export function tlsCertificates({
   database,
   tlsCertificates: store,
   botUsers,
+  seal,
   ids,
   clock,
 }: TlsCertificatesDeps): Resource<TlsCertificate> {
@@ -98,14 +101,20 @@ export function tlsCertificates({
       const ownerId = ownerFor(caller, body.owner_id)
       checkTexts({ description, metadata }, TEXT_CODES)
       const now = clock.now()
-      const issued = checkUpload({ certPem: certificate_pem, keyPem: private_key_pem }, now)
+      const { certPem, keyPem } = checkUpload(
+        { certPem: certificate_pem, keyPem: private_key_pem },
+        now,
+      )
       const id = ids.next('cert')
-      const created = { id, ownerId, description, metadata, ...issued, createdAt: now }
-      await database.change(
+      const created = await database.change(
         () => {
           botUsers.checkOwner(ownerId)
           checkCount(ownerId, store.countOf(ownerId))
-          store.insert(created)
+          const sealedKey = seal.seal(keyPem, { certificateId: id })
+          const texts = { description, metadata }
+          const certificate = { id, ownerId, ...texts, certPem, sealedKey, createdAt: now }
+          store.insert(certificate)
+          return certificate
         },
         { concludes: id },
       )

@@ -3,7 +3,7 @@ import type { Clock } from '../../../base/clock.ts'
 import { SECRET_NAME, SECRET_NAME_FORM } from '../../../policy/vocabulary/secrets.ts'
 import type { Database } from '../../../store/database.ts'
 import type { SecretAccess } from '../../access/endpoint-secrets.ts'
-import { NoKeyError, type SecretSeal } from '../../access/secret-seal.ts'
+import type { SecretSeal } from '../../access/secret-seal.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { OtherGateways } from '../../ports/other-gateways.ts'
@@ -323,13 +323,7 @@ class SecretChanges {
   }
 
   #sealed(value: string, secret: Omit<VaultSecret, 'sealed'>): VaultSecret {
-    const { seal, vaultSecrets: store } = this.#deps
-    try {
-      return { ...secret, sealed: seal.seal(value, secret, { isFirst: store.count === 0 }) }
-    } catch (error) {
-      if (error instanceof NoKeyError) throw new ServiceError(24011, error.message)
-      throw error
-    }
+    return { ...secret, sealed: this.#deps.seal.seal(value, secret) }
   }
 }
 

@@ -59,6 +59,7 @@ async function openSite({ hasRecord = true, authorityAheadMs = 0 } = {}) {
       }),
       domains,
       uploads: stores.tlsCertificates,
+      seal: stores.seal,
       clock,
       log,
     })

@@ -20,7 +20,7 @@ it('counts certificates that were not issued, and reads no records for anybody w
   const { log } = captureLog()
   const authority = await CertificateAuthority.open({ folder, clock, log })
   const domainCertificates = new DomainCertificates({
-    ...{ authority, domains, uploads: stores.tlsCertificates, clock, log },
+    ...{ authority, domains, uploads: stores.tlsCertificates, seal: stores.seal, clock, log },
     folder: join(folder, 'certificates'),
     // There is none: what has to come from one is not issued.
     acme: undefined,
