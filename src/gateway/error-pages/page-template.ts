@@ -117,10 +117,14 @@ function unknownPlaceholder(name: string, html: string, at: number): PageProblem
 const RAW =
   /^<(script|style|xmp|iframe|noembed|noframes|noscript|plaintext|title|textarea)(?=[\s/>])/i
 const ESCAPED: ReadonlySet<string> = new Set(['title', 'textarea'])
+/** Elements in which browsers may read the content of raw elements as HTML. */
+const OTHER_RULES: ReadonlySet<string> = new Set(['svg', 'math', 'select', 'frameset'])
 /** Attributes that show or send their value. Others, as `onclick` and `srcdoc`, may run it. */
 const HARMLESS = /^(?:href|content|alt|title|value|class|id|datetime|aria-[a-z]+|data-[a-z0-9-]+)$/i
 /** One attribute as HTML reads it, with its name and what its value begins with. */
 const ATTRIBUTE = /[\t\n\f\r /]*([^\t\n\f\r />][^\t\n\f\r />=]*)?(?:[\t\n\f\r ]*(=)[\t\n\f\r ]*)?/y
+
+const COMMENT = /<!--(?:-?>|.*?--!?>)/sy
 
 /** A part of a page: text, or why it may have no placeholder. */
 interface Place {
@@ -134,6 +138,8 @@ class PlaceReader {
   #at = 0
   /** Set inside a tag. */
   #tagOf: string | undefined
+  /** Open elements of `OTHER_RULES`. */
+  #depth = 0
   #place: Place = { end: 0, problem: undefined }
 
   constructor(html: string) {
@@ -154,6 +160,12 @@ class PlaceReader {
     return at === -1 ? Number.POSITIVE_INFINITY : at + text.length
   }
 
+  /** Browsers also end a comment at `--!>`, and at once in `<!-->` and `<!--->`. */
+  #endOfComment(at: number): number {
+    COMMENT.lastIndex = at
+    return COMMENT.test(this.#html) ? COMMENT.lastIndex : Number.POSITIVE_INFINITY
+  }
+
   #readText(): Place {
     const html = this.#html
     const at = this.#at
@@ -162,13 +174,20 @@ class PlaceReader {
       return { end: next === -1 ? Number.POSITIVE_INFINITY : next, problem: undefined }
     }
     if (html.startsWith('<!--', at)) {
-      return { end: this.#endOf('-->', at + 2), problem: 'A comment cannot have placeholders.' }
+      return { end: this.#endOfComment(at), problem: 'A comment cannot have placeholders.' }
+    }
+    // Whether it ends at ">" or at "]]>" depends on the elements around it.
+    if (html.startsWith('<![CDATA[', at)) {
+      const problem = 'After a CDATA section, a page cannot have placeholders.'
+      return { end: Number.POSITIVE_INFINITY, problem }
     }
     if (/^<(?:[!?]|\/[^a-z])/i.test(html.slice(at, at + 3))) {
       return { end: this.#endOf('>', at), problem: 'A declaration cannot have placeholders.' }
     }
     const tag = /^<\/?[a-z][^\t\n\f\r />]*/i.exec(html.slice(at, at + 64))?.[0]
     if (tag === undefined) return { end: at + 1, problem: undefined }
+    const name = tag.replace(/^<\/?/, '').toLowerCase()
+    if (OTHER_RULES.has(name)) this.#depth += tag.startsWith('</') ? -Math.sign(this.#depth) : 1
     this.#tagOf = RAW.exec(`${tag} `)?.[1]?.toLowerCase() ?? ''
     return { end: at + tag.length, problem: IN_TAG }
   }
@@ -201,6 +220,10 @@ class PlaceReader {
     closing.lastIndex = this.#at
     const close = element === 'plaintext' ? null : closing.exec(html)
     const end = close ? close.index : Number.POSITIVE_INFINITY
+    if (this.#depth > 0 && html.slice(this.#at + 1, end).includes('<')) {
+      const problem = `After tags in the element ${element} in svg, math, select or frameset, a page cannot have placeholders.`
+      return { end: Number.POSITIVE_INFINITY, problem }
+    }
     if (ESCAPED.has(element)) return { end, problem: undefined }
     // In a comment of a script, its end tag may be text.
     const isOpen = html.slice(this.#at, end).includes('<!--')

@@ -69,6 +69,15 @@ describe('an own page', () => {
     ['a style', '<style>a { b: {{host}} }</style>'],
     ['a comment', '<!-- {{host}} -->'],
     ['a comment that browsers end early', '<!--><script>{{host}}</script>-->'],
+    ['a script after a comment', '<!-- --!><script>/* -->{{host}} */</script>'],
+    ['a CDATA section', '<svg><![CDATA[ > <a title="]]><script>{{host}}</script>">'],
+    ['the title of an image', '<svg><title><script>{{host}}</script></title></svg>'],
+    ['a text field in an image', '<SVG><textarea><script>{{host}}</script></textarea></SVG>'],
+    [
+      'a style of an image',
+      `<svg><style><a title="</style><a title='"><script>{{host}}</script>'>`,
+    ],
+    ['a title that browsers drop', '<select><title><script>{{host}}</script></title></select>'],
     ['a declaration', '<!x title="><script>{{host}}</script>">'],
     ['an end tag of no element', '</ title="><script>{{host}}</script>">'],
     ['raw text', '<xmp><a title="</xmp><script>{{host}}</script>">'],
@@ -93,13 +102,16 @@ describe('an own page', () => {
     '<textarea>{{title}}</textarea>',
     '<script>1</script>{{title}}',
     '<!-- x -->{{title}}',
+    '<!-- x --!>{{title}}',
+    '<!-->{{title}}<!--->{{title}}<!-- -->',
+    '<svg><title>{{title}}</title><style>a{}</style></svg><title>a<b {{title}}</title>',
     '<a href="mailto:me@a.test?subject={{title}}">x</a>',
     `<a\n data-x = '{{title}}' hidden>`,
     '<a title="a > b">{{title}}',
     '1 < 2 {{title}}',
     '<br/>{{title}}',
   ])('may have a placeholder in %j', (html) => {
-    expect(render(html)).toBe(html.replace('{{title}}', 'Device offline'))
+    expect(render(html)).toBe(html.replaceAll('{{title}}', 'Device offline'))
   })
 
   it.each([
