@@ -1,12 +1,11 @@
-import type { AuditedChange } from '../../base/audit.ts'
-import type { Clock } from '../../base/clock.ts'
+import { fieldChanges } from '../../base/audit.ts'
 import { areEqualHashes, hashToken } from '../../base/secret.ts'
 import type { AuditTrail } from '../../store/audit-trail.ts'
 import type { Database } from '../../store/database.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 
-/** A new authtoken is withdrawn if its device still uses the old one after this time. */
-export const SUCCESSOR_MS = 30 * 86_400_000
+/** Fields whose values the audit trail shows. */
+const OPEN = new Set(['acl'])
 
 /** Compared if there is no authtoken, so that the response time is the same. */
 const NO_HASH = hashToken('')
@@ -15,7 +14,6 @@ export interface AuthtokenSuccessorsDeps {
   readonly database: Pick<Database, 'change'>
   readonly trail: Pick<AuditTrail, 'run'>
   readonly credentials: CredentialStore
-  readonly clock: Clock
 }
 
 /**
@@ -25,7 +23,7 @@ export interface AuthtokenSuccessorsDeps {
  * INVARIANTS
  * - A credential has two authtokens at most. The authtoken that the device has stored is one of them.
  * - The old authtoken ends when the new one authenticates a session, or proves an earlier join.
- * - The new authtoken ends when a device uses the old one after `SUCCESSOR_MS`. A device that is off keeps both.
+ * - The old authtoken cannot end the new one: it may be stolen, and the device may be off for months.
  */
 export class AuthtokenSuccessors {
   readonly #deps: AuthtokenSuccessorsDeps
@@ -40,13 +38,18 @@ export class AuthtokenSuccessors {
    */
   async settle(credential: Credential, client: string): Promise<void> {
     const { database, trail } = this.#deps
-    const first = this.#changeBy(credential)
-    if (!first) return
-    const change = { ...first.change, client }
+    const waiting = this.#waitingFor(credential)
+    if (!waiting) return
+    const change = {
+      actor: { kind: 'invite', ...waiting.successor.invite },
+      client,
+      ...replacedBy(waiting),
+    } as const
+    let found: Credential | undefined
     const work = () => {
       const store = () => {
-        const found = this.#changeBy(credential)
-        if (found) this.#deps.credentials.replace(found.after)
+        found = this.#waitingFor(credential)
+        if (found) this.#deps.credentials.replace(succeeded(found))
       }
       // A device has to be let in on a full disk too, and its old authtoken has to end.
       return database.change(store, { concludes: credential.id, mayUseReserve: true })
@@ -54,41 +57,28 @@ export class AuthtokenSuccessors {
     await trail.run(change, work, {
       about: () => ({}),
       codeOf: () => 'storage-unavailable',
-      concluded: () => ({}),
+      concluded: () => (found ? replacedBy(found) : {}),
     })
   }
 
-  #changeBy({
-    id,
-    tokenHash,
-  }: Credential):
-    | { readonly after: Credential; readonly change: Omit<AuditedChange, 'client'> }
-    | undefined {
-    const { credentials, clock } = this.#deps
-    const stored = credentials.get(id)
+  /** The stored credential, if this authtoken is its successor. */
+  #waitingFor({ id, tokenHash }: Credential) {
+    const stored = this.#deps.credentials.get(id)
     const successor = stored?.successor
-    if (!stored || !successor) return undefined
-    const isFirstUse = areEqualHashes(tokenHash, successor.tokenHash)
-    const isOver = clock.now() >= successor.issuedAt + SUCCESSOR_MS
-    if (!isFirstUse && !(isOver && areEqualHashes(tokenHash, stored.tokenHash))) return undefined
-    return {
-      after: isFirstUse ? succeeded(stored) : { ...stored, successor: null },
-      change: {
-        actor: { kind: 'invite', ...successor.invite },
-        ...replacedBy(stored),
-        ...(!isFirstUse && { action: 'credential.withdraw' }),
-      },
-    }
+    if (!successor || !areEqualHashes(tokenHash, successor.tokenHash)) return undefined
+    return { ...stored, successor }
   }
 }
 
-/** Entry for the audit trail: the new authtoken of a device has ended the old one. */
-export function replacedBy({ id, description }: Credential) {
+/** Entry for the audit trail: the new authtoken of a device ends the old one, and brings its rules. */
+export function replacedBy(credential: Credential) {
+  const { id, description, acl } = credential
+  const after = succeeded(credential)
   return {
     action: 'credential.replace',
     targetId: id,
     targetName: description,
-    changes: { authtoken: 'changed' },
+    changes: { authtoken: 'changed', ...fieldChanges({ acl }, { acl: after.acl }, OPEN) },
   } as const
 }
 

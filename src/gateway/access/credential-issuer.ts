@@ -4,7 +4,12 @@ import type { Database } from '../../store/database.ts'
 import type { AccountQuotas, QuotaName } from '../records/account-quotas.ts'
 import type { ApiKey, ApiKeyScope, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUser, BotUserStore } from '../records/bot-user-store.ts'
-import type { Credential, CredentialStore, Successor } from '../records/credential-store.ts'
+import type {
+  AuthtokenTerms,
+  Credential,
+  CredentialStore,
+  Successor,
+} from '../records/credential-store.ts'
 import { createResourceToken, type IdSource } from '../records/resource-id.ts'
 import { checkLength, checkTexts, present, ServiceError } from '../records/service-error.ts'
 import { isAclRule } from './acl.ts'
@@ -174,24 +179,23 @@ export class CredentialIssuer {
    */
   renewCredentialWithin(
     credential: Credential,
-    { invite, ...request }: CredentialChange & Pick<Successor, 'invite'>,
-    { isGranting }: CredentialAuthor,
+    successor: Omit<Successor, 'tokenHash'>,
   ): IssuedCredential {
-    const { credentials, clock } = this.#deps
     const { id, ownerId } = credential
-    const { description = '', metadata = '', acl = [] } = request
-    checkRules(acl)
+    checkRules(successor.acl)
     this.#checkOwner({ ownerId })
-    checkTexts({ description, metadata }, TEXT_CODES)
+    checkTexts(successor, TEXT_CODES)
     const authtoken = createResourceToken(id)
     const tokenHash = hashToken(authtoken.reveal())
-    const texts = { tokenHash, description, metadata, acl, granted: isGranting ? acl : [] }
-    const renewed = { ...credential, successor: { ...texts, issuedAt: clock.now(), invite } }
-    credentials.replace(renewed)
+    const renewed = { ...credential, successor: { ...successor, tokenHash } }
+    this.#deps.credentials.replace(renewed)
     return { credential: renewed, authtoken }
   }
 
-  /** `check` runs in the same transaction, with the current credential. */
+  /**
+   * Also changes the authtoken that waits for its first use, so that a withdrawn rule does not return with it.
+   * `check` runs in the same transaction, with the current credential.
+   */
   updateCredential(
     { id }: Credential,
     change: CredentialChange,
@@ -202,15 +206,18 @@ export class CredentialIssuer {
     return this.#change(id, () => {
       const credential = present(credentials.get(id))
       check(credential)
-      const { description = credential.description, metadata = credential.metadata } = change
-      const { acl = credential.acl } = change
-      checkTexts({ description, metadata }, TEXT_CODES)
-      checkRules(acl)
-      // Kept rules keep their grants, whether or not the gateway's owner changes the others.
-      const isGiven = (rule: string) =>
-        (isGranting && change.acl !== undefined) || credential.granted.includes(rule)
-      const granted = acl.filter(isGiven)
-      const updated = { ...credential, description, metadata, acl, granted }
+      const changed = <Part extends AuthtokenTerms>(part: Part): Part => {
+        const { description = part.description, metadata = part.metadata } = change
+        const { acl = part.acl } = change
+        // Kept rules keep their grants, whether or not the gateway's owner changes the others.
+        const isGiven = (rule: string) =>
+          (isGranting && change.acl !== undefined) || part.granted.includes(rule)
+        return { ...part, description, metadata, acl, granted: acl.filter(isGiven) }
+      }
+      const { successor } = credential
+      const updated = { ...changed(credential), successor: successor && changed(successor) }
+      checkTexts(updated, TEXT_CODES)
+      checkRules(updated.acl)
       credentials.replace(updated)
       return updated
     })

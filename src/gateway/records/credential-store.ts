@@ -36,10 +36,11 @@ export const CREDENTIAL_MIGRATIONS: readonly Migration[] = [
   },
 ]
 
+/** Texts and rules that an authtoken brings. */
+export type AuthtokenTerms = Pick<Credential, 'description' | 'metadata' | 'acl' | 'granted'>
+
 /** A new authtoken of a device that has joined again, until the device uses it. */
-export interface Successor
-  extends Pick<Credential, 'tokenHash' | 'description' | 'metadata' | 'acl' | 'granted'> {
-  readonly issuedAt: number
+export interface Successor extends AuthtokenTerms, Pick<Credential, 'tokenHash'> {
   /** The invitation that it comes from, for the audit trail. */
   readonly invite: { readonly id: string; readonly name: string }
 }

@@ -19,7 +19,7 @@ import {
 import type { NameClaims } from '../../access/name-claims.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { BotUserStore } from '../../records/bot-user-store.ts'
-import type { Credential, CredentialStore } from '../../records/credential-store.ts'
+import type { AuthtokenTerms, Credential, CredentialStore } from '../../records/credential-store.ts'
 import { isBelow } from '../../records/domain-name.ts'
 import type { ReservedDomain, ReservedDomainStore } from '../../records/reserved-domain-store.ts'
 import type { IdSource } from '../../records/resource-id.ts'
@@ -101,6 +101,8 @@ export interface KnownDevice {
   readonly name: string
   /** With the authtoken that the device has stored, as far as the device has proved that. */
   readonly credential: Credential
+  /** Kept when the device repeats a join. The owner may have withdrawn rules since the first time. */
+  readonly terms?: AuthtokenTerms
 }
 
 /** A device that may connect from now on. */
@@ -141,20 +143,19 @@ export class DeviceAdmission {
       acl,
     }
     const author = { isGranting: invite.isGranted }
+    const terms = known?.terms ?? { ...request, granted: author.isGranting ? acl : [] }
     const stored = known && credentials.get(known.credential.id)
-    if (known && stored?.tokenHash !== known.credential.tokenHash) {
-      changes.push(replacedBy(known.credential))
-    }
+    if (stored && stored.tokenHash !== known.credential.tokenHash) changes.push(replacedBy(stored))
     const by = { id: invite.id, name: invite.description || invite.id }
     const { credential, authtoken } = known
-      ? issuer.renewCredentialWithin(known.credential, { ...request, invite: by }, author)
+      ? issuer.renewCredentialWithin(known.credential, { ...terms, invite: by })
       : issuer.createCredentialWithin({ ...request, ownerId }, author)
     changes.push({
       action: known ? 'credential.renew' : 'credential.create',
       targetId: credential.id,
       targetName: credential.description,
       changes: known
-        ? { authtoken: 'changed', acl: [known.credential.acl, acl] }
+        ? { authtoken: 'changed', acl: [known.credential.acl, terms.acl] }
         : { acl: [null, acl], owner_id: [null, ownerId] },
     })
     this.#keepDevice(invite, { name, credential, known })

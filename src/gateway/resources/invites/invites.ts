@@ -15,7 +15,7 @@ import {
 import { MAX_JOIN_ADDRESSES, makeJoinString, pinOf } from '../../../join/join-string.ts'
 import type { AuditTrail } from '../../../store/audit-trail.ts'
 import type { Database } from '../../../store/database.ts'
-import { credentialOf } from '../../access/authtoken-successors.ts'
+import { credentialOf, succeeded } from '../../access/authtoken-successors.ts'
 import type { EndpointUrls } from '../../endpoints/endpoint-host.ts'
 import type { OtherGateways } from '../../ports/other-gateways.ts'
 import { idOfToken } from '../../records/resource-id.ts'
@@ -78,7 +78,8 @@ export interface InvitesDeps extends DeviceAdmissionDeps {
  *   authtoken and the device are one transaction.
  * - Only the hash of the secret is stored. An unknown id and a wrong secret get the same answer.
  * - A device that asks again with its claim gets another authtoken. The earlier one ends with the first use of
- *   the new one. The device may ask until the invitation is withdrawn, or its authtoken was revoked.
+ *   the new one. The rules stay as they are by now. The device may ask until the invitation is withdrawn, or its
+ *   authtoken was revoked.
  */
 export class Invites {
   readonly #deps: InvitesDeps
@@ -313,7 +314,12 @@ export class Invites {
     const found = credentials.get(earlier.credentialId)
     // The device may have stored the newer of its two authtokens.
     const credential = credentialOf(claim.earlier ?? '', found) ?? found
-    if (credential) return { claimHash, earlier, known: { name: earlier.name, credential } }
+    if (credential) {
+      const isPending = credential.successor?.invite.id === invite.id
+      const { description, metadata, acl, granted } = isPending ? succeeded(credential) : credential
+      const terms = { description, metadata, acl, granted }
+      return { claimHash, earlier, known: { name: earlier.name, credential, terms } }
+    }
     throw new JoinRefused(
       'used',
       'The authtoken of this device was revoked. Ask for an invitation.',

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../../src/base/clock.ts'
 import { Secret } from '../../../../src/base/secret.ts'
-import { SUCCESSOR_MS } from '../../../../src/gateway/access/authtoken-successors.ts'
 import { type Joined, joinGateway } from '../../../../src/join/join-client.ts'
 import { parseJoinString } from '../../../../src/join/join-string.ts'
 import { managed } from '../../../helpers/managed-gateway.ts'
@@ -16,6 +15,7 @@ import {
 } from '../../../helpers/running-gateway.ts'
 
 const TERMS = { domain: '*.{name}.site.test', tags: ['hall-b'] }
+const DAY_MS = 86_400_000
 const REVOKED = 'ERR_NGROK_107'
 let claims = 0
 const newClaim = () => new Secret(`again-${++claims}`.padEnd(22, 'x'))
@@ -167,20 +167,60 @@ describe('a device that joins its gateway again', () => {
     expect([await use(running, old), await use(running, fresh)]).toEqual([REVOKED, REVOKED])
   })
 
-  it('keeps the old authtoken alone if it still uses that after 30 days', async () => {
+  it('keeps a new authtoken that it has stored while others use the old one, for months', async () => {
     const clock = new ManualClock(Date.now())
-    const { running, join, actions } = await startSite({ clock })
+    const { running, join } = await startSite({ clock })
     const old = await join()
     const fresh = await join(old.authtoken)
-    clock.stepWall(SUCCESSOR_MS + 1)
+    clock.stepWall(400 * DAY_MS)
+    // The old authtoken was stolen, and the device was off.
     expect(await use(running, old)).toBeUndefined()
-    expect(await use(running, fresh)).toBe(REVOKED)
-    expect((await actions())[0]).toBe('invite credential.withdraw ok')
-    const later = await join(old.authtoken)
-    clock.stepWall(10 * SUCCESSOR_MS)
-    // The device was off all the time: the new authtoken still waits for it.
-    expect(await use(running, later)).toBeUndefined()
+    expect(await use(running, fresh)).toBeUndefined()
     expect(await use(running, old)).toBe(REVOKED)
+  })
+
+  it('does not get back a rule that was withdrawn before it uses its new authtoken', async () => {
+    const { running, call, join } = await startSite()
+    const old = await join()
+    const [{ id }] = (await call('GET', '/credentials')).body.credentials
+    const fresh = await join(old.authtoken)
+    const acl = ['bind:agent.cam.site.test']
+    await call('PATCH', `/credentials/${id}`, { acl, description: 'gate' })
+    const session = await connectSdk(running, fresh)
+    expect(await sdkCode(bind(session, 'x.cam.site.test'))).toBe('ERR_NGROK_316')
+    expect(await sdkCode(bind(session, 'agent.cam.site.test'))).toBeUndefined()
+    expect((await call('GET', `/credentials/${id}`)).body).toMatchObject({
+      acl,
+      description: 'gate',
+    })
+  })
+
+  it('does not get back a withdrawn rule when it repeats a join', async () => {
+    const { running, call, invite, join } = await startSite()
+    const [text, claim] = [await invite(), newClaim()]
+    await join(undefined, { text, claim })
+    const [{ id }] = (await call('GET', '/credentials')).body.credentials
+    const acl = ['bind:agent.cam.site.test']
+    await call('PATCH', `/credentials/${id}`, { acl })
+    const again = await join(undefined, { text, claim })
+    expect(await use(running, again)).toBeUndefined()
+    expect((await call('GET', `/credentials/${id}`)).body.acl).toEqual(acl)
+  })
+
+  it('gets the rules of its new invitation when it repeats a join with that', async () => {
+    const { running, call, invite, join } = await startSite()
+    const old = await join()
+    const [text, claim] = [await invite({ domain: '*.other.test' }), newClaim()]
+    await join(old.authtoken, { text, claim })
+    const again = await join(old.authtoken, { text, claim })
+    expect(await use(running, again)).toBeUndefined()
+    const [{ acl }] = (await call('GET', '/credentials')).body.credentials
+    const fresh = ['bind:cam.other.test', 'bind:*.cam.other.test']
+    expect(acl).toEqual(fresh)
+    const { entries } = (await call('GET', '/audit')).body
+    const replaced = entries.find((it: { action: string }) => it.action === 'credential.replace')
+    const before = ['bind:*.cam.site.test']
+    expect(replaced.changes).toEqual({ authtoken: 'changed', acl: [before, fresh] })
   })
 })
 
