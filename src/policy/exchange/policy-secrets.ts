@@ -26,18 +26,32 @@ const MIN_BASE64_BYTES = 6
 /** Values that the policies of a request have read. Texts for logs are masked with them. */
 export class ReadSecrets {
   readonly #values = new Set<string>()
+  /** All forms of the values. */
+  readonly #forms = new Set<string>()
 
   add(value: string): void {
+    if (value === '' || this.#values.has(value)) return
     this.#values.add(value)
+    for (const form of formsOf(value)) this.#forms.add(form)
   }
 
-  /** Replaces each value, as it is or encoded for JSON, URLs and base64. */
+  /**
+   * Replaces each value, as it is or encoded for JSON, URLs and base64. Reads the text once for each form, and
+   * never masks a mask again. Values that overlap get one mask.
+   */
   mask(text: string): string {
-    if (this.#values.size === 0) return text
-    const forms = Array.from(this.#values, formsOf).flat()
-    // Longest first, because a value can be part of another.
-    const sorted = forms.filter((form) => form !== '').sort((a, b) => b.length - a.length)
-    return sorted.reduce((left, form) => left.replaceAll(form, MASK), text)
+    const found = Array.from(this.#forms, (form) => new Occurrences(text, form))
+    let left = found.filter(({ start }) => start >= 0)
+    let masked = ''
+    let at = 0
+    while (left.length > 0) {
+      const start = Math.min(...left.map((it) => it.start))
+      const end = endOfOverlap(left, start)
+      masked += text.slice(at, start) + MASK
+      at = end
+      left = left.filter((it) => it.start >= 0)
+    }
+    return masked + text.slice(at)
   }
 
   /** Masks the names and texts in JSON. */
@@ -61,6 +75,44 @@ export class ReadSecrets {
     if (error.stack !== undefined) masked.stack = this.mask(error.stack)
     return masked
   }
+}
+
+/** The places of one form in a text, from left to right. */
+class Occurrences {
+  readonly #text: string
+  readonly #form: string
+  /** Place of the next occurrence; -1 if there is none. */
+  start: number
+
+  constructor(text: string, form: string) {
+    this.#text = text
+    this.#form = form
+    this.start = text.indexOf(form)
+  }
+
+  get end(): number {
+    return this.start + this.#form.length
+  }
+
+  advance(): void {
+    this.start = this.#text.indexOf(this.#form, this.end)
+  }
+}
+
+/** End of the occurrence at `start` and of all that overlap it. Advances them. */
+function endOfOverlap(found: readonly Occurrences[], start: number): number {
+  let end = start + 1
+  let before = start
+  while (end > before) {
+    before = end
+    for (const it of found) {
+      while (it.start >= 0 && it.start < end) {
+        end = Math.max(end, it.end)
+        it.advance()
+      }
+    }
+  }
+  return end
 }
 
 function formsOf(value: string): string[] {

@@ -232,6 +232,20 @@ describe('ReadSecrets', () => {
     secrets.add('xxabcxx')
     expect(secrets.mask('xxabcxx abc')).toBe('[secret] [secret]')
   })
+
+  it('masks no mask again, however many values occur in it', () => {
+    const secrets = new ReadSecrets()
+    for (const value of ['e', '[', ']', 's', 'r', 'c', 't']) secrets.add(value)
+    expect(secrets.mask('e'.repeat(100))).toBe('[secret]'.repeat(100))
+    secrets.add('secret')
+    expect(secrets.mask('a secret')).toBe('a [secret]')
+  })
+
+  it('masks values that overlap as a whole', () => {
+    const secrets = new ReadSecrets()
+    for (const value of ['abcd', 'cdef', 'efgh']) secrets.add(value)
+    expect(secrets.mask('-abcdefgh-abcd')).toBe('-[secret]-[secret]')
+  })
 })
 
 const interpolated = (source: string) => `\${${source}}`
