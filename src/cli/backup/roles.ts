@@ -39,7 +39,7 @@ export const ROLES: Readonly<Record<RoleName, Role>> = {
     name: 'gateway',
     database: 'gateway.db',
     unit: 'device-gateway',
-    kept: /^(?:ca\.(?:key|pem)|login\.key|server\.pem|api-key|authtoken|acme-account\.key|gateway\.db\.losses|certificates\/\w[\w.-]*\.pem)$/,
+    kept: /^(?:ca\.(?:key|pem)|login\.key|secrets\.key|server\.pem|api-key|authtoken|acme-account\.key|gateway\.db\.losses|certificates\/\w[\w.-]*\.pem)$/,
     folders: ['certificates'],
     remade:
       /^(?:(?:gateway|replica)\.db|node\.json|names\.json|limits\.json|\w+\.(?:key|pem)\.before-joining)/,
