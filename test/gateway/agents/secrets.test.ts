@@ -157,9 +157,11 @@ describe('a secret of an account', () => {
         expect([foreign, body.error_code]).toEqual([foreign, 'ERR_NGROK_215'])
       }
     }
+    const short = await call('PATCH', `/vault_secrets/${id}`, { value: 'abc' }, press.key)
+    expect(short.body).toMatchObject({ error_code: 'ERR_NGROK_24003' })
     // A vault of another account cannot be filled, renamed or emptied.
     const { vault } = (await call('GET', `/vault_secrets/${id}`)).body
-    const into = { name: 'b', value: 'v', vault_id: vault.id }
+    const into = { name: 'b', value: 'value', vault_id: vault.id }
     expect((await call('POST', '/vault_secrets', into, oven.key)).body.error_code).toBe(
       'ERR_NGROK_24006',
     )
@@ -268,6 +270,20 @@ describe('the value of a secret', () => {
 })
 
 describe('a secret that is in use', () => {
+  it('names 100 endpoints and tells how many there are', async () => {
+    const { call, tenants, make, secret } = await startSite()
+    const { press } = tenants
+    const { id } = await secret(press.id)
+    const traffic_policy = prints(`${USE} + ${USE}`)
+    for (let n = 0; n < 102; n += 1) {
+      await make('/endpoints', { url: `http://c${n}.press.test`, traffic_policy }, press.key)
+    }
+    const { body } = await call('GET', `/vault_secrets/${id}`)
+    expect([body.used_by.length, body.used_by_count]).toEqual([100, 102])
+    const refused = await call('DELETE', `/vault_secrets/${id}`)
+    expect(refused.body.msg).toContain('and 97 more')
+  })
+
   it('is deleted by force alone, and its cloud endpoint works when it is back', async () => {
     const { running, call, tenants, get, bind, secret } = await startSite()
     const { press } = tenants

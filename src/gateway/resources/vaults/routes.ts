@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
+import type { SecretName } from '../../../policy/exchange/policy-secrets.ts'
 import { SECRET_NAME, SECRET_NAME_FORM } from '../../../policy/vocabulary/secrets.ts'
 import type { Database } from '../../../store/database.ts'
 import type { SecretAccess } from '../../access/endpoint-secrets.ts'
@@ -27,11 +28,14 @@ import {
 import { type Resource, withBody } from '../common/resource.ts'
 
 const TEXT_CODES = [215, 215] as const
-/** Bytes of a value in UTF-8. */
+/** Bytes of a value in UTF-8. Masks of shorter values would make logs unreadable and show the values. */
+const MIN_VALUE = 4
 const MAX_VALUE = 4_096
 const MAX_ALLOW = 100
 /** Endpoints that a refusal names. */
 const MAX_SHOWN = 5
+/** Endpoints in the view of a secret. */
+const MAX_USERS = 100
 
 const VaultCreate = z.strictObject({
   ...texts,
@@ -147,7 +151,7 @@ const Allow = z
 const SecretCreate = z.strictObject({
   ...texts,
   name: z.string(),
-  value: z.string().describe('at most 4,096 bytes; no answer contains it'),
+  value: z.string().describe('4 to 4,096 bytes; no answer contains it'),
   vault_id: z.string().optional(),
   vault_name: z.string().optional().describe('instead of vault_id, in the account of the key'),
   allow: Allow.optional(),
@@ -168,9 +172,13 @@ const SecretView = z.strictObject({
   value_set_at: Timestamp,
   used_by: z
     .array(Reference.extend({ url: z.string() }))
-    .describe('online endpoints whose policies name it'),
+    .describe(`online endpoints whose policies name it, at most ${MAX_USERS}`),
+  used_by_count: z
+    .int()
+    .describe('number of all these endpoints; for several gateways, there may be more'),
 })
 type SecretView = z.infer<typeof SecretView>
+type UsedBy = Pick<SecretView, 'used_by' | 'used_by_count'>
 
 export interface VaultSecretsDeps extends VaultsDeps {
   readonly credentials: CredentialStore
@@ -187,14 +195,13 @@ export function vaultSecrets(deps: VaultSecretsDeps): Resource<VaultSecret> {
   const users = new SecretUsers(deps)
   const view = (secret: VaultSecret, baseUrl: string) => {
     const vault = deps.vaults.get(secret.vaultId)
-    return viewSecret(secret, baseUrl, { vault, endpoints: users.of(secret) })
+    return viewSecret(secret, baseUrl, { vault, users: users.of(secret) })
   }
   const atOthers = elsewhere(others, 'vault_secrets')
   const changes = new SecretChanges(deps, async (secret) => {
     const asked = { viewer: { ownerId: null, isOwnerOnly: false }, baseUrl: '' }
     const { found } = await atOthers.find(secret.id, asked)
-    const views = [view(secret, ''), ...found.map((it) => it.view as SecretView)]
-    return [...new Set(views.flatMap(({ used_by }) => used_by.map(({ url }) => url)))]
+    return combineSecrets([view(secret, ''), ...found.map((it) => it.view as SecretView)])
   })
   return {
     path: 'vault_secrets',
@@ -230,13 +237,10 @@ export function vaultSecrets(deps: VaultSecretsDeps): Resource<VaultSecret> {
 /** Creates, changes and deletes secrets. Every refusal is a ServiceError. */
 class SecretChanges {
   readonly #deps: VaultSecretsDeps
-  readonly #usersOf: (secret: VaultSecret) => Promise<readonly string[]>
+  readonly #usersOf: (secret: VaultSecret) => Promise<UsedBy>
 
-  /** `usersOf`: URLs of the endpoints that name a secret, at all gateways. */
-  constructor(
-    deps: VaultSecretsDeps,
-    usersOf: (secret: VaultSecret) => Promise<readonly string[]>,
-  ) {
+  /** `usersOf`: the endpoints that name a secret, at all gateways. */
+  constructor(deps: VaultSecretsDeps, usersOf: (secret: VaultSecret) => Promise<UsedBy>) {
     this.#deps = deps
     this.#usersOf = usersOf
   }
@@ -303,10 +307,12 @@ class SecretChanges {
   }
 
   async #refuseUsed(id: string, what: string): Promise<void> {
-    const urls = await this.#usersOf(present(this.#deps.vaultSecrets.get(id)))
-    if (urls.length === 0) return
+    const users = await this.#usersOf(present(this.#deps.vaultSecrets.get(id)))
+    const { used_by: endpoints, used_by_count: count } = users
+    if (count === 0) return
+    const urls = unique(endpoints.map(({ url }) => url))
     const shown = urls.slice(0, MAX_SHOWN).join(', ')
-    const more = urls.length > MAX_SHOWN ? ` and ${urls.length - MAX_SHOWN} more` : ''
+    const more = count > MAX_SHOWN ? ` and ${count - MAX_SHOWN} more` : ''
     throw new ServiceError(
       24010,
       `The secret cannot be ${what}, because policies use it: ${shown}${more}. Change them first, or delete it with DELETE /vault_secrets/${id}/force.`,
@@ -389,7 +395,9 @@ function checkName(
 /** The texts do not contain the value. */
 function checkValue(value: string): void {
   const bytes = Buffer.byteLength(value)
-  if (bytes === 0) throw new ServiceError(24003, 'The value of a secret cannot be empty.')
+  if (bytes < MIN_VALUE) {
+    throw new ServiceError(24003, `The value of a secret must have at least ${MIN_VALUE} bytes.`)
+  }
   if (bytes <= MAX_VALUE) return
   throw new ServiceError(24004, `The value has ${bytes} bytes; at most ${MAX_VALUE} are allowed.`)
 }
@@ -409,27 +417,34 @@ function withoutMissing<T extends object>(
   return Object.fromEntries(entries) as { [K in keyof T]?: Exclude<T[K], undefined> }
 }
 
+/** Online endpoints that name a secret. */
+interface Users {
+  /** The first endpoints, at most MAX_USERS. */
+  readonly shown: Endpoint[]
+  count: number
+}
+
 /** Which online endpoints name which secret. Read once for all items of an answer. */
 class SecretUsers {
   readonly #deps: Pick<VaultSecretsDeps, 'registry' | 'secretAccess'>
-  #known: Map<string, Endpoint[]> | undefined
+  #known: Map<string, Users> | undefined
 
   constructor(deps: Pick<VaultSecretsDeps, 'registry' | 'secretAccess'>) {
     this.#deps = deps
   }
 
-  of({ id }: VaultSecret): readonly Endpoint[] {
+  of({ id }: VaultSecret): Readonly<Users> {
     this.#known ??= this.#read()
-    return this.#known.get(id) ?? []
+    return this.#known.get(id) ?? { shown: [], count: 0 }
   }
 
-  #read(): Map<string, Endpoint[]> {
-    const { registry, secretAccess } = this.#deps
-    const users = new Map<string, Endpoint[]>()
-    for (const endpoint of registry.all()) {
+  #read(): Map<string, Users> {
+    const users = new Map<string, Users>()
+    const idOf = this.#idsByName()
+    for (const endpoint of this.#deps.registry.all()) {
       for (const name of endpoint.policy.usedSecrets) {
-        const secret = secretAccess.named(endpoint.ownerId, name)
-        if (secret) users.set(secret.id, [...(users.get(secret.id) ?? []), endpoint])
+        const id = idOf(endpoint.ownerId, name)
+        if (id !== undefined) addUser(users, id, endpoint)
       }
     }
     setImmediate(() => {
@@ -437,12 +452,29 @@ class SecretUsers {
     })
     return users
   }
+
+  /** Looks up each name of an account once, because many endpoints have the same policy. */
+  #idsByName(): (ownerId: string | null, name: SecretName) => string | undefined {
+    const known = new Map<string, string | undefined>()
+    return (ownerId, name) => {
+      const key = `${ownerId ?? ''} ${name.vault} ${name.name}`
+      if (!known.has(key)) known.set(key, this.#deps.secretAccess.named(ownerId, name)?.id)
+      return known.get(key)
+    }
+  }
+}
+
+function addUser(users: Map<string, Users>, id: string, endpoint: Endpoint): void {
+  const known = users.get(id) ?? { shown: [], count: 0 }
+  if (known.count < MAX_USERS) known.shown.push(endpoint)
+  known.count += 1
+  users.set(id, known)
 }
 
 function viewSecret(
   secret: VaultSecret,
   baseUrl: string,
-  { vault, endpoints }: { vault: Vault | undefined; endpoints: readonly Endpoint[] },
+  { vault, users }: { vault: Vault | undefined; users: Readonly<Users> },
 ): SecretView {
   const { id, name, description, metadata, ownerId, allow, vaultId } = secret
   const key = (keyId: string) => ({ id: keyId, uri: `${baseUrl}/api_keys/${keyId}` })
@@ -461,12 +493,19 @@ function viewSecret(
     vault_name: vault?.name ?? '',
     allow: [...allow],
     value_set_at: timestamp(secret.valueAt),
-    used_by: endpoints.map(({ id, url }) => ({ id, uri: `${baseUrl}/endpoints/${id}`, url })),
+    used_by: users.shown.map(({ id, url }) => ({ id, uri: `${baseUrl}/endpoints/${id}`, url })),
+    used_by_count: users.count,
   }
 }
 
 /** Each gateway knows the endpoints of its devices, and all cloud endpoints. */
 function combineSecrets([first, ...rest]: readonly [SecretView, ...SecretView[]]): SecretView {
   const all = [first, ...rest].flatMap(({ used_by }) => used_by)
-  return { ...first, used_by: [...new Map(all.map((it) => [it.id, it])).values()] }
+  const users = [...new Map(all.map((it) => [it.id, it])).values()]
+  const counts = [first, ...rest].map(({ used_by_count: count }) => count)
+  return {
+    ...first,
+    used_by: users.slice(0, MAX_USERS),
+    used_by_count: Math.max(users.length, ...counts),
+  }
 }

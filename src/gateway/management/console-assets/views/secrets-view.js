@@ -34,7 +34,7 @@ const valueField = () =>
     name: 'value',
     label: 'Value',
     type: 'password',
-    hint: 'At most 4,096 bytes. It is not shown again.',
+    hint: '4 to 4,096 bytes. It is not shown again.',
   })
 
 async function create() {
