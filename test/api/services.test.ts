@@ -2,15 +2,19 @@ import { describe, expect, it } from 'vitest'
 import { servicesRoute } from '../../src/api/services.ts'
 import { createDeferred } from '../../src/base/deferred.ts'
 import { mountRoutes } from '../../src/http/routes.ts'
+import { onWebPort } from '../helpers/on-web-port.ts'
 import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
 import { socketTable } from '../helpers/socket-table.ts'
 import { startApi } from './started-api.ts'
 
 describe('GET /services', () => {
   it('has the services of the device, and neither the API nor the relays of the agent', async () => {
-    const { server } = await serveHttp((_request, response) => {
-      response.end('<title>Camera</title>')
-    })
+    const { server } = await onWebPort((port) =>
+      serveHttp((_request, response) => void response.end('<title>Camera</title>'), {
+        host: '127.0.0.1',
+        port,
+      }),
+    )
     const serviceTables: string[] = []
     const own: { host: string; port: number }[] = []
     const forward = { allow: [], ownAddresses: () => own }

@@ -11,6 +11,7 @@ import {
   field,
   PHONE,
 } from '../helpers/console-page.ts'
+import { onWebPort } from '../helpers/on-web-port.ts'
 import { serveHttp } from '../helpers/serve-http.ts'
 import { socketTable } from '../helpers/socket-table.ts'
 
@@ -159,9 +160,12 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
   })
 
   it('offers the services of the device, with a name', async () => {
-    const { server } = await serveHttp((_request, response) => {
-      response.end('<title>Door <b>bell</title>')
-    })
+    const { server } = await onWebPort((port) =>
+      serveHttp((_request, response) => void response.end('<title>Door <b>bell</title>'), {
+        host: '127.0.0.1',
+        port,
+      }),
+    )
     const api = await startApi({ agent: { serviceTables: [socketTable([22], [server.port])] } })
     await add(api, 'press.site.test', NO_SERVICE)
     const { page, complaints } = await open(api, PHONE)

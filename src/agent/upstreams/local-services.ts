@@ -24,31 +24,66 @@ const MAX_TABLE_BYTES = 256 * 1024
 const MAX_SERVICES = 40
 const MAX_AT_ONCE = 8
 const ASK_MS = 1_500
-const MAX_PAGE_BYTES = 32 * 1024
+/** Characters of a page that are searched for its title. */
+const MAX_PAGE = 32 * 1024
+const MAX_RAW_TITLE = 400
 const MAX_TITLE = 80
 const MAX_REDIRECTS = 1
 
-/** Services that are not asked, because they may act on any text or log it as an attack. */
+/** Names of other protocols. These services are never asked, also within the ranges of `WEB_PORTS`. */
 const NAMES: Readonly<Record<number, string>> = {
   22: 'SSH',
+  23: 'Telnet',
   25: 'SMTP',
   53: 'DNS',
+  102: 'Siemens S7',
   111: 'RPC',
   139: 'SMB',
   445: 'SMB',
   502: 'Modbus',
   515: 'Printer',
+  554: 'RTSP',
   1433: 'SQL Server',
   1883: 'MQTT',
+  2404: 'IEC 60870-5-104',
   3306: 'MySQL',
   3389: 'RDP',
   4840: 'OPC UA',
   5432: 'PostgreSQL',
   5900: 'VNC',
   6379: 'Redis',
+  8009: 'AJP',
+  8501: 'Keyence KV',
+  8554: 'RTSP',
+  8728: 'RouterOS',
+  8729: 'RouterOS',
+  8883: 'MQTT',
   9100: 'Printer',
+  11740: 'CODESYS',
+  20000: 'DNP3',
   27017: 'MongoDB',
+  44818: 'EtherNet/IP',
 }
+
+/**
+ * Usual ports of web pages, the only ones that are asked. Controllers and printers on other ports may act on any
+ * text, stop, or log it as an attack.
+ */
+const WEB_PORTS: readonly { readonly from: number; readonly to?: number; readonly use: string }[] =
+  [
+    { from: 80, to: 81, use: 'HTTP' },
+    { from: 443, use: 'HTTPS' },
+    { from: 591, use: 'FileMaker, registered for HTTP' },
+    { from: 1880, use: 'Node-RED' },
+    { from: 2368, use: 'Ghost' },
+    { from: 3000, to: 3010, use: 'Grafana, Node.js' },
+    { from: 5000, to: 5001, use: 'Flask, Synology' },
+    { from: 5173, use: 'Vite' },
+    { from: 8000, to: 8999, use: 'HTTP of users without root; 8123 Home Assistant' },
+    { from: 9000, use: 'Portainer' },
+    { from: 9090, use: 'Cockpit, Prometheus' },
+    { from: 9443, use: 'Portainer with TLS' },
+  ]
 
 interface FindServices {
   /** Whether a tunnel may lead there. False for listeners of the agent. */
@@ -59,8 +94,8 @@ interface FindServices {
 }
 
 /**
- * Finds the allowed services that listen on loopback or on all addresses, and asks each for the title of its
- * start page. Sorted by port. Empty on systems without /proc.
+ * Finds the allowed services that listen on loopback or on all addresses, and asks those on `WEB_PORTS` for the
+ * title of their start page. Sorted by port. Empty on systems without /proc.
  */
 export async function findServices(options: FindServices): Promise<LocalService[]> {
   const { isAllowed, signal, tables = TABLES } = options
@@ -135,7 +170,7 @@ async function describe(target: HostTarget, signal: AbortSignal): Promise<LocalS
     protocol: 'tcp',
     title: name,
   } as const
-  if (name !== undefined) return plain
+  if (name !== undefined || !isWebPort(port)) return plain
   const answer = await askStartPage(target, signal)
   // A server with TLS answers plain HTTP with an error or not at all.
   if (answer && answer.status !== 400) return { ...plain, protocol: 'http', title: answer.title }
@@ -146,6 +181,10 @@ async function describe(target: HostTarget, signal: AbortSignal): Promise<LocalS
     return { port, forwardsTo, protocol: 'http', title: encrypted.title }
   }
   return answer ? { ...plain, protocol: 'http', title: answer.title } : plain
+}
+
+function isWebPort(port: number): boolean {
+  return WEB_PORTS.some(({ from, to = from }) => from <= port && port <= to)
 }
 
 interface StartPage {
@@ -192,18 +231,24 @@ async function get(
       sent.on('response', resolve).on('error', reject).end()
     })
     let text = ''
+    // Each part is searched once: a page that comes in small parts must not take long.
+    let end = ''
     for await (const chunk of response.setEncoding('utf8')) {
       text += chunk
-      if (text.length > MAX_PAGE_BYTES || TITLE.test(text)) break
+      end += chunk
+      if (text.length > MAX_PAGE || TITLE_END.test(end)) break
+      end = end.slice(-'</title'.length)
     }
-    return [response, text]
+    return [response, text.slice(0, MAX_PAGE)]
   } finally {
     signal.removeEventListener('abort', giveUp)
     socket.destroy()
   }
 }
 
-const TITLE = /<title[^>]*>([\s\S]{0,400}?)<\/title/i
+/** Takes linear time on any page: attributes end before the next tag. */
+const TITLE_START = /<title(?:\s[^<>]{0,200})?>/i
+const TITLE_END = /<\/title/i
 const REALM = /realm="([^"]*)"/i
 const ENTITIES: Readonly<Record<string, string>> = {
   amp: '&',
@@ -215,12 +260,22 @@ const ENTITIES: Readonly<Record<string, string>> = {
 
 /** Title of the page, else the name with which the server asks for a password, else of the server. */
 function titleIn(page: string, { headers }: IncomingMessage): string | undefined {
-  const found = TITLE.exec(page)?.[1]?.trim()
   const text =
-    found || REALM.exec(headers['www-authenticate'] ?? '')?.[1] || String(headers.server ?? '')
+    titleElementIn(page) ||
+    REALM.exec(headers['www-authenticate'] ?? '')?.[1] ||
+    String(headers.server ?? '')
   const clean = text
     .replace(/&(amp|lt|gt|quot|#39);/g, (all, name: string) => ENTITIES[name] ?? all)
     .replace(/[\s\p{Cc}]+/gu, ' ')
     .trim()
   return clean === '' ? undefined : clean.slice(0, MAX_TITLE)
+}
+
+function titleElementIn(page: string): string | undefined {
+  const start = TITLE_START.exec(page)
+  if (!start) return undefined
+  const at = start.index + start[0].length
+  const raw = page.slice(at, at + MAX_RAW_TITLE)
+  const end = TITLE_END.exec(raw)
+  return end ? raw.slice(0, end.index).trim() : undefined
 }

@@ -1,26 +1,37 @@
 import { once } from 'node:events'
+import type { RequestListener } from 'node:http'
 import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, createServer, type Server } from 'node:net'
 import { endianness } from 'node:os'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { findServices } from '../../../src/agent/upstreams/local-services.ts'
+import { onWebPort } from '../../helpers/on-web-port.ts'
 import { serveHttp } from '../../helpers/serve-http.ts'
 import { LOOPBACK, socketTable } from '../../helpers/socket-table.ts'
 import { createTlsFixture } from '../../helpers/tls-fixture.ts'
 
 const { signal } = new AbortController()
 const isAllowed = async () => true
+const MAX_PAGE = 32 * 1024
 
-async function listen(server: Server): Promise<number> {
-  server.listen(0, '127.0.0.1')
+async function listen(server: Server, port = 0): Promise<number> {
+  server.listen(port, '127.0.0.1')
   await once(server, 'listening')
   onTestFinished(() => void server.close())
   return (server.address() as AddressInfo).port
 }
 
+const serveWebPage = (listener: RequestListener) =>
+  onWebPort((port) => serveHttp(listener, { host: '127.0.0.1', port }))
+
+const titlesAt = async (...ports: readonly number[]) => {
+  const tables = [socketTable(...ports.map((port) => [port] as const))]
+  return (await findServices({ isAllowed, signal, tables })).map(({ title }) => title)
+}
+
 describe.runIf(endianness() === 'LE')('the services of a device', () => {
   it('have the title of their start page, with and without TLS', async () => {
-    const { server } = await serveHttp((request, response) => {
+    const { server } = await serveWebPage((request, response) => {
       if (request.url === '/') response.writeHead(302, { location: '/login' }).end()
       else response.end('<html><title>\n Camera &amp; <!-- \n Co </title>')
     })
@@ -28,7 +39,7 @@ describe.runIf(endianness() === 'LE')('the services of a device', () => {
     const secure = createHttpsServer({ cert: certPem, key: keyPem }, (_request, response) => {
       response.writeHead(401, { 'www-authenticate': 'Basic realm="NAS 7"' }).end()
     })
-    const port = await listen(secure)
+    const port = await onWebPort((it) => listen(secure, it))
     const tables = [socketTable([server.port], [port])]
     expect(await findServices({ isAllowed, signal, tables })).toEqual(
       [
@@ -44,7 +55,8 @@ describe.runIf(endianness() === 'LE')('the services of a device', () => {
   })
 
   it('are listed without a title if they do not answer HTTP', async () => {
-    const port = await listen(createServer((socket) => socket.on('error', () => {}).resume()))
+    const silent = createServer((socket) => socket.on('error', () => {}).resume())
+    const port = await onWebPort((it) => listen(silent, it))
     const tables = [socketTable([port])]
     const found = await findServices({ isAllowed, signal, tables })
     const plain = { port, forwardsTo: `localhost:${port}`, protocol: 'tcp', title: undefined }
@@ -53,7 +65,7 @@ describe.runIf(endianness() === 'LE')('the services of a device', () => {
 
   it('are asked only if a tunnel may lead there, and not if their protocol is known', async () => {
     let asked = 0
-    const { server } = await serveHttp((_request, response) => {
+    const { server } = await serveWebPage((_request, response) => {
       asked += 1
       response.end()
     })
@@ -64,6 +76,44 @@ describe.runIf(endianness() === 'LE')('the services of a device', () => {
     ])
     expect(asked).toBe(0)
   })
+
+  it('are not asked on ports that web pages rarely use', async () => {
+    let connections = 0
+    const machine = createServer((socket) => {
+      connections += 1
+      socket.on('error', () => {}).destroy()
+    })
+    const port = await listen(machine)
+    expect(await titlesAt(port)).toEqual([undefined])
+    expect(connections).toBe(0)
+  })
+
+  it('have the title of a page in small parts that does not end', async () => {
+    const { server } = await serveWebPage((_request, response) => {
+      const parts = ['<title lang="en">Ca', 'mera</TI', 'TLE>']
+      const next = () => parts.length > 0 && response.write(parts.shift(), next)
+      next()
+    })
+    expect(await titlesAt(server.port)).toEqual(['Camera'])
+  })
+
+  it.each(['<title', '<title>', '<title ', '<title a', '</title', ' '])(
+    'cannot block the agent by a page of "%s"',
+    async (part) => {
+      const page = part.repeat(MAX_PAGE / part.length)
+      const serve: RequestListener = (_request, response) => {
+        // In small parts: each must not search all earlier ones again.
+        for (let at = 0; at < page.length; at += 1_000) response.write(page.slice(at, at + 1_000))
+        response.end()
+      }
+      const ports: number[] = []
+      while (ports.length < 4) ports.push((await serveWebPage(serve)).server.port)
+      const before = process.cpuUsage()
+      expect(await titlesAt(...ports)).toEqual(ports.map(() => undefined))
+      const { user } = process.cpuUsage(before)
+      expect(user / 1_000).toBeLessThan(600)
+    },
+  )
 
   it('listen on loopback or on all addresses', async () => {
     const four = socketTable(
