@@ -14,6 +14,9 @@ export const MAX_NAMES = 1_000
 /** The same for one bot user. The gateway's owner has no share. */
 export const MAX_NAMES_OF_BOT_USER = MAX_NAMES / 4
 
+/** Maximum number of names that are remembered to have no earlier certificate. */
+const MAX_REMEMBERED = 10 * MAX_NAMES
+
 /** Delay before room is searched again for an account without room. */
 const REFUSED_MS = 60_000
 
@@ -71,6 +74,8 @@ export class NameCertificates {
   readonly #hostsOfAccount = new Map<Account, Set<string>>()
   /** By reserved wildcard and account. */
   readonly #refusals = new Map<string, Map<Account, Refusal>>()
+  /** Names without an order and without an earlier certificate, until the next sweep. Handshakes look no further. */
+  readonly #without = new Set<string>()
 
   constructor(options: NameCertificatesOptions) {
     this.#options = options
@@ -87,12 +92,16 @@ export class NameCertificates {
     if (refused && clock.monotonic() - refused.at < REFUSED_MS) return
     const { domain, path } = this.#fileOf(host, reserved)
     const earlier = acme.earlierFor({ domain, path, known, clock })
-    if (!isOrdered && !earlier.served) return
+    if (!isOrdered && !earlier.served) {
+      if (this.#without.size < MAX_REMEMBERED) this.#without.add(host)
+      return
+    }
     if (!this.#makeRoom(account)) {
       if (isOrdered) this.#refuse(host, reserved, account)
       return
     }
     remove(this.#refusals, reserved.id, account)
+    this.#without.delete(host)
     const certificate = isOrdered ? this.#certificateFor(host, reserved) : undefined
     this.#entries.set(host, { reserved, account, certificate, earlier })
     this.#hostsOf.set(reserved.id, (this.#hostsOf.get(reserved.id) ?? new Set()).add(host))
@@ -139,7 +148,8 @@ export class NameCertificates {
   /** Certificate of exactly this name. */
   served(host: string): ServedCertificate | undefined {
     // The name may be online at another gateway, which has ordered its certificate.
-    const holder = this.#entries.has(host) ? undefined : this.#options.holderOf(host)
+    const isKnown = this.#entries.has(host) || this.#without.has(host)
+    const holder = isKnown ? undefined : this.#options.holderOf(host)
     if (holder) this.cover(host, holder.ownerId)
     return this.#servedBy(this.#entries.get(host))
   }
@@ -157,6 +167,7 @@ export class NameCertificates {
    */
   sweep(): void {
     const { holderOf, reservationOf } = this.#options
+    this.#without.clear()
     for (const [host, entry] of this.#entries) {
       const { reserved, account, certificate } = entry
       const holder = holderOf(host)
@@ -189,6 +200,7 @@ export class NameCertificates {
     this.#hostsOf.clear()
     this.#hostsOfAccount.clear()
     this.#refusals.clear()
+    this.#without.clear()
   }
 
   /** Status of all names below a reserved wildcard: the first name with a problem, else the next renewal. */

@@ -11,8 +11,8 @@ import { saveCertificate } from '../../../src/gateway/certificates/certificate-f
 import { NameCertificates } from '../../../src/gateway/certificates/name-certificates.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 
-/** Certificates of names below `*.site.test`. No order is placed, because the names count as covered. */
-async function openNames() {
+/** Certificates of names below `*.site.test`. No order is placed: names count as covered, or have `dns-01`. */
+async function openNames(challenge: 'on-demand' | 'dns-01' = 'on-demand') {
   const {
     folder: dataDir,
     clock,
@@ -24,7 +24,7 @@ async function openNames() {
   const folder = join(dataDir, 'certificates')
   mkdirSync(folder)
   const reserved = await registrar.reserve({
-    ...{ domain: '*.site.test', authority: 'letsencrypt', challenge: 'on-demand' },
+    ...{ domain: '*.site.test', authority: 'letsencrypt', challenge },
   })
   const holders = new Map<string, { readonly ownerId: string | null }>()
   const names = new NameCertificates({
@@ -41,7 +41,7 @@ async function openNames() {
     holderOf: (host) => holders.get(host),
     reservationOf: (host) => authority.owners.reservationOf(host),
     wildcardAbove: (host) => authority.owners.reservationOf(host),
-    isCovered: () => true,
+    isCovered: () => challenge === 'on-demand',
     clock,
     log,
   })
@@ -114,6 +114,18 @@ describe('the places of names with certificates of their own', () => {
     names.sweep()
     expect(names.served('moved.site.test')).toBeDefined()
     bringOnline('cam.site.test', 'bot_a')
+    expect(names.served('cam.site.test')).toBeDefined()
+  })
+})
+
+describe('names with certificates of an earlier policy', () => {
+  it('are not looked for again by each handshake, but after a sweep', async () => {
+    const { names, holders, save } = await openNames('dns-01')
+    holders.set('cam.site.test', { ownerId: null })
+    expect(names.served('cam.site.test')).toBeUndefined()
+    await save('cam.site.test')
+    expect(names.served('cam.site.test')).toBeUndefined()
+    names.sweep()
     expect(names.served('cam.site.test')).toBeDefined()
   })
 })
