@@ -11,7 +11,12 @@ import { checkSnapshot, type SnapshotSchema, writeSnapshot } from '../../store/s
 import { plainLine } from '../local/terminal-text.ts'
 import { type Backup, refusalOf } from './backup-file.ts'
 import { ownNames, type Role } from './roles.ts'
-import { differingSettings, isSettings, writeSettings } from './settings-files.ts'
+import {
+  differingSettings,
+  isSettings,
+  type StagedSettings,
+  stageSettings,
+} from './settings-files.ts'
 
 const DATA = 'data/'
 
@@ -66,8 +71,8 @@ export interface Restored {
 }
 
 /**
- * Restores a backup into the data directory, all or nothing, and then its settings. Throws a StartError. If that
- * is about the data, nothing is changed.
+ * Restores a backup into the data directory, all or nothing, and then its settings. These are on disk before the
+ * data is replaced. Throws a StartError, which says what was done.
  */
 export async function restoreBackup(request: RestoreRequest): Promise<Restored> {
   const { role, folder, backup, replace, server, settingsRoot, log } = request
@@ -99,13 +104,31 @@ export async function restoreBackup(request: RestoreRequest): Promise<Restored> 
       const { importSite } = await import('../../gateway/cluster/migrate-site.ts')
       await importSite({ folder: target, server, onProgress, log, clock: systemClock })
     }
-    await replaceData({ folder, old, aside, fill })
-    const settings = settingsRoot === undefined ? [] : writeSettings(backup, settingsRoot, aside)
+    const staged = settingsRoot === undefined ? undefined : stage(backup, settingsRoot, aside)
+    try {
+      await replaceData({ folder, old, aside, fill })
+    } catch (error) {
+      staged?.discard()
+      throw error
+    }
+    staged?.finish()
+    const settings = staged?.places ?? []
     return { aside: old.length > 0 ? join(folder, aside) : undefined, settings }
   } catch (error) {
     throw refusalOf(`Cannot restore into ${folder}`, error)
   } finally {
     lock.release()
+  }
+}
+
+function stage(backup: Backup, root: string, aside: string): StagedSettings {
+  try {
+    return stageSettings(backup, root, aside)
+  } catch (error) {
+    throw refusalOf(
+      `Cannot write the settings below ${join(root, 'etc')}. Nothing was changed`,
+      error,
+    )
   }
 }
 

@@ -1,15 +1,17 @@
 import {
   chmodSync,
   existsSync,
+  linkSync,
   lstatSync,
   readdirSync,
   readFileSync,
   renameSync,
+  rmSync,
   statSync,
 } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { makeFolder, syncFolder, writeFileDurably } from '../../base/file.ts'
-import type { Backup } from './backup-file.ts'
+import { type Backup, refusalOf } from './backup-file.ts'
 import type { RoleName } from './roles.ts'
 
 /** Folder in the backup, which stands for the root of the machine. */
@@ -73,21 +75,83 @@ export function differingSettings({ files }: Backup, root: string): string[] {
   })
 }
 
+/** Settings of a backup beside their places, on disk. */
+export interface StagedSettings {
+  /** Paths of all files. */
+  readonly places: readonly string[]
+  /** Puts the files in their places. Throws a StartError with the commands that finish this. */
+  finish(): void
+  /** Removes the files again. */
+  discard(): void
+}
+
 /**
- * Writes the settings of a backup with their permissions. A file that differs is moved aside, to its name with
- * `aside`. Returns the paths of all files. Throws the system's error.
+ * Writes the settings of a backup with their permissions beside their places. A file that differs is also kept
+ * by its name with `aside`. `finish` only renames: after a power cut, each place has the old or the new file.
+ * Throws the system's error, and changes nothing then.
  */
-export function writeSettings({ manifest, files }: Backup, root: string, aside: string): string[] {
+export function stageSettings(
+  { manifest, files }: Backup,
+  root: string,
+  aside: string,
+): StagedSettings {
   const modes = new Map(manifest.files.map(({ path, mode = 0o600 }) => [path, mode]))
-  return settingsIn(files).map(([path, content]) => {
-    const place = placeOf(path, root)
-    if (existsSync(place) && !isEqual(place, content)) renameSync(place, `${place}.${aside}`)
-    makeFolder(dirname(place), dirname(place).endsWith('/credstore') ? 0o700 : 0o755)
-    writeFileDurably(place, content)
-    chmodSync(place, modes.get(path) ?? 0o600)
-    syncFolder(dirname(place))
-    return place
-  })
+  const staged: { readonly from: string; readonly place: string }[] = []
+  const made: string[] = []
+  const discard = () => {
+    for (const path of made) rmSync(path, { force: true })
+  }
+  const finish = () => {
+    const open = [...staged]
+    try {
+      for (const { from, place } of staged) {
+        renameSync(from, place)
+        syncFolder(dirname(place))
+        open.shift()
+      }
+    } catch (error) {
+      const commands = open.map(({ from, place }) => `mv ${from} ${place}`).join(' && ')
+      throw refusalOf(
+        `The data is restored, but not ${open.map(({ place }) => place).join(', ')}. To finish, fix the cause and run: ${commands}. Cause`,
+        error,
+      )
+    }
+  }
+  try {
+    for (const [path, content] of settingsIn(files)) {
+      const place = placeOf(path, root)
+      const folder = dirname(place)
+      makeFolder(folder, folder.endsWith('/credstore') ? 0o700 : 0o755)
+      // Backups and services ignore names with a dot.
+      const from = join(folder, `.${basename(place)}.restored`)
+      made.push(from)
+      writeFileDurably(from, content)
+      chmodSync(from, modes.get(path) ?? 0o600)
+      if (existsSync(place) && !isEqual(place, content)) {
+        made.push(`${place}.${aside}`)
+        keepAside(place, `${place}.${aside}`)
+      }
+      syncFolder(folder)
+      staged.push({ from, place })
+    }
+  } catch (error) {
+    discard()
+    throw error
+  }
+  return { places: staged.map(({ place }) => place), finish, discard }
+}
+
+/** Gives a file a second name. It keeps the first. */
+function keepAside(place: string, aside: string): void {
+  try {
+    linkSync(place, aside)
+  } catch (error) {
+    // Some file systems have no links.
+    if (!['EPERM', 'ENOTSUP', 'EMLINK'].includes(String((error as NodeJS.ErrnoException).code))) {
+      throw error
+    }
+    writeFileDurably(aside, readFileSync(place), statSync(place).mode & 0o777)
+  }
 }
 
 const settingsIn = (files: Backup['files']) =>

@@ -3,6 +3,8 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
+  rmdirSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -15,7 +17,9 @@ import { readBackup } from '../../../src/cli/backup/backup-file.ts'
 import { makeBackup } from '../../../src/cli/backup/make-backup.ts'
 import { checkBackup, restoreBackup } from '../../../src/cli/backup/restore-backup.ts'
 import { ROLES } from '../../../src/cli/backup/roles.ts'
+import { stageSettings } from '../../../src/cli/backup/settings-files.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
+import { canMount, mountSmallDisk } from '../../helpers/small-disk.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const { log } = captureLog()
@@ -96,6 +100,51 @@ it('replaces other settings only when asked, and keeps them aside', async () => 
   expect(textAt(root, `etc/device-agent/${kept}`)).toContain('new.lan')
   // The same content needs no copy.
   expect(readdirSync(join(root, 'etc/credstore'))).toEqual(['svc-authtoken'])
+})
+
+it('changes neither data nor settings if the settings cannot be written', async () => {
+  const { backup } = await backupOfService(machine())
+  const root = temporaryFolder()
+  put(root, ENV, 'SVC_SERVER_ADDR=new.lan:4443\n', 0o600)
+  // No folder can be made here.
+  put(root, 'etc/credstore', '', 0o600)
+  const folder = temporaryFolder()
+  writeFileSync(join(folder, 'device-id'), 'dev_1\n')
+  const restored = restoreBackup({ role, folder, backup, settingsRoot: root, replace: true, log })
+  await expect(restored).rejects.toThrow(
+    `Cannot write the settings below ${join(root, 'etc')}. Nothing was changed: `,
+  )
+  expect(textAt(root, ENV)).toContain('new.lan')
+  expect(readdirSync(join(root, 'etc/device-agent'))).toEqual(['agent.env'])
+  expect(textAt(folder, 'device-id')).toBe('dev_1\n')
+  expect(readdirSync(folder).filter((name) => name.startsWith('before-restore'))).toEqual([])
+})
+
+it.skipIf(!canMount())('keeps the settings on a full disk', async () => {
+  const { backup } = await backupOfService(machine())
+  const disk = mountSmallDisk('16k', temporaryFolder())
+  put(disk.folder, ENV, 'SVC_SERVER_ADDR=new.lan:4443\n', 0o600)
+  expect(() => put(disk.folder, 'full', 'x'.repeat(64 * 1024), 0o600)).toThrow('ENOSPC')
+  const options = { role, folder: temporaryFolder(), backup, settingsRoot: disk.folder, log }
+  await expect(restoreBackup({ ...options, replace: true })).rejects.toThrow('no space left')
+  expect(textAt(disk.folder, ENV)).toContain('new.lan')
+})
+
+it('has the old settings in their places until all are on disk', async () => {
+  const { backup } = await backupOfService(machine())
+  const root = temporaryFolder()
+  put(root, ENV, 'SVC_SERVER_ADDR=new.lan:4443\n', 0o600)
+  const staged = stageSettings(backup, root, 'before-restore-1')
+  expect(textAt(root, ENV)).toContain('new.lan')
+  expect(textAt(root, `${ENV}.before-restore-1`)).toContain('new.lan')
+  const from = join(root, 'etc/credstore/.svc-authtoken.restored')
+  const place = join(root, TOKEN)
+  mkdirSync(place)
+  expect(() => staged.finish()).toThrow(`run: mv ${from} ${place}`)
+  rmdirSync(place)
+  renameSync(from, place)
+  expect([textAt(root, TOKEN), modeAt(root, TOKEN)]).toEqual(['secret\n', 0o600])
+  expect(textAt(root, ENV)).toContain('old.lan')
 })
 
 it('leaves settings out without an installed service', async () => {
