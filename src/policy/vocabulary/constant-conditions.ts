@@ -3,13 +3,10 @@ import { formatNode, quote } from '../expression/comparison.ts'
 import {
   AND,
   type CallNode,
-  CONDITIONAL,
   childrenOf,
   EQUAL,
   type FoldNode,
-  findNode,
   IN,
-  NOT,
   type Node,
   OR,
   pathOf,
@@ -18,9 +15,11 @@ import {
   UNEQUAL,
 } from '../expression/expression-tree.ts'
 import { conflictAmong, keyOf, operandsOf } from './condition-conflicts.ts'
+import { isNeverTrue } from './known-values.ts'
 import {
   HEADER_NAME,
   LOWER_CASE,
+  listed,
   type Mismatch,
   mismatchOf,
   type Place,
@@ -77,8 +76,6 @@ type Local = readonly Node[] | 'header-names' | 'other'
 
 /** Where a part stands. */
 interface Around {
-  /** 1: the condition needs the part. -1: it needs the opposite. 0: unknown. */
-  readonly sign: 1 | 0 | -1
   /** Whether another part may be true instead. */
   readonly isAlternative: boolean
   readonly locals: ReadonlyMap<string, Local>
@@ -127,21 +124,30 @@ export function conflictOfRule(
 
 class Review {
   readonly parts: ConstantPart[] = []
-  readonly #written: Node
+  readonly #form: Node
+  /** The nodes of the written expression by their ids. */
+  readonly #written = new Map<bigint, Node>()
   readonly #isCondition: boolean
   /** All texts of the expression. */
   readonly #texts: ReadonlySet<string>
   /** Variables without data that were reported. */
   readonly #reported = new Set<string>()
+  #isNever: boolean | undefined
 
   constructor({ form, written }: ReviewedExpression, isCondition: boolean) {
-    this.#written = written
+    this.#form = form
+    this.#index(written)
     this.#isCondition = isCondition
     this.#texts = new Set(textsIn(form))
-    this.#walk(form, { sign: 1, isAlternative: false, locals: new Map() })
+    this.#walk(form, { isAlternative: false, locals: new Map() })
     if (isCondition && form.kind === 'constant' && form.value.value === false) {
       this.#add(form, 'The rule never applies: its condition is false.', { isRefused: false })
     }
+  }
+
+  #index(node: Node): void {
+    if (!this.#written.has(node.id)) this.#written.set(node.id, node)
+    for (const child of childrenOf(node)) this.#index(child)
   }
 
   #add(node: Node, message: string, { isRefused = true, isForeign = false } = {}): void {
@@ -150,7 +156,11 @@ class Review {
 
   /** The part as it was written. */
   #show(node: Node): string {
-    return formatNode(findNode(this.#written, node.id) ?? node) ?? '…'
+    return formatNode(this.#written.get(node.id) ?? node) ?? '…'
+  }
+
+  #showAll(nodes: readonly Node[]): string {
+    return listed(nodes.map((node) => this.#show(node)))
   }
 
   #walk(node: Node, around: Around): void {
@@ -170,7 +180,7 @@ class Review {
       this.#add(range, 'The list is empty, so there is nothing to find in it. List the values.')
     }
     const locals = new Map(around.locals).set(variable, localOf(range, around))
-    this.#walk(step, { ...around, sign: 0, locals })
+    this.#walk(step, { ...around, locals })
   }
 
   #walkCall(node: CallNode, around: Around): void {
@@ -187,20 +197,20 @@ class Review {
       return
     }
     this.#reviewCall(node, around)
-    const sign = name === CONDITIONAL ? 0 : isNegation(node) ? negated(around.sign) : around.sign
-    this.#walkAll(childrenOf(node), { ...around, sign })
+    this.#walkAll(childrenOf(node), around)
   }
 
   /** True for a variable that has no data at this gateway. */
-  #reviewMissing(node: Node, { sign, locals }: Around): boolean {
+  #reviewMissing(node: Node, { locals }: Around): boolean {
     const path = node.kind === 'call' ? LOOK_UP.exec(node.name)?.[1] : pathOf(node)
     if (path === undefined || locals.has(path.split('.', 1)[0] ?? '')) return false
     const noData = VARIABLES.get(path)?.noData
     if (noData === undefined) return false
     if (!this.#reported.has(path)) {
-      const isRefused = this.#isCondition && sign >= 0
+      this.#isNever ??= isNeverTrue(this.#form)
+      const isRefused = this.#isCondition && this.#isNever
       const message = `There is no data for ${path} at this gateway: ${noData}.`
-      const start = startOf(findNode(this.#written, node.id) ?? node)
+      const start = startOf(this.#written.get(node.id) ?? node)
       this.#add(start, message, { isRefused, isForeign: true })
     }
     this.#reported.add(path)
@@ -250,50 +260,53 @@ class Review {
       const mismatch = mismatchOf(name, textOf(item) ?? '', place)
       return mismatch ? [{ item, mismatch }] : []
     })
-    const [first] = found
+    if (found.length === 0) return
     const comparison = { node, subject, items, place, isOfMacro }
-    if (first && found.length === items.length && !isOfMacro) {
-      this.#tellWhole(comparison, first, found, around)
-    } else {
-      for (const one of found) this.#tellItem(comparison, one)
-    }
+    const isNever = found.length === items.length
+    // A macro joins its tests with an operator of its own.
+    const isAlternative = !isNever || (around.isAlternative && !isOfMacro)
+    if (isNever && !isOfMacro) this.#tellWhole(comparison, found, isAlternative)
+    else this.#tellItems(comparison, found, isAlternative)
   }
 
   /** A comparison that has one result. */
   #tellWhole(
-    comparison: Comparison,
-    { mismatch }: FoundText,
+    { node, subject, items, place }: Comparison,
     found: readonly FoundText[],
-    { isAlternative }: Around,
+    isAlternative: boolean,
   ): void {
-    const { node, subject, items, place } = comparison
     const shown = this.#show(subject)
     const result = node.name === UNEQUAL ? 'is always true' : 'is never true'
-    const whole = comparisonText(
-      node,
-      shown,
-      items.map((item) => this.#show(item)),
-    )
+    const whole = comparisonText(node, shown, this.#showAll(items))
+    const [mismatch] = found.map((one) => one.mismatch)
+    if (!mismatch) return
     const right = found.map((one) => one.mismatch.right)
-    const texts = items.map((item) => textOf(item) ?? '')
     const better = right.includes(undefined)
-      ? withSign(node, mismatch.form?.(shown, texts, place))
-      : comparisonText(
-          node,
-          shown,
-          Array.from(right, (text = '') => quote(text)),
-        )
+      ? withSign(node, mismatch.form?.(shown, textsOf(items), place))
+      : comparisonText(node, shown, listed(right.map((text = '') => quote(text))))
     this.#tell(node, `${whole} ${result}`, { mismatch, better, isAlternative })
   }
 
-  /** A constant of several that is never found. */
-  #tellItem({ subject, items, place, isOfMacro }: Comparison, { item, mismatch }: FoundText): void {
+  /** Constants of several that are never found: a problem for the first that is a mistake. */
+  #tellItems(
+    { subject, items, place, isOfMacro }: Comparison,
+    found: readonly FoundText[],
+    isAlternative: boolean,
+  ): void {
+    const first =
+      found.find(({ mismatch: { right } }) => right !== undefined && !this.#texts.has(right)) ??
+      found.find(({ mismatch }) => mismatch.form) ??
+      found[0]
+    if (!first) return
+    const { item, mismatch } = first
     const shown = this.#show(subject)
-    const texts = (isOfMacro ? [item] : items).map((one) => textOf(one) ?? '')
     const { right, form } = mismatch
-    const better = right === undefined ? form?.(shown, texts, place) : quote(right)
-    const fact = `${shown} never ${VERBS[place]} ${this.#show(item)}`
-    this.#tell(item, fact, { mismatch, better, isAlternative: true })
+    // The form takes the place of the comparison, which has one text of a macro at a time.
+    const whole = isOfMacro ? undefined : form?.(shown, textsOf(items), place)
+    const better = right === undefined ? whole : quote(right)
+    const more = found.length === 1 ? '' : ` (and ${found.length - 1} more)`
+    const fact = `${shown} never ${VERBS[place]} ${this.#show(item)}${more}`
+    this.#tell(item, fact, { mismatch, better, isAlternative })
   }
 
   /** A text that is never found is a mistake, unless its right form stands beside it. */
@@ -320,11 +333,7 @@ class Review {
     const named = [subject, ...items].map(textOf).find((text) => VARIABLES.has(text ?? ''))
     const isNever = node.name === EQUAL && items[0] && keyOf(subject) !== keyOf(items[0])
     const hint = named === undefined ? '' : ` Write ${named} without quotes.`
-    const whole = comparisonText(
-      node,
-      this.#show(subject),
-      items.map((item) => this.#show(item)),
-    )
+    const whole = comparisonText(node, this.#show(subject), this.#showAll(items))
     const message = `${whole} is the same for every request: it compares constants.${hint}`
     this.#add(node, message, { isRefused: named !== undefined || isNever === true })
   }
@@ -333,7 +342,7 @@ class Review {
     if (pathOf(subject) !== 'res.status_code' || other.kind !== 'constant') return
     if (other.value.case !== 'int64Value') return
     if (other.value.value >= 100n && other.value.value <= 999n) return
-    const whole = comparisonText(node, this.#show(subject), [this.#show(other)])
+    const whole = comparisonText(node, this.#show(subject), this.#show(other))
     const result = node.name === EQUAL ? 'never' : 'always'
     this.#add(node, `${whole} is ${result} true: a status has three digits.`)
   }
@@ -397,31 +406,19 @@ function subjectName(node: Node, { locals }: Around): string | undefined {
 }
 
 /** The comparison with other constants. */
-function comparisonText(node: CallNode, subject: string, constants: readonly string[]): string {
-  if (node.name === IN) return `${subject} in [${constants.join(', ')}]`
-  if (node.target) return `${subject}.${node.name}(${constants.join(', ')})`
-  return `${subject} ${node.name === UNEQUAL ? '!=' : '=='} ${constants.join(', ')}`
+function comparisonText(node: CallNode, subject: string, constants: string): string {
+  if (node.name === IN) return `${subject} in [${constants}]`
+  if (node.target) return `${subject}.${node.name}(${constants})`
+  return `${subject} ${node.name === UNEQUAL ? '!=' : '=='} ${constants}`
 }
+
+const textsOf = (nodes: readonly Node[]) => nodes.map((node) => textOf(node) ?? '')
 
 /** The condition in place of a comparison, or its opposite in place of `!=`. */
 function withSign({ name }: CallNode, condition: string | undefined): string | undefined {
   if (condition === undefined || name !== UNEQUAL) return condition
   return /^[\w.]+\(/.test(condition) ? `!${condition}` : `!(${condition})`
 }
-
-/** Whether a call is true where the variable in it is empty or false. */
-function isNegation({ name, args }: CallNode): boolean {
-  if (name === NOT) return true
-  const isEmpty = args.some(isFalsy)
-  return name === EQUAL ? isEmpty : name === UNEQUAL && !isEmpty
-}
-
-function isFalsy(node: Node): boolean {
-  if (node.kind === 'list') return node.items.length === 0
-  return node.kind === 'constant' && (node.value.value === false || node.value.value === '')
-}
-
-const negated = (sign: Around['sign']) => (sign === 0 ? 0 : sign === 1 ? -1 : 1)
 
 function* textsIn(node: Node): Iterable<string> {
   const text = textOf(node)

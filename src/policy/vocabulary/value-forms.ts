@@ -16,7 +16,7 @@ interface ImpossibleText {
   readonly because: string
   /** The text in the form of the value. */
   readonly right?: (text: string, place: Place) => string
-  /** A condition in place of the comparison. Undefined: none for this text. */
+  /** A condition in place of the comparison with all these texts. Undefined: there is none. */
   readonly form?: (shown: string, texts: readonly string[], place: Place) => string | undefined
   /** The hosted service may have other values. */
   readonly isOurs?: boolean
@@ -52,6 +52,8 @@ const CHOICES: readonly (readonly [name: string, values: readonly string[]])[] =
   ['req.version', ['HTTP/1.0', 'HTTP/1.1', 'HTTP/2.0']],
   ['conn.tls.version', ['1.0', '1.1', '1.2', '1.3']],
 ]
+
+const TESTS = { start: 'startsWith', end: 'endsWith', part: 'contains' } as const
 
 const lower = (text: string) => text.toLowerCase()
 const upper = (text: string) => text.toUpperCase()
@@ -91,8 +93,8 @@ const IMPOSSIBLE: readonly ImpossibleText[] = [
     at: ANYWHERE,
     isImpossible: (text) => text.includes('*'),
     because: 'a host has no wildcard',
-    form: (shown, [text = ''], place) =>
-      place === 'equal' && /^\*\.[^*]+$/.test(text)
+    form: (shown, [text = '', ...others], place) =>
+      place === 'equal' && others.length === 0 && /^\*\.[^*]+$/.test(text)
         ? `${shown}.endsWith(${quote(plainHost(text.slice(1)))})`
         : undefined,
   },
@@ -117,16 +119,17 @@ const IMPOSSIBLE: readonly ImpossibleText[] = [
     at: FROM_START,
     isImpossible: (text) => !/^[/*]/.test(text),
     because: 'a path begins with a slash',
-    right: (text) => (/^[\w%.~-]/.test(text) ? pathOfUrl(text) : ''),
+    right: (text, place) => (/^[\w%.~-]/.test(text) ? orNone(pathOfUrl(text), place) : ''),
   },
   {
     of: PATHS,
     at: ANYWHERE,
     isImpossible: (text) => /[?#]/.test(text),
     because: 'a path ends before the query, which is in req.url.query',
-    form: (shown, [text = ''], place) => {
+    form: (shown, [text = '', ...others], place) => {
+      if (place !== 'equal' || others.length > 0) return undefined
       const [path = '', query = '', ...more] = text.split('?')
-      return place === 'equal' && more.length === 0 && !text.includes('#')
+      return more.length === 0 && !text.includes('#') && !isOtherPath(path)
         ? `${shown} == ${quote(path)} && req.url.query == ${quote(query)}`
         : undefined
     },
@@ -137,9 +140,12 @@ const IMPOSSIBLE: readonly ImpossibleText[] = [
     isImpossible: isOtherPath,
     because: 'the path is decoded and has no doubled slashes here',
     // A part of a path is asked for to find a certain spelling.
-    right: (text, place) => (place === 'part' ? '' : plainTarget(text).path),
-    form: (_, [text = ''], place) =>
-      place === 'part' ? `req.url.raw_path.contains(${quote(text)})` : undefined,
+    right: (text, place) => (place === 'equal' ? orNone(plainTarget(text).path, place) : ''),
+    form: (_, [text = '', ...others], place) => {
+      if (place === 'equal' || others.length > 0) return undefined
+      if (mismatchOf('req.url.raw_path', text, place)) return undefined
+      return `req.url.raw_path.${TESTS[place]}(${quote(text)})`
+    },
     isOurs: true,
   },
   {
@@ -148,10 +154,14 @@ const IMPOSSIBLE: readonly ImpossibleText[] = [
     isImpossible: (text) =>
       !['http://', 'https://'].some((start) => text.startsWith(start) || start.startsWith(text)),
     because: 'a URL begins with http:// or https://',
-    form: (shown, [text = ''], place) => {
+    form: (shown, texts, place) => {
       const path = shown.endsWith('.raw') ? 'req.url.raw_path' : 'req.url.path'
-      if (!/^\/[^?#]*$/.test(text)) return undefined
-      return place === 'start' ? `${path}.startsWith(${quote(text)})` : `${path} == ${quote(text)}`
+      const isPath = (text: string) =>
+        text.startsWith('/') && orNone(text, place) !== '' && !mismatchOf(path, text, place)
+      if (!texts.every(isPath)) return undefined
+      const constants = listed(texts.map(quote))
+      if (place === 'start') return `${path}.startsWith(${constants})`
+      return texts.length === 1 ? `${path} == ${constants}` : `${path} in [${constants}]`
     },
   },
   {
@@ -167,7 +177,7 @@ const IMPOSSIBLE: readonly ImpossibleText[] = [
     at: WHOLE,
     isImpossible: (text) => /^https?:\/\/[^/]+$/.test(text),
     because: 'a URL has a path',
-    right: (text) => `${text}/`,
+    right: (text) => (text.includes('#') ? '' : text.replace(/^(https?:\/\/[^?]+)/, '$1/')),
   },
   ...CHOICES.map(
     ([name, values]): ImpossibleText => ({
@@ -188,7 +198,7 @@ const IMPOSSIBLE: readonly ImpossibleText[] = [
       if (!texts.every(parseCidr)) return undefined
       return texts.length === 1
         ? `inCidrRange(${shown}, ${quote(texts[0] ?? '')})`
-        : `inCidrRanges(${shown}, [${texts.map(quote).join(', ')}])`
+        : `inCidrRanges(${shown}, [${listed(texts.map(quote))}])`
     },
   },
   {
@@ -312,6 +322,20 @@ function chosen(text: string, values: readonly string[]): string {
   if (digits === '') return ''
   const fitting = values.filter((value) => value.endsWith(digits) || value.endsWith(`${digits}.0`))
   return fitting.length === 1 ? (fitting[0] ?? '') : ''
+}
+
+/** Most constants in a sentence. */
+const MAX_LISTED = 10
+
+/** Constants for a list in a sentence. */
+export function listed(constants: readonly string[]): string {
+  if (constants.length <= MAX_LISTED) return constants.join(', ')
+  return `${constants.slice(0, MAX_LISTED).join(', ')}, …`
+}
+
+/** Every path begins with a slash, so a text that became only a slash is no advice. */
+function orNone(path: string, place: Place): string {
+  return path === '/' && place !== 'equal' ? '' : path
 }
 
 function pathOfUrl(text: string): string {

@@ -129,7 +129,31 @@ const NEVER_EQUAL: readonly Row[] = [
   ],
   ["req.method.upper() == 'Get'", 'refused', 'upper case', "req.method.upper() == 'GET'"],
   ['res.status_code == 20', 'refused', 'three digits'],
+  ["req.url in ['/a', '/b']", 'refused', 'begins with http', "req.url.path in ['/a', '/b']"],
+  ["req.url in ['/admin', 'https://example.com/x']", 'warned', "never equals '/admin'"],
+  ["['/admin', '/b'].exists(p, req.url == p)", 'refused', "never equals '/admin' (and 1 more)"],
+  ["req.host in ['*.a.example', '*.b.example']", 'refused', 'no wildcard'],
+  [
+    "req.url.path.startsWith('//')",
+    'refused',
+    'doubled slashes',
+    "req.url.raw_path.startsWith('//')",
+  ],
+  ["req.url.raw_path.startsWith('http://')", 'refused', 'begins with a slash'],
+  ["req.url.path.startsWith('http://')", 'refused', 'begins with a slash'],
+  ["req.url.startsWith('//')", 'refused', 'begins with http'],
+  ["req.url.startsWith('/')", 'refused', 'begins with http'],
+  ["req.url.path == '/%61?b=1'", 'refused', 'before the query'],
+  [
+    "req.url == 'https://example.com?x=1'",
+    'refused',
+    'has a path',
+    "req.url == 'https://example.com/?x=1'",
+  ],
 ]
+
+/** Right forms that no sample fits. */
+const UNSEEN = /geo|HTTP\/2\.0|GE'|upper\(|\?x=1|^req\.url\.path in|startsWith\('\/\/'\)/
 
 /** Conditions without a variable, and operands that decide together. */
 const CONSTANT: readonly Row[] = [
@@ -156,7 +180,19 @@ const CONSTANT: readonly Row[] = [
 
 const NO_DATA: readonly Row[] = [
   ['conn.client_ip.is_tor_node', 'refused', 'no data for conn.client_ip.is_tor_node'],
-  ["req.method == 'GET' || conn.client_ip.is_on_blocklist", 'refused', 'at this gateway'],
+  ["req.method == 'GET' && conn.client_ip.is_on_blocklist", 'refused', 'at this gateway'],
+  ["req.method == 'GET' || conn.client_ip.is_on_blocklist", 'warned', 'at this gateway'],
+  ["conn.server_region == 'eu' || conn.server_region == 'us'", 'refused', 'no regions'],
+  ['size(conn.client_ip.categories) == 0', 'warned', 'no lists of addresses'],
+  ['size(req.trailers) == 0', 'warned', 'after the rules have run'],
+  ["'a' in req.trailers", 'refused', 'after the rules have run'],
+  ["conn.client_ip.categories.all(c, c != 'a')", 'warned', 'no lists of addresses'],
+  ["conn.client_ip.categories.exists_one(c, c == 'a')", 'refused', 'no lists of addresses'],
+  ["conn.server_region in ['', 'eu']", 'warned', 'no regions'],
+  ["conn.server_region in ['us', 'eu']", 'refused', 'no regions'],
+  ["conn.server_region.startsWith('eu')", 'refused', 'no regions'],
+  ['conn.client_ip.is_tor_node ? false : true', 'warned', 'no lists of addresses'],
+  ['conn.client_ip.is_tor_node ? true : false', 'refused', 'no lists of addresses'],
   ["'proxy' in conn.client_ip.categories", 'refused', 'no lists of addresses'],
   ["conn.server_ip.categories.exists(c, c == 'a')", 'refused', 'no lists of addresses'],
   ["!('com.algolia.crawler' in conn.client_ip.categories)", 'warned', 'no lists of addresses'],
@@ -220,6 +256,35 @@ describe('a condition that is the same for every request', () => {
     if (right !== undefined) expect(problemsOf(right)).toEqual([])
   })
 
+  it.each(NEVER_EQUAL.map(([source]) => [source] as const))(
+    '%s leads to a form that is not refused',
+    (expression) => {
+      const [{ message } = { message: '' }] = problemsOf(expression)
+      const advice = / Write (.*)\.$/.exec(message)?.[1]
+      if (advice === undefined || /^k | such as |without colon/.test(advice)) return
+      const isText = /^'[^']*'$/.test(advice)
+      const wrong = /never [a-z ]+ ('[^']*')/.exec(message)?.[1] ?? ''
+      expect([advice, problemsOf(isText ? expression.replace(wrong, advice) : advice)]).toEqual([
+        advice,
+        [],
+      ])
+    },
+  )
+
+  it('is one short problem for a list of many texts', () => {
+    const ranges = Array.from({ length: 225 }, (_, n) => `'10.0.${n}.0/24'`).join(',')
+    const few = "'10.0.0.0/24', '10.0.1.0/24'"
+    const sources = [`['1.2.3.4',${ranges}]`, `[${ranges}]`]
+    for (const list of sources) {
+      const problems = problemsOf(`conn.client_ip in ${list}`)
+      expect(problems).toMatchObject([{ severity: 'error' }])
+      expect(problems[0]?.message).toMatch(/Write inCidrRanges\(conn.client_ip, \[.*, …\]\)\.$/)
+      expect(problems[0]?.message.length).toBeLessThan(700)
+    }
+    const [problem] = problemsOf(`conn.client_ip in ['1.2.3.4', ${few}]`)
+    expect(problem?.message).toContain("'10.0.0.0/24' (and 1 more): the value is one address")
+  })
+
   const refused = NEVER_EQUAL.filter(([source]) => !/\|\||, '/.test(source))
   it.each(refused.map(([source]) => [source] as const))('is constant indeed: %s', (source) => {
     expect(new Set(valuesOf(source)).size).toBeLessThanOrEqual(1)
@@ -227,7 +292,7 @@ describe('a condition that is the same for every request', () => {
 
   it.each(
     ROWS.flatMap(([, , , right]) => (right === undefined ? [] : [[right] as const])).filter(
-      ([right]) => !/geo|HTTP\/2\.0|GE'|upper\(/.test(right),
+      ([right]) => !UNSEEN.test(right),
     ),
   )('has a right form that is not: %s', (right) => {
     expect(new Set(valuesOf(right)).size).toBe(2)
