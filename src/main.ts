@@ -45,6 +45,14 @@ function written(stream: NodeJS.WriteStream): Promise<void> {
   })
 }
 
+/** Exit code of a command whose output nobody reads, as a shell reports for SIGPIPE: 128 + 13. */
+const BROKEN_PIPE_EXIT = 141
+if (!SERVICES.has(process.argv[2] ?? '')) {
+  process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
+    if (code === 'EPIPE') process.exit(BROKEN_PIPE_EXIT)
+  })
+}
+
 const predecessor = Predecessor.meet(process)
 try {
   // After a handover, LISTEN_PID is the id of the previous process, which could not know the id of this one.

@@ -392,7 +392,7 @@ export class Tunnels {
     if (this.#byDomain(domain)) {
       throw new AppError(
         'domain-taken',
-        `${domain} already has a tunnel. Delete it, or replace it with PUT.`,
+        `${domain} already has a tunnel. Remove it first, change it on the device page, or replace it with PUT.`,
       )
     }
     if (this.#entries.size >= maxTunnels) {

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { runProgram } from '../../helpers/program.ts'
+import { Program, runProgram } from '../../helpers/program.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 it('writes a document of any size to a pipe to its end', async () => {
@@ -19,4 +19,12 @@ it('writes a document of any size to a pipe to its end', async () => {
   })
   expect(code).toBe(4)
   expect(JSON.parse(stdout).devices).toHaveLength(3_000)
+})
+
+it('ends without a stack trace when nobody reads its output', async () => {
+  const program = new Program({ args: ['doctor', '--json'], cwd: temporaryFolder() })
+  program.child.stdout?.destroy()
+  const { code, stderr } = await program.ended
+  expect(code).toBe(141)
+  expect(stderr).toBe('')
 })
