@@ -61,10 +61,10 @@ export class SecretSeal {
   }
 
   /**
-   * Seals a value. Creates the key file for the first value. Throws NoKeyError, and errors of the file system.
+   * Seals a value with the key that the file has now. Creates the file for the first value. Throws NoKeyError, and errors of the file system.
    */
   seal(value: string, place: SealedPlace): string {
-    const key = this.#read() ?? this.#create()
+    const key = this.#reread() ?? this.#create()
     const nonce = randomBytes(NONCE_BYTES)
     const cipher = createCipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES })
     cipher.setAAD(boundTo(place))
@@ -74,22 +74,22 @@ export class SecretSeal {
 
   /** Undefined if the key is missing, or the value was sealed with another key or for another place. */
   open(sealed: string, place: SealedPlace): string | undefined {
-    const key = this.#read()
     const bytes = Buffer.from(sealed, 'base64url')
-    if (key && bytes.length >= NONCE_BYTES + TAG_BYTES) {
-      try {
-        return decipher(bytes, key, place)
-      } catch {
-        // Reported below.
-      }
-    }
-    this.#warn(key !== undefined)
-    return undefined
+    const before = this.#key
+    const value = before && openWith(before, bytes, place)
+    if (value !== undefined) return value
+    // The file may have been restored since.
+    const key = this.#reread()
+    const second = key && openWith(key, bytes, place)
+    if (second === undefined) this.#warn(key !== undefined)
+    return second
   }
 
-  #read(): Buffer | undefined {
-    this.#key ??= readKey(this.#path, this.#log)
-    return this.#key
+  /** The key of the file as it is now; undefined if the file is missing or damaged. */
+  #reread(): Buffer | undefined {
+    const key = readKey(this.#path, this.#log)
+    if (key) this.#key = key
+    return key
   }
 
   #create(): Buffer {
@@ -105,7 +105,7 @@ export class SecretSeal {
       )
     }
     writeFileDurably(this.#path, createSecretsKey())
-    const key = this.#read()
+    const key = this.#reread()
     if (!key) throw new NoKeyError(`The file ${SECRETS_KEY} cannot be read after it was written.`)
     return key
   }
@@ -118,6 +118,15 @@ export class SecretSeal {
       ? 'a secret or the key of a certificate cannot be opened: restore the key file, or set the secret or upload the certificate again'
       : 'secrets and keys of certificates cannot be opened without the key file: restore it from a backup'
     this.#log.error({ path: this.#path }, why)
+  }
+}
+
+function openWith(key: Buffer, bytes: Buffer, place: SealedPlace): string | undefined {
+  if (bytes.length < NONCE_BYTES + TAG_BYTES) return undefined
+  try {
+    return decipher(bytes, key, place)
+  } catch {
+    return undefined
   }
 }
 

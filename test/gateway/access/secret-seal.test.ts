@@ -1,7 +1,12 @@
-import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { NoKeyError, SECRETS_KEY, SecretSeal } from '../../../src/gateway/access/secret-seal.ts'
+import {
+  createSecretsKey,
+  NoKeyError,
+  SECRETS_KEY,
+  SecretSeal,
+} from '../../../src/gateway/access/secret-seal.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
@@ -48,6 +53,27 @@ describe('SecretSeal', () => {
     expect(
       captured.lines.filter(({ msg }) => String(msg).includes('cannot be opened')),
     ).toHaveLength(1)
+  })
+
+  it('opens older values when their key file is restored, and seals with the restored key', () => {
+    const { folder, path, seal } = open()
+    const old = seal.seal('old', PLACE)
+    const key = readFileSync(path)
+    rmSync(path)
+    const { seal: running } = open({ folder })
+    const other = createSecretsKey()
+    writeFileSync(path, other)
+    expect(running.open(old, PLACE)).toBeUndefined()
+    rmSync(path)
+    writeFileSync(path, key)
+    expect(running.open(old, PLACE)).toBe('old')
+    const next = running.seal('next', PLACE)
+    expect(open({ folder }).seal.open(next, PLACE)).toBe('next')
+    // Before any value needs to be opened, too.
+    rmSync(path)
+    writeFileSync(path, other)
+    const last = running.seal('last', PLACE)
+    expect(open({ folder }).seal.open(last, PLACE)).toBe('last')
   })
 
   it('never replaces a key that is missing or damaged while there are values', () => {
