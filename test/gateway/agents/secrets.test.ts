@@ -304,6 +304,14 @@ describe('a secret that is in use', () => {
         /a\.press\.test.*c\.press\.test|c\.press\.test.*a\.press\.test/,
       )
     }
+    const renamed = await call('PATCH', `/vault_secrets/${id}`, { name: 'other' }, press.key)
+    expect(renamed.body.msg).toContain('Create a secret with the new name')
+    expect(renamed.body.msg).not.toContain('/force')
+    const vaultPath = `/vaults/${shown.vault.id}`
+    const moved = await call('PATCH', vaultPath, { name: 'other' }, press.key)
+    expect(moved).toMatchObject({ status: 409, body: { error_code: 'ERR_NGROK_24010' } })
+    const described = { name: 'site', description: 'of press' }
+    expect((await call('PATCH', vaultPath, described, press.key)).status).toBe(200)
     const force = `/vault_secrets/${id}/force`
     expect((await call('DELETE', force, undefined, press.key)).status).toBe(204)
     expect((await get('c.press.test')).status).toBe(500)

@@ -26,6 +26,7 @@ import {
   timestamp,
 } from '../common/request.ts'
 import { type Resource, withBody } from '../common/resource.ts'
+import type { MissingNode } from '../common/resource-lists.ts'
 
 const TEXT_CODES = [215, 215] as const
 /** Bytes of a value in UTF-8. Masks of shorter values would make logs unreadable and show the values. */
@@ -68,8 +69,9 @@ export interface VaultsDeps {
 }
 
 /** Vaults, which have the secrets of an account. */
-export function vaults(deps: VaultsDeps): Resource<Vault> {
+export function vaults(deps: VaultSecretsDeps): Resource<Vault> {
   const { database, vaults: store, vaultSecrets, botUsers, quotas, ids, clock } = deps
+  const usage = secretUsage(deps)
 
   function checkVault(vault: Vault): void {
     checkName(vault.name, { what: 'vault', code: 23000, emptyCode: 23001 })
@@ -105,8 +107,16 @@ export function vaults(deps: VaultsDeps): Resource<Vault> {
       await database.change(keep, { concludes: id })
       return viewVault(vault, baseUrl)
     }),
-    update: withBody({ VaultUpdate }, (change, { item: { id }, caller }) => {
+    update: withBody({ VaultUpdate }, async (change, { item: { id, name }, caller }) => {
       requireChange(change, 215, 'name, description or metadata')
+      if (change.name !== undefined && change.name !== name) {
+        for (const secret of vaultSecrets.ofVault(id)) {
+          refuseUsed(await usage.of(secret), {
+            failed: 'The vault cannot be renamed',
+            fix: 'Create a vault with the new name and the secrets, change the policies, then delete this one.',
+          })
+        }
+      }
       const keep = () => {
         const vault = present(store.get(id))
         const updated = { ...vault, ...withoutMissing(change), ...changedBy(caller, clock.now()) }
@@ -178,7 +188,11 @@ const SecretView = z.strictObject({
     .describe('number of all these endpoints; for several gateways, there may be more'),
 })
 type SecretView = z.infer<typeof SecretView>
-type UsedBy = Pick<SecretView, 'used_by' | 'used_by_count'>
+
+/** The endpoints that name a secret. Gateways in `missing` did not answer. */
+interface Usage extends Pick<SecretView, 'used_by' | 'used_by_count'> {
+  readonly missing: readonly MissingNode[]
+}
 
 export interface VaultSecretsDeps extends VaultsDeps {
   readonly credentials: CredentialStore
@@ -191,18 +205,10 @@ export interface VaultSecretsDeps extends VaultsDeps {
 
 /** Secrets of policies. Values come in and never go out. */
 export function vaultSecrets(deps: VaultSecretsDeps): Resource<VaultSecret> {
-  const { vaultSecrets: store, others } = deps
-  const users = new SecretUsers(deps)
-  const view = (secret: VaultSecret, baseUrl: string) => {
-    const vault = deps.vaults.get(secret.vaultId)
-    return viewSecret(secret, baseUrl, { vault, users: users.of(secret) })
-  }
-  const atOthers = elsewhere(others, 'vault_secrets')
-  const changes = new SecretChanges(deps, async (secret) => {
-    const asked = { viewer: { ownerId: null, isOwnerOnly: false }, baseUrl: '' }
-    const { found } = await atOthers.find(secret.id, asked)
-    return combineSecrets([view(secret, ''), ...found.map((it) => it.view as SecretView)])
-  })
+  const { vaultSecrets: store } = deps
+  const usage = secretUsage(deps)
+  const { view } = usage
+  const changes = new SecretChanges(deps, usage.of)
   return {
     path: 'vault_secrets',
     noun: 'Secret',
@@ -214,7 +220,7 @@ export function vaultSecrets(deps: VaultSecretsDeps): Resource<VaultSecret> {
     get: (id) => store.get(id),
     view,
     ownerOf: ({ ownerId }) => ownerId,
-    elsewhere: atOthers,
+    elsewhere: usage.atOthers,
     isEverywhere: () => true,
     combine: (views) => combineSecrets(views as [SecretView, ...SecretView[]]),
     create: withBody({ SecretCreate }, async (body, { baseUrl, caller }) =>
@@ -234,15 +240,50 @@ export function vaultSecrets(deps: VaultSecretsDeps): Resource<VaultSecret> {
   }
 }
 
+/** Views of secrets, and the endpoints that use them, here and at the other gateways. */
+function secretUsage(deps: VaultSecretsDeps) {
+  const users = new SecretUsers(deps)
+  const atOthers = elsewhere(deps.others, 'vault_secrets')
+  const view = (secret: VaultSecret, baseUrl: string) => {
+    const vault = deps.vaults.get(secret.vaultId)
+    return viewSecret(secret, baseUrl, { vault, users: users.of(secret) })
+  }
+  const of = async (secret: VaultSecret): Promise<Usage> => {
+    const asked = { viewer: { ownerId: null, isOwnerOnly: false }, baseUrl: '' }
+    const { found, missing } = await atOthers.find(secret.id, asked)
+    const views = found.map((it) => it.view as SecretView)
+    return { ...combineSecrets([view(secret, ''), ...views]), missing }
+  }
+  return { atOthers, view, of }
+}
+
+/** Throws ServiceError 24010 for a secret that is used, and 840 if another gateway may have users of it. */
+function refuseUsed(
+  { used_by: endpoints, used_by_count: count, missing }: Usage,
+  { failed, fix }: { readonly failed: string; readonly fix: string },
+): void {
+  if (count > 0) {
+    const urls = unique(endpoints.map(({ url }) => url))
+    const shown = urls.slice(0, MAX_SHOWN).join(', ')
+    const more = count > MAX_SHOWN ? ` and ${count - MAX_SHOWN} more` : ''
+    throw new ServiceError(24010, `${failed}, because policies use it: ${shown}${more}. ${fix}`)
+  }
+  if (missing.length > 0) {
+    throw new ServiceError(
+      840,
+      `${failed}, because ${missing.length} of the other gateways did not say whether policies use it. Try again. ${fix}`,
+    )
+  }
+}
+
 /** Creates, changes and deletes secrets. Every refusal is a ServiceError. */
 class SecretChanges {
   readonly #deps: VaultSecretsDeps
-  readonly #usersOf: (secret: VaultSecret) => Promise<UsedBy>
+  readonly #usageOf: (secret: VaultSecret) => Promise<Usage>
 
-  /** `usersOf`: the endpoints that name a secret, at all gateways. */
-  constructor(deps: VaultSecretsDeps, usersOf: (secret: VaultSecret) => Promise<UsedBy>) {
+  constructor(deps: VaultSecretsDeps, usageOf: (secret: VaultSecret) => Promise<Usage>) {
     this.#deps = deps
-    this.#usersOf = usersOf
+    this.#usageOf = usageOf
   }
 
   create(body: z.infer<typeof SecretCreate>, caller: Caller): Promise<VaultSecret> {
@@ -275,7 +316,12 @@ class SecretChanges {
     requireChange(body, 215, 'name, value, description, metadata or allow')
     const { value, ...change } = body
     if (value !== undefined) checkValue(value)
-    if (change.name !== undefined && change.name !== name) await this.#refuseUsed(id, 'renamed')
+    if (change.name !== undefined && change.name !== name) {
+      refuseUsed(await this.#usageOf(present(store.get(id))), {
+        failed: 'The secret cannot be renamed',
+        fix: 'Create a secret with the new name, change the policies, then delete this one.',
+      })
+    }
     const keep = () => {
       const secret = present(store.get(id))
       const { allow = secret.allow } = change
@@ -297,26 +343,16 @@ class SecretChanges {
   }
 
   async removeUnused(secret: VaultSecret): Promise<void> {
-    await this.#refuseUsed(secret.id, 'deleted')
+    refuseUsed(await this.#usageOf(secret), {
+      failed: 'The secret cannot be deleted',
+      fix: `Change the policies first, or delete it anyway: DELETE /vault_secrets/${secret.id}/force, or device-agent gateway secrets remove --force.`,
+    })
     await this.remove(secret)
   }
 
   async remove({ id }: VaultSecret): Promise<void> {
     const { database, vaultSecrets: store } = this.#deps
     await database.change(() => store.delete(id), { concludes: id, mayUseReserve: true })
-  }
-
-  async #refuseUsed(id: string, what: string): Promise<void> {
-    const users = await this.#usersOf(present(this.#deps.vaultSecrets.get(id)))
-    const { used_by: endpoints, used_by_count: count } = users
-    if (count === 0) return
-    const urls = unique(endpoints.map(({ url }) => url))
-    const shown = urls.slice(0, MAX_SHOWN).join(', ')
-    const more = count > MAX_SHOWN ? ` and ${count - MAX_SHOWN} more` : ''
-    throw new ServiceError(
-      24010,
-      `The secret cannot be ${what}, because policies use it: ${shown}${more}. Change them first, or delete it with DELETE /vault_secrets/${id}/force.`,
-    )
   }
 
   #check(secret: Omit<VaultSecret, 'sealed'>): void {

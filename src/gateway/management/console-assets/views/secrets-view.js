@@ -91,7 +91,7 @@ function secretCard(secret, owners, reload) {
       ],
     }),
     facts(
-      ['Owner', secret.owner_id ? owners.of(secret.owner_id) : 'Nobody'],
+      ['Owner', secret.owner_id ? owners.of(secret.owner_id) : 'Gateway owner'],
       ['Description', description],
       ['In policies', element('code', {}, `secrets.get('${vault}', '${name}')`)],
       ['Allowed for', allow.length > 0 ? allow.join(', ') : 'Cloud endpoints of the account'],
