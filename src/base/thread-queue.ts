@@ -2,8 +2,8 @@ import { Worker } from 'node:worker_threads'
 
 /** Idle time until the thread ends: further questions often follow soon. */
 const IDLE_MS = 10_000
-/** No question takes a tenth of it, unless the machine has stopped. */
-const ANSWER_MS = 10_000
+/** With the start of the thread. No question takes a tenth of it, unless the machine has stopped. */
+const ANSWER_MS = 20_000
 const MAX_HEAP_MB = 64
 /** Questions of one owner. */
 const MAX_WAITING = 64
