@@ -16,6 +16,7 @@ import {
   signIn,
 } from '../helpers/console-page.ts'
 import { startDnsServer } from '../helpers/dns-server.ts'
+import { makeCertificate } from '../helpers/made-certificate.ts'
 import { startManagementApi } from '../helpers/management-client.ts'
 import { startReceiver } from '../helpers/webhook-receiver.ts'
 
@@ -628,6 +629,40 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     expect(await page.getByText('_acme-challenge').count()).toBe(0)
     await button(page, 'Edit certificate of shop.test').click()
     expect(await field(page, 'Certificate').inputValue()).toBe('on-demand')
+  })
+
+  it('uploads a certificate, and assigns it to a domain', async () => {
+    const { baseUrl, key, registrar, domains, clock } = await startManagementApi()
+    await registrar.reserve({ domain: 'shop.test' })
+    const now = clock.now()
+    const { certPem, keyPem } = await makeCertificate({
+      ...{ names: ['shop.test'], commonName: 'Shop CA' },
+      ...{ notBefore: now - 86_400_000, notAfter: now + 90 * 86_400_000 },
+    })
+    const { page } = await openPage(browser, DESK, baseUrl)
+    await signIn(page, key)
+    await goTo(page, 'Certificates')
+    await button(page, 'Upload a certificate').first().click()
+    await field(page, 'Certificate and chain (PEM)').fill(certPem)
+    await field(page, 'Private key (PEM)').fill('garbage')
+    await dialogButton(page, 'Upload').click()
+    await page.getByText('contains no private key').waitFor()
+    await field(page, 'Private key (PEM)').fill(keyPem)
+    await dialogButton(page, 'Upload').click()
+    await page.getByText('The certificate for shop.test was uploaded.').waitFor()
+    await page.getByText('Shop CA').waitFor()
+    await expectGoodView(page, 'certificates')
+    await goTo(page, 'Domains')
+    await button(page, 'Edit certificate of shop.test').click()
+    const option = await page.getByRole('option', { name: /^Uploaded: shop.test/ }).textContent()
+    await field(page, 'Certificate').selectOption({ label: option ?? '' })
+    await dialogButton(page, 'Save').click()
+    await page.getByText('Own certificate').waitFor()
+    expect(domains.find('shop.test')?.certificateId).toMatch(/^cert_/)
+    await goTo(page, 'Certificates')
+    await button(page, 'Delete shop.test').click()
+    await dialogButton(page, 'Delete certificate').click()
+    await page.getByText('The certificate is in use by shop.test').waitFor()
   })
 
   it('has room for the longest names', async () => {

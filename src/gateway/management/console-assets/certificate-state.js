@@ -8,6 +8,7 @@ const CHECK_MS = 2_000
 /** What is said about the certificate, kept up to date while it is being made. */
 export function certificateState(domain) {
   const { id, certificate_management_status: status } = domain
+  const isUploaded = domain.certificate !== null
   const isOnDemand = domain.certificate_management_policy.challenge === 'on-demand'
   const badgePlace = element('span', {})
   const sentence = element('span', {})
@@ -19,8 +20,19 @@ export function certificateState(domain) {
     shown = now
     // Below a wildcard, certificates follow when names come online.
     const isWaiting = isOnDemand && !now.provisioning_job && !now.renews_at
+    if (isUploaded) return showUploaded(now)
     fill(badgePlace, isWaiting ? badge('Certificate on demand', 'wait') : certificateBadge(now))
     fill(sentence, isWaiting ? 'Ordered for each name that comes online' : certificateSentence(now))
+  }
+
+  function showUploaded({ ends_at: end }) {
+    const isOver = end !== undefined && Date.parse(end) <= Date.now()
+    fill(
+      badgePlace,
+      isOver ? badge('Certificate expired', 'bad') : badge('Own certificate', 'good'),
+    )
+    const verb = isOver ? 'expired' : 'expires'
+    fill(sentence, end ? `Uploaded, ${verb} ${formatDistance(end)}` : 'Uploaded')
   }
 
   function follow(card) {

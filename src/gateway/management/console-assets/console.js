@@ -5,6 +5,7 @@ import { apiKeysView } from './views/api-keys-view.js'
 import { auditView } from './views/audit-view.js'
 import { authtokensView } from './views/authtokens-view.js'
 import { botUsersView } from './views/bot-users-view.js'
+import { certificatesView } from './views/certificates-view.js'
 import { devicesView } from './views/devices-view.js'
 import { domainsView } from './views/domains-view.js'
 import { errorPagesView } from './views/error-pages-view.js'
@@ -20,6 +21,7 @@ void runPage({
     devices: { label: 'Devices', make: devicesView },
     invitations: { label: 'Invitations', make: invitesView },
     domains: { label: 'Domains', make: domainsView },
+    certificates: { label: 'Certificates', make: certificatesView },
     addresses: { label: 'Addresses', make: addressesView },
     'error-pages': { label: 'Error pages', make: errorPagesView },
     'bot-users': { label: 'Bot users', make: botUsersView },

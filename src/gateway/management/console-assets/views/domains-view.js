@@ -8,6 +8,7 @@ import { element, fill } from '../element.js'
 import { formatDate } from '../format.js'
 import { errorNotice, say } from '../notice.js'
 import { OwnerNames } from '../owner-names.js'
+import { namesOf } from './certificates-view.js'
 import { listView } from './list-view.js'
 
 /** Reserved domains: the names below which devices may be reached. */
@@ -159,16 +160,20 @@ function domainCard(domain, owners, reload) {
 
 async function changeCertificate(reserved, reload) {
   const { id, domain } = reserved
-  const way = wayOf(reserved)
+  const way = reserved.certificate?.id ?? wayOf(reserved)
+  const uploaded = await askAll('tls_certificates', 'tls_certificates')
+  const own = uploaded.map((it) => [it.id, `Uploaded: ${namesOf(it)}, ${formatDate(it.not_after)}`])
   // The current way comes first, so it is selected.
-  const options = [...WAYS].sort(([a], [b]) => Number(b === way) - Number(a === way))
+  const options = [...WAYS, ...own].sort(([a], [b]) => Number(b === way) - Number(a === way))
   const changed = await openForm({
     title: `Certificate of ${domain}`,
     fields: [certificateField(options)],
     action: 'Save',
     run: ({ certificate }) =>
       ask('PATCH', `api/reserved_domains/${id}`, {
-        body: { certificate_management_policy: POLICIES[certificate] },
+        body: POLICIES[certificate]
+          ? { certificate_management_policy: POLICIES[certificate] }
+          : { certificate_id: certificate },
       }),
   })
   if (!changed) return

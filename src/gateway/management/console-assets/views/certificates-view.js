@@ -1,0 +1,113 @@
+import { ask, askAll } from '../api.js'
+import { actionButton, badge, cardHead, facts } from '../card.js'
+import { confirm } from '../confirm.js'
+import { longTextField, openForm, selectField, textField } from '../dialog.js'
+import { element } from '../element.js'
+import { formatDate, formatDistance } from '../format.js'
+import { say } from '../notice.js'
+import { OwnerNames } from '../owner-names.js'
+import { listView } from './list-view.js'
+
+/** The gateway warns this early before an uploaded certificate expires. */
+const WARN_BEFORE_MS = 14 * 86_400_000
+
+/** Certificates that were uploaded for domains. */
+export function certificatesView() {
+  const owners = new OwnerNames()
+  return listView({
+    title: 'Certificates',
+    intro: 'Certificates of your own for domains.',
+    path: 'tls_certificates',
+    collection: 'tls_certificates',
+    createLabel: 'Upload a certificate',
+    create: upload,
+    empty: {
+      title: 'No uploaded certificates',
+      text: 'Upload a certificate with its key. Then choose it in Domains with Edit certificate.',
+    },
+    prepare: (items) => owners.learn(items),
+    row: (certificate, reload) => certificateCard(certificate, owners, reload),
+  })
+}
+
+async function upload() {
+  const botUsers = await askAll('bot_users', 'bot_users')
+  const created = await openForm({
+    title: 'Upload a certificate',
+    fields: [
+      longTextField({
+        name: 'certificate',
+        label: 'Certificate and chain (PEM)',
+        hint: 'The certificate of the domain first, then the intermediate certificates.',
+      }),
+      longTextField({
+        name: 'key',
+        label: 'Private key (PEM)',
+        hint: 'Not encrypted. It is stored by the gateway and never shown.',
+      }),
+      selectField({
+        name: 'owner',
+        label: 'Owner',
+        options: [['', 'This gateway'], ...botUsers.map(({ id, name }) => [id, name])],
+      }),
+      textField({ name: 'description', label: 'Description', hint: 'Optional note.' }),
+    ],
+    action: 'Upload',
+    run: ({ certificate, key, owner, description }) =>
+      ask('POST', 'api/tls_certificates', {
+        body: {
+          certificate_pem: certificate,
+          private_key_pem: key,
+          ...(owner && { owner_id: owner }),
+          ...(description && { description }),
+        },
+      }),
+  })
+  if (created) say(`The certificate for ${namesOf(created)} was uploaded.`)
+  return created
+}
+
+/** The names of a certificate, shortened. */
+export function namesOf({ subject_alternative_names: { dns_names: names } }) {
+  const more = names.length - 3
+  return names.slice(0, 3).join(', ') + (more > 0 ? ` and ${more} more` : '')
+}
+
+function certificateCard(certificate, owners, reload) {
+  const names = namesOf(certificate)
+  const { id, not_after: end, owner_id: owner } = certificate
+  return element(
+    'article',
+    {},
+    cardHead(names, {
+      badge: endBadge(Date.parse(end)),
+      actions: [actionButton('Delete', names, () => remove(certificate, reload), true)],
+    }),
+    facts(
+      ['Description', certificate.description],
+      ['Owner', owner && owners.of(owner)],
+      ['Issuer', certificate.issuer_common_name],
+      ['Expires', `${formatDate(end)} (${formatDistance(end)})`],
+      ['Key', certificate.private_key_type],
+      ['Uploaded', formatDate(certificate.created_at)],
+      ['Id', element('code', {}, id)],
+    ),
+  )
+}
+
+function endBadge(end) {
+  if (end <= Date.now()) return badge('Expired', 'bad')
+  return end - Date.now() < WARN_BEFORE_MS ? badge('Expires soon', 'bad') : badge('Valid', 'good')
+}
+
+async function remove(certificate, reload) {
+  const isDone = await confirm({
+    title: `Delete the certificate for ${namesOf(certificate)}?`,
+    text: 'Its private key is deleted. Domains must not use it.',
+    action: 'Delete certificate',
+    method: 'DELETE',
+    path: `api/tls_certificates/${certificate.id}`,
+    said: 'The certificate was deleted.',
+  })
+  if (isDone) await reload()
+}
