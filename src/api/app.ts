@@ -181,7 +181,7 @@ export function agentRoutes(options: ApiOptions) {
     shared: [
       ...tunnelRoutes(agent),
       statusRoute(options),
-      servicesRoute(agent),
+      servicesRoute(agent, clock),
       trafficRoute(agent),
       doctorRoute(examine, () => clock.now()),
       logRoute(logTail),

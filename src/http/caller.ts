@@ -124,3 +124,13 @@ export function scopeGuard({ noun, serviceCode }: ScopeGuardOptions): RequestHan
     next()
   }
 }
+
+/** Admits only callers with the scope `write`, whatever the method. `doing`: what the route does, for messages. */
+export function writersOnly(doing: string): RequestHandler {
+  return (_request, response, next) => {
+    const { actor, scope } = callerOf(response)
+    if (scope === 'write') return next()
+    const detail = `The token "${actor.name}" has the scope "read". ${doing} requires the scope "write".`
+    throw new AppError('insufficient-scope', detail)
+  }
+}

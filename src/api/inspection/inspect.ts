@@ -1,9 +1,8 @@
-import type { Request, RequestHandler } from 'express'
+import type { Request } from 'express'
 import * as z from 'zod'
 import type { Agent } from '../../agent/agent.ts'
 import type { Tunnel } from '../../agent/tunnel.ts'
-import { AppError } from '../../base/app-error.ts'
-import { callerOf } from '../../http/caller.ts'
+import { writersOnly } from '../../http/caller.ts'
 import { changeOf } from '../../http/change-audit.ts'
 import { jsonBody } from '../../http/json-body.ts'
 import { parse } from '../../http/parse.ts'
@@ -55,7 +54,7 @@ export function inspectRoutes(agent: Agent): Route[] {
           schema: { Inspection: InspectionView },
         },
       },
-      before: [writersOnly],
+      before: [inspectorsOnly],
       handle: (request, response) => {
         response.json(view(tunnelOf(request).id))
       },
@@ -71,7 +70,7 @@ export function inspectRoutes(agent: Agent): Route[] {
           schema: { Inspection: InspectionView },
         },
       },
-      before: [writersOnly, jsonBody],
+      before: [inspectorsOnly, jsonBody],
       handle: async (request, response) => {
         const { minutes } = parse(InspectionRequest, request.body)
         const { id, spec } = tunnelOf(request)
@@ -89,7 +88,7 @@ export function inspectRoutes(agent: Agent): Route[] {
       id: 'endInspection',
       summary: 'End an inspection and delete its exchanges',
       answers: { 204: { means: 'The inspection has ended.' } },
-      before: [writersOnly],
+      before: [inspectorsOnly],
       handle: async (request, response) => {
         const { id, spec } = tunnelOf(request)
         await changeOf(response).run(() => inspections.stop(id), undefined, {
@@ -115,7 +114,7 @@ function exchangeRoutes(
       id: 'getExchange',
       summary: 'Get an exchange with headers and bodies',
       answers: { 200: { means: 'The exchange.', schema: { Exchange: ExchangeView } } },
-      before: [writersOnly],
+      before: [inspectorsOnly],
       handle: (request, response) => {
         response.json(exchangeView(inspections.find(tunnelOf(request).id, numberOf(request))))
       },
@@ -125,7 +124,7 @@ function exchangeRoutes(
       id: 'replayExchange',
       summary: 'Send a recorded request to the upstream again',
       answers: { 200: { means: 'The new exchange.', schema: { Exchange: ExchangeView } } },
-      before: [writersOnly],
+      before: [inspectorsOnly],
       handle: async (request, response) => {
         const { id, spec } = tunnelOf(request)
         const replay = () => inspections.replay(id, numberOf(request))
@@ -141,12 +140,7 @@ function exchangeRoutes(
 }
 
 /** Recordings may contain secrets of visitors. Reading them needs the right to change the tunnel. */
-const writersOnly: RequestHandler = (_request, response, next) => {
-  const { actor, scope } = callerOf(response)
-  if (scope === 'write') return next()
-  const detail = `The token "${actor.name}" has the scope "read". Inspecting a tunnel requires the scope "write".`
-  throw new AppError('insufficient-scope', detail)
-}
+const inspectorsOnly = writersOnly('Inspecting a tunnel')
 
 function numberOf({ params }: Request): number {
   const text = String(params.number)
