@@ -528,7 +528,8 @@ function viewSecret(
     vault: { id: vaultId, uri: `${baseUrl}/vaults/${vaultId}` },
     vault_name: vault?.name ?? '',
     allow: [...allow],
-    value_set_at: timestamp(secret.valueAt),
+    // In milliseconds: the audit trail shows each new value by this field.
+    value_set_at: new Date(secret.valueAt).toISOString(),
     used_by: users.shown.map(({ id, url }) => ({ id, uri: `${baseUrl}/endpoints/${id}`, url })),
     used_by_count: users.count,
   }
