@@ -3,6 +3,7 @@ import {
   Composer,
   type Document,
   isAlias,
+  isCollection,
   isMap,
   isScalar,
   isSeq,
@@ -218,10 +219,18 @@ export type PolicyJson = { readonly json: string } | { readonly problem: string 
 export function policyJson(text: string): PolicyJson {
   const { read, problems } = policyReading(text)
   const [first] = problems
-  if (read && !first) return { json: JSON.stringify(read.value) }
+  if (read && !first) return jsonOf(read)
   const { message = 'The policy cannot be read.', position, pointer = '' } = first ?? {}
   const place = position ?? (pointer === '' ? undefined : new SourcePositions(text).find(pointer))
   return { problem: placedMessage(message, place) }
+}
+
+/** Aliases repeat texts, so a short text can be long as JSON. */
+function jsonOf({ value }: ReadText): PolicyJson {
+  const json = JSON.stringify(value)
+  if (json.length <= MAX_LENGTH) return { json }
+  const problem = `The policy exceeds ${MAX_LENGTH} characters as JSON, with the repeated values of its aliases.`
+  return { problem }
 }
 
 function countKeysIn(json: string): number {
@@ -261,6 +270,13 @@ function yamlValue(yaml: YamlText, problems: ProblemList): ReadText | undefined 
     problems.add('tooManyEntries', '', message)
     return undefined
   } catch (cause) {
+    const loop = aliasInItself(document)
+    if (loop) {
+      const message = `The policy cannot be read: an alias contains itself (*${loop.source}).`
+      const position = yaml.position(loop.range?.[0] ?? 0)
+      problems.add('unparsable', '', message, { position })
+      return undefined
+    }
     const alias = unresolvedAlias(document)
     const position = alias && yaml.position(alias.range?.[0] ?? 0)
     const message = alias
@@ -287,6 +303,20 @@ function unresolvedAlias(document: Document.Parsed): Alias | undefined {
   visit(document, {
     Alias: (_, alias) => {
       if (alias.resolve(document)) return undefined
+      found = alias
+      return visit.BREAK
+    },
+  })
+  return found
+}
+
+/** Finds an alias within the value that it stands for. */
+function aliasInItself(document: Document.Parsed): Alias | undefined {
+  let found: Alias | undefined
+  visit(document, {
+    Alias: (_, alias, path) => {
+      const isInside = path.some((around) => isCollection(around) && around.anchor === alias.source)
+      if (!isInside || !path.some((around) => around === alias.resolve(document))) return undefined
       found = alias
       return visit.BREAK
     },

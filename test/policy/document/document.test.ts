@@ -103,6 +103,19 @@ describe('a YAML text', () => {
     expect(policyJson('a: &x [1]\nb: *x')).toEqual({ json: '{"a":[1],"b":[1]}' })
   })
 
+  it('is refused if its aliases make a long text of it', () => {
+    const text = `a: &a "${'x'.repeat(60_000)}"\nb: [${'*a, '.repeat(99)}]`
+    expect(problemOf(text)).toContain('exceeds 131072 characters as JSON')
+  })
+
+  it('is refused if an alias contains itself', () => {
+    expect(problemOf('b: 1\na: &a [1, *a]')).toBe(
+      'The policy cannot be read: an alias contains itself (*a) (line 2, column 11).',
+    )
+    expect(problemOf('a: &a {b: {c: *a}}')).toContain('an alias contains itself')
+    expect(policyJson('a: &a [&a 1, *a]')).toEqual({ json: '{"a":[1,1]}' })
+  })
+
   function problemOf(text: string): string {
     const read = policyJson(text)
     return 'problem' in read ? read.problem : ''
