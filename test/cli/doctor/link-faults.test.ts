@@ -13,7 +13,7 @@ import { eventually } from '../../helpers/eventually.ts'
 import { type FaultyDevice, faultTable, freedPort } from '../../helpers/fault-table.ts'
 import { bind, connectSdk, startGateway } from '../../helpers/running-gateway.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
-import { AN_HOUR_AGO, createTlsFixture } from '../../helpers/tls-fixture.ts'
+import { AN_HOUR_AGO, createAuthority, createTlsFixture } from '../../helpers/tls-fixture.ts'
 
 /** A name of this machine that its certificates do not have. */
 const OWN_NAME = '127.1'
@@ -47,6 +47,14 @@ async function dated(device: FaultyDevice, validity: typeof AN_HOUR_AGO): Promis
   const fixture = await createTlsFixture(validity)
   device.settings.SVC_CA_CERT = device.file('dated-ca.pem', fixture.caPem)
   await leadsTo(device, tlsServer(fixture))
+}
+
+/** The CA is valid, its certificate for the gateway is not yet. */
+async function early(device: FaultyDevice): Promise<void> {
+  const authority = await createAuthority()
+  const { caPem } = authority
+  device.settings.SVC_CA_CERT = device.file('dated-ca.pem', caPem)
+  await leadsTo(device, tlsServer({ caPem, ...(await authority.issue({ validity: IN_A_DAY })) }))
 }
 
 /** The gateway has a new certificate. */
@@ -107,11 +115,20 @@ faultTable('a certificate of the gateway', {
     mend: renewed,
   },
   'the certificate is not yet valid': {
-    settings: (device) => dated(device, IN_A_DAY),
+    settings: early,
     headline: /^The tunnel does not work\. The clocks of this device and the service differ\.$/,
     check: /^tls /,
     detail: /is not yet valid \(before \d{4}-\d\d-\d\d\); the device clock says \d{4}-/,
     remedy: /^Set the wrong clock, of this device or of the gateway/,
+    mend: renewed,
+  },
+  'the CA certificate is not yet valid': {
+    settings: (device) => dated(device, IN_A_DAY),
+    headline: /^The tunnel does not work\. The clocks of this device and the service differ\.$/,
+    check: 'CA certificate',
+    detail: /dated-ca\.pem is not valid before \d{4}-\d\d-\d\d$/,
+    statusRemedy: /^Set the wrong clock, of this device or of the gateway/,
+    remedy: /^Check the clock of this device\. If it is right, the gateway made this CA certificate/,
     mend: renewed,
   },
 })
