@@ -250,7 +250,7 @@ describe('a filter that cannot be used', () => {
     [
       '/bot_users',
       'obj.owner == "x"',
-      'The filter is not valid at character 1: unknown field obj.owner; the fields are obj.id, obj.uri, obj.name, obj.active, obj.quotas, obj.usage, obj.created_at.',
+      'The filter is not valid at character 1: unknown field obj.owner; the fields are obj.id, obj.uri, obj.name, obj.active, obj.quotas, obj.usage, obj.warning, obj.created_at.',
     ],
     [
       '/credentials',
