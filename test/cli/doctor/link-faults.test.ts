@@ -128,7 +128,8 @@ faultTable('a certificate of the gateway', {
     check: 'CA certificate',
     detail: /dated-ca\.pem is not valid before \d{4}-\d\d-\d\d$/,
     statusRemedy: /^Set the wrong clock, of this device or of the gateway/,
-    remedy: /^Check the clock of this device\. If it is right, the gateway made this CA certificate/,
+    remedy:
+      /^Check the clock of this device\. If it is right, the gateway made this CA certificate/,
     mend: renewed,
   },
 })
