@@ -15,9 +15,9 @@ import {
   PoisonedError,
   type Session,
 } from './connector.ts'
-import { foreignProblem, untrustedProblem } from './probes/connection-problem.ts'
+import { foreignProblem } from './probes/connection-problem.ts'
 import { networkProblem, type Problem, ProblemError } from './problem.ts'
-import { serviceProblem } from './service-error.ts'
+import { isForeign, messageOf, sdkProblem, serviceProblem } from './service-error.ts'
 import {
   awaitedIn,
   COMPLETE_DOMAIN,
@@ -582,27 +582,4 @@ function builderFor(
   }
   const builder = protocol === 'tls' ? session.tlsEndpoint() : session.httpEndpoint()
   return domain === '' ? builder : builder.domain(domain)
-}
-
-const PREFIX = /^failed to (?:connect session|start listener): /
-/** The SDK's only message about certificates. Without our CA certificate, the preflight cannot check them. */
-const UNTRUSTED = 'tls handshake error'
-/** The SDK's message for an answer to the authentication that is none. */
-const FOREIGN = /failed to deserialize rpc response$/
-const CODE = / error_code: (ERR_NGROK_\d+)$/
-
-/** Converts an SDK error to a Problem. The code of the service is at the end of the message. */
-function sdkProblem(error: unknown, authtoken: Secret): Problem {
-  const message = messageOf(error, authtoken).replace(PREFIX, '')
-  if (message === UNTRUSTED) return untrustedProblem(message)
-  return serviceProblem(message.replace(CODE, ''), CODE.exec(message)?.[1])
-}
-
-function isForeign(error: unknown): boolean {
-  return error instanceof Error && FOREIGN.test(error.message)
-}
-
-/** Removes the authtoken, which some messages of the service repeat. */
-function messageOf(error: unknown, authtoken: Secret): string {
-  return authtoken.scrub(error instanceof Error ? error.message : String(error)).trim()
 }

@@ -1,4 +1,6 @@
 import { AppError, type ErrorCode } from '../base/app-error.ts'
+import type { Secret } from '../base/secret.ts'
+import { untrustedProblem } from './probes/connection-problem.ts'
 import { networkProblem, type Problem, type Reason } from './problem.ts'
 
 /** Effect of one or more codes of the service on the device. */
@@ -180,4 +182,28 @@ export function refusalAnswer({ detail, remedy, serviceCode }: Problem): AppErro
 
 function withFullStop(text: string): string {
   return /[.!?]$/.test(text) ? text : `${text}.`
+}
+
+const PREFIX = /^failed to (?:connect session|start listener): /
+/** The SDK's only message about certificates. Without our CA certificate, the preflight cannot check them. */
+const UNTRUSTED = 'tls handshake error'
+/** The SDK's message for an answer to the authentication that is none. */
+const FOREIGN = /failed to deserialize rpc response$/
+const CODE = / error_code: (ERR_NGROK_\d+)$/
+
+/** Converts an SDK error to a Problem. The code of the service is at the end of the message. */
+export function sdkProblem(error: unknown, authtoken: Secret): Problem {
+  const message = messageOf(error, authtoken).replace(PREFIX, '')
+  if (message === UNTRUSTED) return untrustedProblem(message)
+  return serviceProblem(message.replace(CODE, ''), CODE.exec(message)?.[1])
+}
+
+/** Whether the error means that another server than a service of tunnels answers. */
+export function isForeign(error: unknown): boolean {
+  return error instanceof Error && FOREIGN.test(error.message)
+}
+
+/** Removes the authtoken, which some messages of the service repeat. */
+export function messageOf(error: unknown, authtoken: Secret): string {
+  return authtoken.scrub(error instanceof Error ? error.message : String(error)).trim()
 }
