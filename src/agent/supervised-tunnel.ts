@@ -12,7 +12,13 @@ import {
   withUpstreamTrouble,
 } from './shown-status.ts'
 import type { AgentTimings } from './timings.ts'
-import { expectedUrl, type JsonObject, type Tunnel, type TunnelSpec } from './tunnel.ts'
+import {
+  expectedUrl,
+  hasSamePolicy,
+  type JsonObject,
+  type Tunnel,
+  type TunnelSpec,
+} from './tunnel.ts'
 import type { StoredTunnel } from './tunnel-store.ts'
 import {
   type SupervisedStatus,
@@ -140,13 +146,15 @@ export class SupervisedTunnel {
 
   /** Replaces the row and the open endpoint. */
   become(stored: StoredTunnel): void {
+    // The same endpoint stays open if only fields of the device change. The service then warns no second time.
+    if (!hasSamePolicy(stored.spec, this.spec)) this.#policyWarning = undefined
     this.#stored = stored
     // The open endpoint uses the same relay until the new one is open, so the relay must not close in
     // between.
     const unwatchBefore = this.#unwatch
     this.#unwatch = this.#options.upstreams.watch(stored.spec)
     unwatchBefore()
-    this.reopen()
+    this.#supervisor.reopen()
   }
 
   /** Opens the endpoint again at once. The open one stays until then. */

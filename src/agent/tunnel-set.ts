@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { AppError, type FieldError } from '../base/app-error.ts'
 import { Semaphore } from '../base/semaphore.ts'
-import { newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'
+import { hasSamePolicy, newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'
 import type { StoredTunnel } from './tunnel-store.ts'
 
 /** Change of one tunnel when a set replaces all tunnels. */
@@ -139,16 +139,17 @@ function stepOf(
  */
 export async function requireSteps(
   steps: readonly SetStep[],
-  require: (spec: TunnelSpec) => Promise<void>,
+  require: (spec: TunnelSpec, before: TunnelSpec | undefined) => Promise<void>,
 ): Promise<void> {
   const semaphore = new Semaphore(CHECKS_AT_ONCE)
   const asked = new Map<string, Promise<AppError | undefined>>()
   const refusals = await Promise.all(
-    steps.map(async ({ action, at, after }) => {
+    steps.map(async ({ action, at, before, after }) => {
       if (!after || action === 'keep') return []
       const { domain: _domain, ...spec } = after.spec
-      const key = JSON.stringify(spec)
-      const answer = asked.get(key) ?? semaphore.run(() => refusalOf(require(after.spec)))
+      const key = JSON.stringify([hasSamePolicy(after.spec, before?.spec), spec])
+      const check = () => refusalOf(require(after.spec, before?.spec))
+      const answer = asked.get(key) ?? semaphore.run(check)
       asked.set(key, answer)
       const refusal = await answer
       return refusal ? [{ refusal, at }] : []

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { isIP } from 'node:net'
+import { isDeepStrictEqual } from 'node:util'
 import * as z from 'zod'
 import { isDeeper } from '../base/json.ts'
 import { parseListenAddress } from '../base/listen-address.ts'
@@ -140,6 +141,11 @@ export interface TunnelSpec {
   readonly upstream?: UpstreamOptions
   /** Set if other devices may serve its address too. */
   readonly isPooled?: true
+}
+
+/** Whether a new version of a tunnel has the policy and the protocol of the stored one. */
+export function hasSamePolicy(spec: TunnelSpec, before: TunnelSpec | undefined): boolean {
+  return spec.protocol === before?.protocol && isDeepStrictEqual(spec.policy, before.policy)
 }
 
 /** Current state of a tunnel. Times are milliseconds since the epoch. */

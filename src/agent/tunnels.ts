@@ -7,7 +7,7 @@ import type { Inspections } from './inspection/inspections.ts'
 import { type PolicyCheck, requirePolicy } from './policies/policy-check.ts'
 import { refusalAnswer } from './service-error.ts'
 import { findByLabel, SupervisedTunnel, type SupervisedTunnelOptions } from './supervised-tunnel.ts'
-import { domainIn, newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'
+import { domainIn, hasSamePolicy, newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'
 import {
   type Precondition,
   planSet,
@@ -179,7 +179,7 @@ export class Tunnels {
     return this.#lock.runAlone(async () => {
       this.#requireRunning()
       requireSet(wanted, this.#options)
-      await requireSteps(plan(), (spec) => this.#requireAllowed(spec))
+      await requireSteps(plan(), (spec, before) => this.#requireAllowed(spec, before))
       this.#requireRunning()
       when?.(this.#rows())
       // Plans again, because the service may have chosen a name in the meantime.
@@ -283,7 +283,7 @@ export class Tunnels {
     const before = entry.stored
     const isSame = isDeepStrictEqual(before.spec, spec)
     const isThere = isSame && entry.isInForce
-    if (!isThere) await this.#requireAllowed(spec)
+    if (!isThere) await this.#requireAllowed(spec, before.spec)
     check()
     if (isThere) return accepted(entry)
     const { store, clock } = this.#options
@@ -378,8 +378,9 @@ export class Tunnels {
     this.#options.onChange(undefined)
   }
 
-  async #requireAllowed(spec: TunnelSpec): Promise<void> {
-    await requirePolicy(spec, this.#options.checkPolicy)
+  /** A stored policy that newer checks refuse runs on, so it does not prevent other changes. */
+  async #requireAllowed(spec: TunnelSpec, before?: TunnelSpec): Promise<void> {
+    if (!hasSamePolicy(spec, before)) await requirePolicy(spec, this.#options.checkPolicy)
     await this.#upstreams.requireAllowed(spec)
   }
 

@@ -65,7 +65,17 @@ it('keeps a tunnel online whose stored policy newer checks refuse, and shows the
   // Such a policy is not accepted again.
   const spec = { ...specOf('new'), policy: OUTDATED }
   await expect(agent.create(spec)).rejects.toMatchObject({ code: 'policy-invalid' })
+  // It does not prevent other changes of its tunnel.
   const { spec: cam } = agent.find('cam')
+  const moved = { upstream: { timeout: 5 } }
+  const changed = { ...cam, ...moved }
+  await agent.replace('cam.site.test', changed)
+  const { spec: door } = agent.find('door')
+  await agent.replaceAll([changed, { ...door, ...moved }])
+  expect(agent.find('door').spec).toMatchObject({ ...moved, policy: OUTDATED })
+  const other = { ...OUTDATED, on_http_response: [] }
+  const replaced = agent.replace('cam.site.test', { ...cam, policy: other })
+  await expect(replaced).rejects.toMatchObject({ code: 'policy-invalid' })
   await agent.replace('cam.site.test', { ...cam, policy: null })
   await eventually(() => {
     const [warned] = agent.list().filter(({ status }) => status.policyWarning !== undefined)
