@@ -73,16 +73,16 @@ export class LocalAgent {
 
   /** The body of a 2xx response. Waits for an agent that has just been started, and says so. */
   async ask<T>(request: AgentRequest, schema: z.ZodType<T>): Promise<T> {
-    return this.#client.read(await this.#whenStarted(request), schema)
+    return (await this.exchange(request, schema)).body
   }
 
-  /** The body of a 2xx response that created something, and its Location. */
-  async create<T>(
+  /** Like `ask`, with the headers. */
+  async exchange<T>(
     request: AgentRequest,
     schema: z.ZodType<T>,
-  ): Promise<{ readonly made: T; readonly location: string | undefined }> {
+  ): Promise<{ readonly body: T; readonly headers: AgentResponse['headers'] }> {
     const response = await this.#whenStarted(request)
-    return { made: this.#client.read(response, schema), location: response.headers.location }
+    return { body: this.#client.read(response, schema), headers: response.headers }
   }
 
   async #whenStarted(request: AgentRequest): Promise<AgentResponse> {
@@ -189,6 +189,8 @@ const SENTENCES: Readonly<Record<string, string>> = {
 /** Remedies for refusals of the API, by code. */
 const REMEDIES: Readonly<Record<string, string>> = {
   'tunnel-not-found': 'To see all tunnels, run device-agent tunnels list.',
+  'precondition-failed':
+    'Another program changed the tunnel at the same time. Look at it with device-agent tunnels show, then run the command again.',
   'token-not-found': 'To see all tokens, run device-agent token list.',
 }
 

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { Command, Option } from 'commander'
 import * as z from 'zod'
 import { parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
-import type { TunnelStatusView } from '../../api/tunnel-view.ts'
+import type { TunnelSpecView, TunnelStatusView } from '../../api/tunnel-view.ts'
 import { StartError } from '../../base/app-error.ts'
 import type { CommandContext } from '../command-context.ts'
 import { urlText } from './status-text.ts'
@@ -13,18 +13,26 @@ interface Options {
   readonly json?: boolean
 }
 
-interface AddOptions extends Options {
+/** Options of a tunnel. Without an option, its field has the default or stays as it is. */
+interface TunnelOptions extends Options {
   readonly policy?: string
-  readonly protocol: string
+  readonly protocol?: string
   readonly pooling?: boolean
   readonly proxyProtocol?: string
-  readonly verifyTls: boolean
+  readonly verifyTls?: boolean
   readonly tlsMinVersion?: string
   readonly maxConnections?: string
   readonly http2?: boolean
   readonly upstreamTimeout?: string
   readonly health?: string
 }
+
+interface SetOptions extends TunnelOptions {
+  readonly domain?: string
+}
+
+/** Value of an option that removes the field, so that its default applies. */
+const DEFAULT = 'default'
 
 /** `device-agent tunnels …`: the tunnels of the agent on this device. */
 export function tunnelsCommand(context: CommandContext): Command {
@@ -44,43 +52,34 @@ export function tunnelsCommand(context: CommandContext): Command {
   verb('show <tunnel>', 'show a tunnel by host, id or first host label').action(
     (tunnel: string, options: Options) => show(context, tunnel, options),
   )
-  verb(
+  const adding = verb(
     'add <domain-or-service> [forwards-to]',
     'add a tunnel to 8001, localhost:8001, https://nas.lan:5001 or unix:/run/app.sock; without a domain it gets a random name and keeps it',
-  )
-    .usage('[options] [domain] <forwards-to>')
-    .option(
-      '--protocol <name>',
-      'http, tls or tcp; the domain of a tcp tunnel is host:port, without it the gateway chooses a port',
-      'http',
-    )
-    .option('--policy <file>', 'traffic policy in JSON or YAML; - for standard input')
-    .option(
-      '--pooling',
-      'share the address with other devices of the account that also enable pooling',
-    )
-    .addOption(
-      new Option(
-        '--proxy-protocol <version>',
-        'send the client address to the upstream in a PROXY header',
-      ).choices(['1', '2']),
-    )
-    .option('--http2', 'use HTTP/2 to the upstream, for example for gRPC')
-    .option('--upstream-timeout <seconds>', 'time to wait for the first byte of a response')
-    .option('--health <check>', 'health check: off, tcp, or a path that returns a status below 500')
+  ).usage('[options] [domain] <forwards-to>')
+  withTunnelOptions(adding)
     .option('--no-verify-tls', 'accept any certificate of an https:// upstream')
-    .option(
-      '--tls-min-version <version>',
-      'for old https:// upstreams: 1.0, 1.1 or 1.2; also allows weak ciphers and short keys',
+    .action(
+      (first: string, second: string | undefined, options: TunnelOptions, command: Command) => {
+        if (second !== undefined)
+          return add(context, { domain: first, forwards_to: second }, options)
+        if (isForwardTarget(first)) return add(context, { forwards_to: first }, options)
+        return command.error(
+          `error: ${first} is not a service. Add the port: tunnels add ${first} PORT`,
+        )
+      },
     )
-    .option('--max-connections <count>', 'connections that the upstream accepts at once')
-    .action((first: string, second: string | undefined, options: AddOptions, command: Command) => {
-      if (second !== undefined) return add(context, { domain: first, forwards_to: second }, options)
-      if (isForwardTarget(first)) return add(context, { forwards_to: first }, options)
-      return command.error(
-        `error: ${first} is not a service. Add the port: tunnels add ${first} PORT`,
-      )
-    })
+  const setting = verb(
+    'set <tunnel> [forwards-to]',
+    'change a tunnel; what is not given stays, and the value default resets an option',
+  ).option('--domain <name>', 'new public name; the old name is released after it')
+  withTunnelOptions(setting)
+    .option('--no-pooling', 'do not share the address')
+    .option('--no-http2', 'use HTTP/1.1 to the upstream')
+    .option('--verify-tls', 'verify the certificate of an https:// upstream')
+    .option('--no-verify-tls', 'accept any certificate of an https:// upstream')
+    .action((tunnel: string, forwardsTo: string | undefined, options: SetOptions) =>
+      set(context, tunnel, forwardsTo, options),
+    )
   verb(
     'set-policy <tunnel> [file]',
     'replace the policy of a tunnel, JSON or YAML; - for standard input',
@@ -95,6 +94,34 @@ export function tunnelsCommand(context: CommandContext): Command {
   return tunnels
 }
 
+/** The options that `add` and `set` share. */
+function withTunnelOptions(command: Command): Command {
+  return command
+    .option(
+      '--protocol <name>',
+      'http, tls or tcp; the domain of a tcp tunnel is host:port, without it the gateway chooses a port (default of a new tunnel: http)',
+    )
+    .option('--policy <file>', 'traffic policy in JSON or YAML; - for standard input')
+    .option(
+      '--pooling',
+      'share the address with other devices of the account that also enable pooling',
+    )
+    .addOption(
+      new Option(
+        '--proxy-protocol <version>',
+        'send the client address to the upstream in a PROXY header',
+      ).choices(['1', '2', DEFAULT]),
+    )
+    .option('--http2', 'use HTTP/2 to the upstream, for example for gRPC')
+    .option('--upstream-timeout <seconds>', 'time to wait for the first byte of a response')
+    .option('--health <check>', 'health check: off, tcp, or a path that returns a status below 500')
+    .option(
+      '--tls-min-version <version>',
+      'for old https:// upstreams: 1.0, 1.1 or 1.2; also allows weak ciphers and short keys',
+    )
+    .option('--max-connections <count>', 'connections that the upstream accepts at once')
+}
+
 /** Whether the only argument is a service. A name alone is a domain whose service is missing. */
 const isForwardTarget = (text: string) => parseForwardTarget(text) !== undefined
 
@@ -104,7 +131,17 @@ async function open(context: CommandContext, { dataDir }: Options) {
   const { TunnelSpecView, TunnelStatusView, TunnelView } = await import('../../api/tunnel-view.ts')
   const agent = LocalAgent.find(context, dataDir)
   const find = (tunnel: string) => agent.ask({ path: pathOf(tunnel) }, TunnelStatusView)
-  return { agent, find, TunnelSpecView, TunnelStatusView, TunnelView }
+  /** The stored tunnel without its status, so that other fields stay unchanged. */
+  const named = async ({ domain }: TunnelStatusView) => {
+    if (domain === '') {
+      throw new StartError('The tunnel has no name yet. Try again when the link is up.')
+    }
+    const specs = await agent.ask({ path: '/tunnels?view=spec' }, z.array(TunnelSpecView))
+    const spec = specs.find((it) => it.domain === domain)
+    if (!spec) throw new StartError(`${domain} has just been deleted.`)
+    return spec
+  }
+  return { agent, find, named, TunnelStatusView, TunnelView }
 }
 
 const pathOf = (tunnel: string) => `/tunnels/${encodeURIComponent(tunnel)}`
@@ -155,31 +192,77 @@ function fieldText(value: unknown): string {
 async function add(
   context: CommandContext,
   spec: { readonly domain?: string; readonly forwards_to: string },
-  options: AddOptions,
+  options: TunnelOptions,
 ): Promise<void> {
   const { agent, TunnelView, TunnelStatusView } = await open(context, options)
-  const policy = options.policy === undefined ? {} : { policy: readPolicy(options.policy) }
-  const { protocol, pooling: pooling_enabled } = options
-  const body = { protocol, ...spec, ...policy, ...upstreamOf(options), pooling_enabled }
-  const request = { method: 'POST', path: '/tunnels', body } as const
-  const { made, location = pathOf(made.domain) } = await agent.create(request, TunnelView)
-  report(context, options, await agent.ask({ path: location }, TunnelStatusView))
+  const body = { protocol: 'http', ...spec, ...fieldsOf(options) }
+  const { body: made, headers } = await agent.exchange(
+    { method: 'POST', path: '/tunnels', body },
+    TunnelView,
+  )
+  const path = headers.location ?? pathOf(made.domain)
+  report(context, options, await agent.ask({ path }, TunnelStatusView))
 }
 
-/** Upstream settings from the command line only. */
-function upstreamOf(options: AddOptions): { readonly upstream?: object } {
+/** Fields of a tunnel from the command line only. Undefined: removed from a stored tunnel. */
+function fieldsOf(options: TunnelOptions, before: TunnelSpecView['upstream'] = {}): object {
+  const { policy, protocol, pooling } = options
+  return {
+    ...(policy !== undefined && { policy: policy === DEFAULT ? null : readPolicy(policy) }),
+    ...(protocol !== undefined && { protocol }),
+    ...(pooling !== undefined && { pooling_enabled: pooling }),
+    upstream: { ...before, ...upstreamOf(options) },
+  }
+}
+
+function upstreamOf(options: TunnelOptions): object {
   const { proxyProtocol, verifyTls, tlsMinVersion, http2, upstreamTimeout, health } = options
   const { maxConnections } = options
-  const upstream = {
-    ...(upstreamTimeout !== undefined && { timeout: Number(upstreamTimeout) }),
-    ...(health !== undefined && { health }),
-    ...(http2 && { http2 }),
-    ...(proxyProtocol !== undefined && { proxy_protocol: Number(proxyProtocol) }),
-    ...(!verifyTls && { verify_tls: false }),
-    ...(tlsMinVersion !== undefined && { tls_min_version: tlsMinVersion }),
-    ...(maxConnections !== undefined && { max_connections: Number(maxConnections) }),
+  const text = (value: string) => (value === DEFAULT ? undefined : value)
+  const number = (value: string) => (value === DEFAULT ? undefined : Number(value))
+  return {
+    ...(upstreamTimeout !== undefined && { timeout: number(upstreamTimeout) }),
+    ...(health !== undefined && { health: text(health) }),
+    ...(http2 !== undefined && { http2: http2 || undefined }),
+    ...(proxyProtocol !== undefined && { proxy_protocol: number(proxyProtocol) }),
+    ...(verifyTls !== undefined && { verify_tls: verifyTls && undefined }),
+    ...(tlsMinVersion !== undefined && { tls_min_version: text(tlsMinVersion) }),
+    ...(maxConnections !== undefined && { max_connections: number(maxConnections) }),
   }
-  return Object.keys(upstream).length === 0 ? {} : { upstream }
+}
+
+/** Changes the given fields. A change that another client made in between is not overwritten. */
+async function set(
+  context: CommandContext,
+  tunnel: string,
+  forwardsTo: string | undefined,
+  options: SetOptions,
+): Promise<void> {
+  const { dataDir: _, json: __, domain: newDomain, ...given } = options
+  if (forwardsTo === undefined && newDomain === undefined && Object.keys(given).length === 0) {
+    throw new StartError('Nothing to change. See device-agent help tunnels set.')
+  }
+  const { agent, find, named, TunnelView, TunnelStatusView } = await open(context, options)
+  const path = pathOf(tunnel)
+  const { body: found, headers } = await agent.exchange({ path }, TunnelStatusView)
+  const spec = await named(found)
+  const to = newDomain?.toLowerCase() ?? spec.domain
+  const body = {
+    ...spec,
+    ...fieldsOf(options, spec.upstream),
+    domain: to,
+    ...(forwardsTo !== undefined && { forwards_to: forwardsTo }),
+  }
+  const asSeen = { 'if-match': headers.etag ?? '*' }
+  if (to === spec.domain) {
+    await agent.ask({ method: 'PUT', path: pathOf(to), body, headers: asSeen }, TunnelView)
+  } else {
+    // The new name opens first, so that visitors always have one of the two.
+    await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView)
+    const old = { method: 'DELETE', path: pathOf(found.id), headers: asSeen } as const
+    await agent.ask(old, z.undefined())
+  }
+  report(context, options, await find(to))
 }
 
 async function setPolicy(
@@ -191,14 +274,10 @@ async function setPolicy(
     throw new StartError('Give either a file or --default.')
   }
   const policy = options.file === undefined ? null : readPolicy(options.file)
-  const { agent, find, TunnelView, TunnelSpecView } = await open(context, options)
-  const { domain } = await find(tunnel)
-  if (domain === '') {
-    throw new StartError('The tunnel has no name yet. Try again when the link is up.')
-  }
-  // The stored tunnel without its status, so that other fields stay unchanged.
-  const specs = await agent.ask({ path: '/tunnels?view=spec' }, z.array(TunnelSpecView))
-  const body = { ...specs.find((spec) => spec.domain === domain), policy }
+  const { agent, find, named, TunnelView } = await open(context, options)
+  const spec = await named(await find(tunnel))
+  const { domain } = spec
+  const body = { ...spec, policy }
   await agent.ask({ method: 'PUT', path: pathOf(domain), body }, TunnelView)
   report(context, options, await find(domain))
 }

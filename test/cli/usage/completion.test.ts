@@ -85,6 +85,10 @@ describe('in bash', () => {
       '--data-dir',
       'a folder/',
     ])
+    expect(await bash.type('device-agent tunnels set cam --policy a\\ p\t')).toEqual([
+      ...['tunnels', 'set', 'cam', '--policy'],
+      'a policy.yaml',
+    ])
     // The second argument, behind an option that took a value of its own.
     expect(await bash.type('device-agent tunnels set-policy --data-dir x cam a\\ p\t')).toEqual([
       ...['tunnels', 'set-policy', '--data-dir', 'x', 'cam'],
