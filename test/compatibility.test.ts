@@ -187,7 +187,13 @@ describe('the page on compatibility', () => {
       )
     })
     expect(new Set(examples.map(([page]) => page))).toEqual(
-      new Set(['guides/sign-in.md', 'guides/ssh-and-tcp.md', 'reference/policies.md']),
+      new Set([
+        'guides/cameras-and-web-apps.md',
+        'guides/rate-limits.md',
+        'guides/sign-in.md',
+        'guides/ssh-and-tcp.md',
+        'reference/policies.md',
+      ]),
     )
     for (const [page, example = ''] of examples) {
       const filled = example.replace(

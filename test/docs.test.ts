@@ -34,10 +34,13 @@ const FOLDERS = new Set([
 /** What a build, the programs or their users make. */
 const MADE = new Set([
   'dist/main.js',
+  'camera.yaml',
   'closed.yaml',
+  'configuration.yaml',
   'fleet.yaml',
   'packaging/compose/join',
   'limits.json',
+  'login.yaml',
   'policy.yaml',
   'policy.schema.json',
   'sbom.cdx.json',
