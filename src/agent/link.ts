@@ -89,8 +89,6 @@ export class Link {
   readonly #moves: Backoff
   /** Monotonic time before which the link does not try yet another gateway for its names. */
   #moveAt = 0
-  /** Monotonic time at which the current session came up. */
-  #upAt = 0
   /** Reason to replace the current session although it works. */
   #renewal: Problem | undefined
   /** Reason why the replacement failed. */
@@ -284,7 +282,6 @@ export class Link {
     const before = this.#current
     this.#current = session
     this.#place = session.place
-    this.#upAt = this.#options.clock.monotonic()
     this.#isUnconfirmed = false
     this.#problem = undefined
     this.#renewal = undefined
@@ -314,7 +311,10 @@ export class Link {
     this.#retired.close(session)
     if (this.#stopping.signal.aborted) return
     this.#losses.note()
-    const pauseMs = this.#pauses.afterLoss(problem, this.#options.clock.monotonic() - this.#upAt)
+    const pauseMs = this.#pauses.afterLoss(
+      problem,
+      this.#options.clock.monotonic() - session.openedAt,
+    )
     const next = this.#standby?.takeReady()
     // It may be back at once, and holds the names.
     this.#standby?.prefer(this.#home ?? session.place)
@@ -322,7 +322,9 @@ export class Link {
       this.#log.warn({ detail: problem.detail }, 'link down, the standby session takes over')
       this.#adopt(next)
     } else {
-      this.#nextPlace()
+      // Both sessions broke, so all gateways may still work. The one that holds the names is best.
+      if (this.#standby && this.#home !== undefined) this.#place = this.#home
+      else this.#nextPlace()
       this.#fail(problem, pauseMs)
       if (this.#isPoisoned) this.#poisoned()
       this.#options.onSessions()
@@ -374,7 +376,7 @@ export class Link {
     if (!this.#current || this.#renewal) return
     this.#renewal = problem
     this.#place = this.#current.place
-    this.#tryAt = now + (pauseMs ?? this.#pauses.afterLoss(problem, now - this.#upAt))
+    this.#tryAt = now + (pauseMs ?? this.#pauses.afterLoss(problem, now - this.#current.openedAt))
     this.#log.info({ detail: problem.detail }, 'replacing the session')
     this.#wakeUp.set()
   }

@@ -935,15 +935,32 @@ describe('Link with two addresses', () => {
     expect(link.status.standby).toMatchObject({ state: 'ready', serverAddr: 'a.test:1' })
   })
 
+  it('goes first to the gateway that holds the names when both sessions are lost', async () => {
+    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    await start()
+    const [first, second] = connector.sessions as [FakeSession, FakeSession]
+    link.tried(first, undefined)
+    await clock.advance(TIMINGS.quickAfterMs)
+    first.lose('the wire was cut')
+    expect(link.session).toBe(second)
+    second.lose('the wire was cut')
+    await clock.advance(30)
+    expect(link.status).toMatchObject({ state: 'up', serverAddr: 'a.test:1' })
+  })
+
   it('returns to the gateway that holds the names when another one cannot confirm them', async () => {
-    const THREE = [...TWO, 'c.test:1']
-    const { link, connector, clock, start } = setUp({ serverAddrs: THREE })
+    const { link, connector, clock, start } = setUp({ serverAddrs: [...TWO, 'c.test:1'] })
     await start()
     link.tried(connector.sessions[0] as Session, undefined)
     await clock.advance(TIMINGS.quickAfterMs)
     const lost = connector.sessions.slice(0, 2)
+    connector.onConnect = ({ serverAddr }) => {
+      connector.onConnect = () => {}
+      if (serverAddr === 'a.test:1') throw new ProblemError(networkProblem('refused'))
+    }
     for (const session of lost.reverse()) session.lose('the wire was cut')
     await clock.advance(30)
+    await clock.advance(500)
     const elsewhere = link.session as FakeSession
     expect(link.status).toMatchObject({ serverAddr: 'b.test:1', standby: { state: 'ready' } })
     expect(link.status.standby?.serverAddr).toBe('a.test:1')

@@ -11,15 +11,15 @@ import { linksTo, type TrialNode, type TrialSite } from './trial-site.ts'
 
 /** Twenty agents start meanwhile, on a machine that may be busy. */
 const START_MS = 60_000
-/** Of each kind: in one process, in one of their own, and with the vendor's SDK alone. */
-const TOGETHER = 13
-const PROCESSES = 3
-const FOREIGN = 4
-/** Of those in one process. */
+/** Agents with a limit, without one, and of the build that an upgrade replaces; sessions of the vendor's SDK alone. */
 const LIMITED = 3
+const PLAIN = 10
+const UPGRADED = 3
+const FOREIGN = 4
+/** Processes that start together. */
+const AT_ONCE = 4
 
 export const LIMIT = { capacity: 20, windowMs: 60_000 }
-const OWN_DEVICES = join(import.meta.dirname, 'own-devices.ts')
 const FOREIGN_DEVICES = join(import.meta.dirname, 'foreign-devices.ts')
 
 export interface TrialHost {
@@ -49,13 +49,11 @@ export const policyOf = (isLimited: boolean, ...more: object[]) => ({
   ],
 })
 
-/** What `own-devices.ts` makes an agent of. */
-export interface OwnDevice {
-  readonly settings: Readonly<Record<string, string>>
-  readonly host: string
-  /** Of the service. */
-  readonly port: number
-  readonly policy: ReturnType<typeof policyOf>
+/** An agent in a process of its own, as on a device: the SDK opens the sessions of a process one by one. */
+interface OwnDevice {
+  readonly name: string
+  readonly isLimited: boolean
+  readonly isUpgraded: boolean
 }
 
 export interface DevicesOptions {
@@ -63,7 +61,7 @@ export interface DevicesOptions {
   readonly folder: string
   /** Where an SDK with one address connects. */
   readonly balancer: ListenAddress
-  /** Program of the agents in a process of their own. */
+  /** Program of the agents that an upgrade replaces. */
   readonly main?: string
 }
 
@@ -72,8 +70,8 @@ export class Devices {
   readonly #options: DevicesOptions
   readonly #closer = new Closer(createLogger('silent'))
   readonly hosts: TrialHost[] = []
-  /** Agents in a process of their own. */
-  readonly #processes: { program: Program; readonly options: ProgramOptions }[] = []
+  /** Agents that an upgrade replaces. */
+  readonly #upgraded: { program: Program; readonly options: ProgramOptions }[] = []
 
   private constructor(options: DevicesOptions) {
     this.#options = options
@@ -95,9 +93,9 @@ export class Devices {
     return this.#closer.close()
   }
 
-  /** Restarts the agents in a process of their own with the built program of this tree. */
+  /** Restarts agents of an earlier build with the built program of this tree. */
   async upgrade(): Promise<void> {
-    for (const process of this.#processes) {
+    for (const process of this.#upgraded) {
       await process.program.end('SIGTERM')
       process.program = new Program(process.options)
       await process.program.ready<RunReady>()
@@ -115,15 +113,14 @@ export class Devices {
     const { port } = service.address() as { port: number }
     const nodes = (first: number) =>
       site.nodes.map((_, at) => site.nodes[(first + at) % site.nodes.length] as TrialNode)
-    const processes = Array.from({ length: PROCESSES }, (_, n) =>
-      this.#startProcess(n, nodes(n), port),
-    )
-    await Promise.all([
-      ...processes,
-      this.#startTogether(nodes, port),
-      this.#startForeign(port),
-      this.#createCloud(),
-    ])
+    await this.#createCloud()
+    await this.#startForeign(port)
+    // A few at a time, because the gateways start with them.
+    const devices = [...this.#ownDevices().entries()]
+    for (let at = 0; at < devices.length; at += AT_ONCE) {
+      const some = devices.slice(at, at + AT_ONCE)
+      await Promise.all(some.map(([n, device]) => this.#startProcess(device, nodes(n), port)))
+    }
   }
 
   #settings(name: string, nodes: readonly TrialNode[]): Record<string, string> {
@@ -136,17 +133,14 @@ export class Devices {
     }
   }
 
-  async #startTogether(nodes: (first: number) => readonly TrialNode[], port: number) {
-    const devices = Array.from({ length: TOGETHER }, (_, n): OwnDevice => {
-      const isLimited = n < LIMITED
-      const name = `${isLimited ? 'few' : 'cam'}${n + 1}`
-      const settings = this.#settings(name, nodes(n))
-      return { settings, host: `${name}.site.localhost`, port, policy: policyOf(isLimited) }
-    })
-    await this.#startScript(OWN_DEVICES, devices)
-    for (const [n, { host }] of devices.entries()) {
-      this.hosts.push({ host, kind: n < LIMITED ? 'limited' : 'plain', isLimited: n < LIMITED })
-    }
+  #ownDevices(): OwnDevice[] {
+    const named = (count: number, prefix: string, more: Omit<OwnDevice, 'name'>) =>
+      Array.from({ length: count }, (_, n) => ({ name: `${prefix}${n + 1}`, ...more }))
+    return [
+      ...named(LIMITED, 'few', { isLimited: true, isUpgraded: false }),
+      ...named(PLAIN, 'cam', { isLimited: false, isUpgraded: false }),
+      ...named(UPGRADED, 'press', { isLimited: false, isUpgraded: true }),
+    ]
   }
 
   /** A process that runs until the end; resolves when it is ready. */
@@ -159,27 +153,26 @@ export class Devices {
     await program.ready()
   }
 
-  async #startProcess(n: number, nodes: readonly TrialNode[], port: number): Promise<void> {
-    const name = `press${n + 1}`
-    const env = { ...this.#settings(name, nodes), LOG_LEVEL: 'error' }
+  async #startProcess(device: OwnDevice, nodes: readonly TrialNode[], port: number) {
+    const { name, isLimited, isUpgraded } = device
     const { folder, main = MAIN } = this.#options
+    const env = { ...this.#settings(name, nodes), LOG_LEVEL: 'error' }
     const options = { args: ['run', '--json'], cwd: folder, env }
-    const program = new Program({ ...options, main })
-    const process = { program, options }
-    this.#processes.push(process)
+    const process = { program: new Program({ ...options, ...(isUpgraded && { main }) }), options }
+    if (isUpgraded) this.#upgraded.push(process)
     this.#closer.own(name, process, (it) => it.program.end('SIGKILL').then(() => {}))
-    const { agent_api } = await program.ready<RunReady>()
+    const { agent_api } = await process.program.ready<RunReady>()
     const host = `${name}.site.localhost`
     const answer = await fetch(`${agent_api}/tunnels`, {
       method: 'POST',
       headers: { authorization: `Bearer ${SITE_API_TOKEN}`, 'content-type': 'application/json' },
       body: JSON.stringify({
         ...{ protocol: 'http', forwards_to: `localhost:${port}`, domain: host },
-        policy: policyOf(false),
+        policy: policyOf(isLimited),
       }),
     })
     if (!answer.ok) throw new Error(await answer.text())
-    this.hosts.push({ host, kind: 'plain', isLimited: false })
+    this.hosts.push({ host, kind: isLimited ? 'limited' : 'plain', isLimited })
   }
 
   async #startForeign(port: number): Promise<void> {

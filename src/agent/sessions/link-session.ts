@@ -114,8 +114,9 @@ export class SessionOpener {
     })
     try {
       session.sdk = await abortable(connecting, signal)
+      session.openedAt = clock.monotonic()
       // Estimate until the first heartbeat: TCP, TLS and authentication take about four round trips.
-      session.latencyMs ??= Math.round((clock.monotonic() - connectingAt) / 4)
+      session.latencyMs ??= Math.round((session.openedAt - connectingAt) / 4)
       return session
     } catch (error) {
       // A connect cannot be cancelled. If it succeeds later, its session is closed.
@@ -210,6 +211,8 @@ export class LinkSession {
   /** Command of the service: replace the session, or end it. */
   asked: ServiceCommand | undefined
   latencyMs: number | undefined
+  /** Monotonic. A standby session was open before it serves. */
+  openedAt = 0
 
   constructor(place: number, authtoken: Secret, events: SessionEvents) {
     this.place = place

@@ -74,8 +74,6 @@ export class Standby {
   #state: StandbyState = 'idle'
   #place: number
   #ready: LinkSession | undefined
-  /** Monotonic. */
-  #readyAt = 0
   #problem: Problem | undefined
   /** Wall clock, for display. */
   #nextRetryAt: number | undefined
@@ -152,8 +150,8 @@ export class Standby {
     const session = this.#ready
     this.#ready = undefined
     const { clock, timings } = this.#options
-    const wasStable = clock.monotonic() - this.#readyAt >= timings.stableMs
-    if (wasStable || !session?.problem) {
+    const wasStable = !session || clock.monotonic() - session.openedAt >= timings.stableMs
+    if (wasStable || !session.problem) {
       this.#backoff.reset()
       this.#refusals.reset()
     }
@@ -189,7 +187,6 @@ export class Standby {
       }
       this.#ready = session
       this.#place = session.place
-      this.#readyAt = this.#options.clock.monotonic()
       this.#problem = undefined
       this.#move('connected')
       const isOutdated = !opener.isCurrent(session) || session.asked !== undefined
