@@ -19,6 +19,7 @@ import {
   SessionOpener,
   type SessionOpenerOptions,
   STOP_ASKED,
+  UNCONFIRMED,
 } from './sessions/link-session.ts'
 import { Standby } from './sessions/standby.ts'
 import type { LinkTimings } from './timings.ts'
@@ -256,9 +257,13 @@ export class Link {
   #moveHome(): void {
     const standby = this.#standby
     const before = this.#current
-    if (!standby || !before || !this.#isUnconfirmed) return
+    if (!before || !this.#isUnconfirmed) return
     const now = this.#options.clock.monotonic()
     const home = this.#home
+    if (!standby) {
+      this.#renew(UNCONFIRMED, this.#moves.next(), home ?? (before.place + 1) % this.#opener.places)
+      return
+    }
     const isAtHome = home !== undefined && standby.place === home
     if (!isAtHome) {
       if (now < this.#moveAt) return
@@ -371,11 +376,11 @@ export class Link {
   }
 
   /** Delays the replacement of a session that has just come up, because a service may ask repeatedly. */
-  #renew(problem: Problem, pauseMs?: number): void {
+  #renew(problem: Problem, pauseMs?: number, place = this.#current?.place): void {
     const now = this.#options.clock.monotonic()
-    if (!this.#current || this.#renewal) return
+    if (!this.#current || this.#renewal || place === undefined) return
     this.#renewal = problem
-    this.#place = this.#current.place
+    this.#place = place
     this.#tryAt = now + (pauseMs ?? this.#pauses.afterLoss(problem, now - this.#current.openedAt))
     this.#log.info({ detail: problem.detail }, 'replacing the session')
     this.#wakeUp.set()

@@ -995,6 +995,30 @@ describe('Link with two addresses', () => {
     expect(link.session).toBe(first)
   })
 
+  it('returns to that gateway without a standby too, and serves elsewhere until it is there', async () => {
+    const { link, connector, clock, start } = setUp({ serverAddrs: TWO, hasStandby: false })
+    await start()
+    link.tried(connector.last, undefined)
+    await clock.advance(TIMINGS.quickAfterMs)
+    connector.last.lose('the wire was cut')
+    await clock.advance(30)
+    const elsewhere = connector.last
+    expect(link.status.serverAddr).toBe('b.test:1')
+    connector.onConnect = ({ serverAddr }) => {
+      connector.onConnect = () => {}
+      if (serverAddr === 'a.test:1') throw new ProblemError(networkProblem('refused'))
+    }
+    link.tried(elsewhere, refusal(803).problem)
+    await clock.advance(500)
+    expect(link.session).toBe(elsewhere)
+    for (let tries = 0; tries < 2; tries += 1) {
+      await clock.advance(4_000)
+      link.tried(link.session as Session, refusal(803).problem)
+    }
+    await clock.advance(4_000)
+    expect(link.status).toMatchObject({ state: 'up', serverAddr: 'a.test:1' })
+  })
+
   it('looks for its names at one gateway after another, with pauses, after a start', async () => {
     const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
     await start()

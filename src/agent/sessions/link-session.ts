@@ -20,6 +20,13 @@ export const RESTART_ASKED: Problem = {
   permanent: false,
 }
 
+export const UNCONFIRMED: Problem = {
+  reason: 'network',
+  detail: 'this gateway cannot confirm the names of the device',
+  remedy: 'No action needed. The agent connects to the gateway that holds the names.',
+  permanent: false,
+}
+
 /** `auth`: the account's owner decides which devices may connect, for example by revoking a credential. */
 export const STOP_ASKED: Problem = {
   reason: 'auth',
