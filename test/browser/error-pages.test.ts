@@ -87,6 +87,8 @@ describe.runIf(hasChromium)('error pages in Chromium', () => {
     await expectGoodView(page, 'error-pages')
     const { error_pages: made } = (await call('GET', '/error_pages')).body
     expect(made).toMatchObject([{ kind: 'offline', in_use: true }])
+    await button(page, 'Change Device offline, *.cams.test').click()
+    await expect.poll(() => field(page, 'HTML').inputValue()).toContain('Gone: {{host}}')
   })
 
   it('that are not valid are refused with line and column', async () => {

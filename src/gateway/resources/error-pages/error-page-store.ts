@@ -1,7 +1,7 @@
 import type { Database, Statement } from '../../../store/database.ts'
 import type { Migration } from '../../../store/migrations.ts'
 import type { PageHead } from '../../error-pages/own-pages.ts'
-import { ResourceTable } from '../../records/resource-table.ts'
+import { type PageRequest, ResourceTable } from '../../records/resource-table.ts'
 
 export const ERROR_PAGE_MIGRATIONS: readonly Migration[] = [
   {
@@ -32,7 +32,14 @@ export interface ErrorPage extends PageHead {
   readonly createdAt: number
 }
 
+/** A page in a list, without its content. */
+export interface ListedErrorPage extends Omit<ErrorPage, 'html'> {
+  /** Bytes of the content. */
+  readonly size: number
+}
+
 export class ErrorPageStore extends ResourceTable<ErrorPage> {
+  readonly #listed: Statement<[string, number], ListedErrorPage>
   readonly #heads: Statement<[], PageHead>
 
   constructor(database: Database) {
@@ -53,6 +60,16 @@ export class ErrorPageStore extends ResourceTable<ErrorPage> {
     this.#heads = database.prepare<[], PageHead>(
       'SELECT id, owner_id AS ownerId, domain_id AS domainId, kind FROM error_pages',
     )
+    this.#listed = database.prepare<[string, number], ListedErrorPage>(
+      `SELECT id, owner_id AS ownerId, domain_id AS domainId, kind, description, metadata,
+        created_at AS createdAt, octet_length(html) AS size
+      FROM error_pages WHERE id < ? ORDER BY id DESC LIMIT ?`,
+    )
+  }
+
+  /** Newest first. A list with all contents could have many megabytes. */
+  list({ beforeId = '~', limit }: PageRequest): ListedErrorPage[] {
+    return this.#listed.all(beforeId, limit)
   }
 
   /** All pages without their content. */

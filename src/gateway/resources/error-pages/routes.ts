@@ -10,7 +10,7 @@ import { checkTexts, present, ServiceError } from '../../records/service-error.t
 import { type Caller, refuseForeign, sees } from '../common/caller.ts'
 import { itemFields, Reference, requireChange, texts, timestamp } from '../common/request.ts'
 import { type Resource, withBody } from '../common/resource.ts'
-import type { ErrorPage, ErrorPageStore } from './error-page-store.ts'
+import type { ErrorPage, ErrorPageStore, ListedErrorPage } from './error-page-store.ts'
 
 const TEXT_CODES = [215, 215] as const
 /** A page of 64 KiB, in which JSON may escape every character. */
@@ -44,7 +44,8 @@ const ErrorPageView = z.strictObject({
   owner_id: z.string().optional(),
   /** False if the domain belongs to another account by now. Such a page is not shown. */
   in_use: z.boolean(),
-  html: z.string(),
+  size: z.int().describe('bytes of the page'),
+  html: z.string().optional().describe('page in HTML; omitted in lists'),
 })
 
 export interface ErrorPagesDeps {
@@ -62,8 +63,8 @@ export function errorPages({
   domains,
   ids,
   clock,
-}: ErrorPagesDeps): Resource<ErrorPage> {
-  const view = (page: ErrorPage, baseUrl: string) => {
+}: ErrorPagesDeps): Resource<ErrorPage | ListedErrorPage> {
+  const view = (page: ErrorPage | ListedErrorPage, baseUrl: string) => {
     const { id, createdAt, ownerId, domainId, kind, description, metadata } = page
     const domain = domainId === null ? undefined : domains.get(domainId)
     return {
@@ -77,7 +78,9 @@ export function errorPages({
         domainId === null ? null : { id: domainId, uri: `${baseUrl}/reserved_domains/${domainId}` },
       ...(ownerId !== null && { owner_id: ownerId }),
       in_use: domainId === null || domain?.ownerId === ownerId,
-      html: page.html,
+      ...('html' in page
+        ? { size: Buffer.byteLength(page.html), html: page.html }
+        : { size: page.size }),
     } satisfies z.infer<typeof ErrorPageView>
   }
 
@@ -100,7 +103,7 @@ export function errorPages({
     prefix: 'epg',
     schema: ErrorPageView,
     maxBodyBytes: MAX_BODY_BYTES,
-    page: (request) => store.page(request),
+    page: (request) => store.list(request),
     get: (id) => store.get(id),
     view,
     ownerOf: ({ ownerId }) => ownerId,

@@ -36,12 +36,15 @@ describe('error pages', () => {
       reserved_domain: { id: a.domainId, uri: `${baseUrl}/reserved_domains/${a.domainId}` },
       owner_id: a.id,
       in_use: true,
+      size: HTML.length,
       html: HTML,
     })
     const one = `/error_pages/${made.id}`
-    const changed = await call('PATCH', one, { body: { html: 'x', description: 'd' } })
-    expect(changed.body).toEqual({ ...made, html: 'x', description: 'd' })
-    expect((await call('GET', '/error_pages')).body.error_pages).toEqual([changed.body])
+    const changed = await call('PATCH', one, { body: { html: 'é', description: 'd' } })
+    const { html: _, ...listed } = { ...made, size: 2, description: 'd' }
+    expect(changed.body).toEqual({ ...listed, html: 'é' })
+    expect((await call('GET', one)).body).toEqual(changed.body)
+    expect((await call('GET', '/error_pages')).body.error_pages).toEqual([listed])
     expect((await call('DELETE', one)).status).toBe(204)
     expect((await call('GET', one)).status).toBe(404)
   })

@@ -41,7 +41,7 @@ async function startFilledApi() {
   const policy = await make('/ip_policies', { description: 'office' })
   await make('/ip_policies', { metadata: '{"floor":2}' })
   await make('/error_pages', { kind: 'offline', html: 'a' })
-  await make('/error_pages', { kind: 'busy', html: 'b' })
+  await make('/error_pages', { kind: 'busy', html: 'bb' })
   await make('/ip_policy_rules', { ip_policy_id: policy.id, cidr: '10.0.0.0/8', action: 'deny' })
   await make('/ip_policy_rules', { ip_policy_id: policy.id, cidr: '10.1.0.0/16' })
   await make('/invites', { name: 'cam', domain: '*.site.test', tags: ['hall'] })
@@ -113,7 +113,7 @@ const CASES: readonly (readonly [path: string, field: string, Record<string, unk
     },
   ],
   ['api_keys', 'description', { 'obj.description == "ci" && obj.metadata != ""': ['ci'] }],
-  ['error_pages', 'kind', { 'obj.html == "b" && obj.in_use': ['busy'] }],
+  ['error_pages', 'kind', { 'obj.size > 1 && obj.in_use': ['busy'] }],
   ['ip_policies', 'metadata', { 'obj.metadata.contains("floor")': ['{"floor":2}'] }],
   [
     'ip_policy_rules',

@@ -86,7 +86,7 @@ function create(domains) {
 }
 
 function pageCard(page, place, reload) {
-  const { id, kind, description, html, in_use: isInUse, created_at: createdAt } = page
+  const { id, kind, description, size, in_use: isInUse, created_at: createdAt } = page
   const name = `${labelOf(kind)}, ${place}`
   return element(
     'article',
@@ -102,7 +102,7 @@ function pageCard(page, place, reload) {
       ['Shown at', place],
       ['Not in use', isInUse ? undefined : 'the domain belongs to another account'],
       ['Description', description],
-      ['Size', `${new Blob([html]).size} bytes`],
+      ['Size', `${size} bytes`],
       ['Created', formatDate(createdAt)],
       ['Id', element('code', {}, id)],
     ),
@@ -111,7 +111,8 @@ function pageCard(page, place, reload) {
 
 const labelOf = (kind) => KINDS.find(([key]) => key === kind)?.[1] ?? kind
 
-async function change({ id, kind, html }, name, reload) {
+async function change({ id, kind }, name, reload) {
+  const { html } = await ask('GET', `api/error_pages/${id}`)
   const changed = await openForm({
     title: `Change the page: ${name}`,
     fields: [
