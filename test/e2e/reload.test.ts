@@ -1,4 +1,4 @@
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { startEchoUpstream } from '../helpers/echo-upstream.ts'
@@ -173,6 +173,36 @@ describe('a reload of the gateway', () => {
     const { body } = await manage('GET', '/bot_users')
     expect(body.bot_users).toContainEqual(expect.objectContaining({ name: 'fleet' }))
     expect(keeper.stderr).not.toContain('damaged')
+  })
+
+  it('reads the folder of error pages again, and refuses a page that is faulty', async () => {
+    const { folder, told, keeper, ready, reload, successor } = await startGateway()
+    const pages = join(folder, 'pages')
+    mkdirSync(pages)
+    const page = join(pages, 'unknown.html')
+    writeFileSync(join(folder, '.env'), `GATEWAY_ERROR_PAGES=${pages}\n`)
+    const see = async () => {
+      const headers = { accept: 'text/html' }
+      return (await publicRequest({ ingress: ready.ingress_http, host: 'no.test', headers })).text
+    }
+    writeFileSync(page, 'first {{host}}')
+    reload()
+    expect(await keeper.ended()).toBe(0)
+    await successor()
+    expect(await see()).toBe('first no.test')
+
+    writeFileSync(page, 'second {{upstream}}')
+    reload()
+    await eventually(() => {
+      const last = told.filter((text) => text.startsWith('READY=1')).at(-1)
+      expect(last).toMatch(/the reload failed: .*unknown\.html: Line 1, column 8: /)
+    })
+    expect(await see()).toBe('first no.test')
+
+    writeFileSync(page, 'third {{host}}')
+    reload()
+    await successor()
+    await eventually(async () => expect(await see()).toBe('third no.test'))
   })
 
   it('needs sockets that outlive a process, and says so', async () => {
