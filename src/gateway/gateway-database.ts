@@ -24,6 +24,10 @@ import { RESERVED_ADDR_MIGRATIONS, ReservedAddrStore } from './records/reserved-
 import { RESERVED_DOMAIN_MIGRATIONS, ReservedDomainStore } from './records/reserved-domain-store.ts'
 import { TLS_CERTIFICATE_MIGRATIONS, TlsCertificateStore } from './records/tls-certificate-store.ts'
 import { VAULT_MIGRATIONS, VaultSecretStore, VaultStore } from './records/vault-store.ts'
+import {
+  CERTIFICATE_AUTHORITY_MIGRATIONS,
+  CertificateAuthorityStore,
+} from './resources/certificate-authorities/certificate-authority-store.ts'
 import { DEVICE_MIGRATIONS, DeviceStore } from './resources/devices/device-store.ts'
 import {
   CLOUD_ENDPOINT_MIGRATIONS,
@@ -67,6 +71,7 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
   ...ERROR_PAGE_MIGRATIONS,
   ...VAULT_MIGRATIONS,
   ...TLS_CERTIFICATE_MIGRATIONS,
+  ...CERTIFICATE_AUTHORITY_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 
@@ -96,6 +101,8 @@ export interface GatewayDatabase {
   readonly inviteClaims: InviteClaimStore
   /** Certificates that were uploaded for reserved domains. */
   readonly tlsCertificates: TlsCertificateStore
+  /** CAs of client certificates. */
+  readonly certificateAuthorities: CertificateAuthorityStore
   /** Events for webhooks. */
   readonly events: EventStore
   readonly webhookStore: WebhookStore
@@ -158,6 +165,7 @@ export function gatewayStores(
     inviteStore: new InviteStore(database),
     inviteClaims: new InviteClaimStore(database),
     tlsCertificates: new TlsCertificateStore(database),
+    certificateAuthorities: new CertificateAuthorityStore(database),
     events,
     webhookStore,
     certificateOrders: new CertificateOrderStore(database),

@@ -665,6 +665,29 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await page.getByText('The certificate is in use by shop.test').waitFor()
   })
 
+  it('adds and deletes a client CA', async () => {
+    const { baseUrl, key, clock, certificateAuthorities: store } = await startManagementApi()
+    const now = clock.now()
+    const dates = { notBefore: now - 86_400_000, notAfter: now + 90 * 86_400_000 }
+    const { certPem } = await makeCertificate({ isCa: true, commonName: 'Press CA', ...dates })
+    const { page } = await openPage(browser, DESK, baseUrl)
+    await signIn(page, key)
+    await goTo(page, 'Client CAs')
+    await button(page, 'Add a client CA').first().click()
+    await field(page, 'CA certificates (PEM)').fill('garbage')
+    await dialogButton(page, 'Add').click()
+    await page.getByText('contains no certificate').waitFor()
+    await field(page, 'CA certificates (PEM)').fill(certPem)
+    await dialogButton(page, 'Add').click()
+    await page.getByText('The client CA Press CA was added.').waitFor()
+    await page.getByText(store.page({ limit: 1 })[0]?.id ?? 'no CA').waitFor()
+    await expectGoodView(page, 'client-cas')
+    await button(page, 'Delete Press CA').click()
+    await dialogButton(page, 'Delete client CA').click()
+    await page.getByText('The client CA was deleted.').waitFor()
+    expect(store.page({ limit: 1 })).toEqual([])
+  })
+
   it('has room for the longest names', async () => {
     const { baseUrl, key, issuer, registrar, online } = await startManagementApi()
     const { page } = await openPage(browser, DESK, baseUrl)

@@ -14,6 +14,8 @@ export interface PublicRequest {
   readonly body?: string | Buffer | undefined
   /** PEM of the CA that signed the ingress's certificate. */
   readonly ca?: string
+  /** Certificate of the visitor. */
+  readonly client?: { readonly certPem: string; readonly keyPem: string }
 }
 
 export interface PublicResponse {
@@ -34,6 +36,7 @@ export function publicRequest(options: PublicRequest): Promise<PublicResponse> {
     headers = {},
     body,
     ca,
+    client,
   } = options
   const { protocol, port } = new URL(ingress)
   const isTls = protocol === 'https:'
@@ -47,7 +50,7 @@ export function publicRequest(options: PublicRequest): Promise<PublicResponse> {
         method,
         agent: false,
         headers: { ...headers, host: isTls && port !== '' ? `${host}:${port}` : host },
-        ...(isTls ? { servername: host, ca } : {}),
+        ...(isTls && { servername: host, ca, cert: client?.certPem, key: client?.keyPem }),
       },
       (response) => {
         const chunks: Buffer[] = []

@@ -56,6 +56,24 @@ export function checkUpload(
   return issued
 }
 
+/** Checks certificates of a CA, and returns them as they are stored. Throws a ServiceError 215 with the fix. */
+export function checkAuthority(caPem: string, now: number): string {
+  const certificates = readChain(caPem, 'ca_pem')
+  for (const certificate of certificates) {
+    const name = nameOf(certificate)
+    if (!certificate.ca) {
+      throw refused(
+        `The certificate ${name} in ca_pem is not of a CA: it needs basicConstraints CA:TRUE and, if it has key usages, keyCertSign. Use the certificate that signs the client certificates.`,
+      )
+    }
+    if (certificate.publicKey.asymmetricKeyType !== 'ed25519') {
+      checkPublicKey(certificate.publicKey, name)
+    }
+    checkDates(certificate, now)
+  }
+  return certificates.map((it) => it.toString()).join('')
+}
+
 /** Throws a ServiceError 215 if a certificate is expired, or does not cover a domain or wildcard. */
 export function checkCovers(certPem: string, domain: string, now: number): void {
   const leaf = new X509Certificate(certPem)

@@ -45,6 +45,10 @@ interface InternalEntry {
 interface PolicyReachDeps extends Pick<PolicyReach, 'hasTable'> {
   /** Address ranges of each IP policy. */
   readonly ranges: { of(id: string): AddressRanges | undefined }
+  /** PEM of authorities of client certificates. */
+  readonly certificateAuthorities: {
+    pemFor(id: string, ownerId: string | null): string | undefined
+  }
   /** Internal endpoints, at this node or at another node. */
   readonly registry: Pick<EndpointRegistry, 'hasInternal'>
   readonly ingress: InternalEntry
@@ -56,7 +60,7 @@ interface PolicyReachDeps extends Pick<PolicyReach, 'hasTable'> {
 
 /**
  * Returns a function that tells which resources the policy of an endpoint can use: internal endpoints, IP
- * policies, secrets and listed addresses.
+ * policies, certificate authorities, secrets and listed addresses.
  */
 export function policyReach({
   registry,
@@ -66,11 +70,13 @@ export function policyReach({
   outboundAllow,
   hasTable,
   ranges,
+  certificateAuthorities,
 }: PolicyReachDeps): (user: SecretUser) => PolicyReach {
   return ({ ownerId, credentialId, host }) => ({
     hasTable,
     secrets: secretAccess.for({ ownerId, credentialId, host }),
     ipPolicy: (id) => ranges.of(id),
+    certificateAuthority: (id) => certificateAuthorities.pemFor(id, ownerId),
     mayDial: (target) => mayDial(outboundAllow, target),
     mayRead: (path) => mayRead(outboundAllow, path),
     secretFor: (purpose) => secrets.secretFor(ownerId, purpose),

@@ -17,6 +17,10 @@ import type { IdSource } from '../records/resource-id.ts'
 import { audit } from '../resources/audit/routes.ts'
 import { type BotUsersDeps, botUsers } from '../resources/bot-users/routes.ts'
 import {
+  type CertificateAuthoritiesDeps,
+  certificateAuthorities,
+} from '../resources/certificate-authorities/routes.ts'
+import {
   type ApiKeyAuthDeps,
   apiKeyAuth,
   callerOf,
@@ -179,6 +183,7 @@ export interface ManagementApiDeps
     VaultSecretsDeps,
     WebhookEndpointsDeps,
     TlsCertificatesDeps,
+    CertificateAuthoritiesDeps,
     NodesDeps,
     Pick<ReadinessDeps, 'certificates' | 'member'>,
     GatewayMetricsDeps {
@@ -209,6 +214,7 @@ export function managementRoutes(deps: ManagementApiDeps, lists: ResourceLists) 
   const all: readonly Resource<AnyItem>[] = [
     reservedDomains(deps),
     tlsCertificates(deps),
+    certificateAuthorities(deps),
     reservedAddrs(deps),
     botUsers(deps, 'bot'),
     botUsers(deps, 'service'),

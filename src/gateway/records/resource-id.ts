@@ -73,6 +73,7 @@ export type ResourcePrefix =
   | 'vault'
   | 'secret'
   | 'cert'
+  | 'ca'
 
 /**
  * Makes ids of the form `<prefix>_<KSUID>`: 32 bits of seconds and 128 random bits in 27 base62

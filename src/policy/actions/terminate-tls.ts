@@ -1,5 +1,6 @@
 import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext } from 'node:tls'
+import { isDeepStrictEqual } from 'node:util'
 import * as z from 'zod'
 import {
   CLOSE,
@@ -13,10 +14,12 @@ import {
 } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { plainHost } from '../exchange/request-path.ts'
+import { EvaluationError } from '../expression/expression-problem.ts'
 import { type ActionContext, type ConfigPath, defineAction } from './action.ts'
 
 const MAX_AUTHORITIES = 100
 const MAX_PEM = 65_536
+const REFERENCE = /^ca_\w{1,64}$/
 const CERTIFICATES = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g
 /** Its key was deleted. */
 const EXAMPLE_AUTHORITY = `-----BEGIN CERTIFICATE-----
@@ -54,7 +57,7 @@ const MISDIRECTED = refuse(
 
 /**
  * Ends TLS at the gateway, with the certificate of the domain or of the endpoint. With authorities, it
- * requests certificates of clients.
+ * requests certificates of clients. Authorities are PEM, or ids of certificate authorities of the gateway.
  */
 export const terminateTls = defineAction({
   type: 'terminate-tls',
@@ -76,7 +79,7 @@ export const terminateTls = defineAction({
   build(config, context) {
     const terms = termsOf(config, context)
     return (exchange) => {
-      const ending = exchange.endTls?.(terms) ?? 'otherwise'
+      const ending = exchange.endTls?.(terms()) ?? 'otherwise'
       return ending instanceof Promise
         ? ending.then((settled) => follow(settled, exchange))
         : follow(ending, exchange)
@@ -96,21 +99,28 @@ function follow(ending: TlsEnding, { connection, results }: PolicyExchange): Out
   return CONTINUE
 }
 
-function termsOf(config: Config, context: ActionContext): TlsTerms {
+/** The terms as they are now. They stay the same object until an authority changes. */
+function termsOf(config: Config, context: ActionContext): () => TlsTerms {
   if (config.min_version > config.max_version) {
     const sentence = 'min_version must not be above max_version.'
     context.problem('outOfRange', ['min_version'], sentence)
   }
-  const authorities = authoritiesOf(config, context)
-  const terms = {
+  const authoritiesNow = authoritiesOf(config, context)
+  const fixed = {
     minVersion: `TLSv${config.min_version}`,
     maxVersion: `TLSv${config.max_version}`,
     own: ownOf(config, context),
     clientCertificates: clientCertificatesOf(config, context),
-    authorities,
   } as const
-  const id = createHash('sha256').update(JSON.stringify(terms)).digest('hex')
-  return { id, ...terms }
+  let known: TlsTerms | undefined
+  return () => {
+    const authorities = authoritiesNow()
+    if (known && isDeepStrictEqual(known.authorities, authorities)) return known
+    const terms = { ...fixed, authorities }
+    const id = createHash('sha256').update(JSON.stringify(terms)).digest('hex')
+    known = { id, ...terms }
+    return known
+  }
 }
 
 function clientCertificatesOf(config: Config, context: ActionContext): ClientCertificates {
@@ -123,22 +133,41 @@ function clientCertificatesOf(config: Config, context: ActionContext): ClientCer
   return strategy ?? (hasAuthorities ? 'require-and-verify' : 'none')
 }
 
-function authoritiesOf(config: Config, context: ActionContext): string[] {
-  return config.mutual_tls_certificate_authorities.flatMap((text, index) => {
+/** Returns a function that reads the certificates of all authorities. It throws EvaluationError. */
+function authoritiesOf(config: Config, context: ActionContext): () => string[] {
+  const sources = config.mutual_tls_certificate_authorities.map((text, index) => {
     const at = ['mutual_tls_certificate_authorities', index]
-    if (/^ca_\w+$/.test(text)) {
-      const sentence =
-        'References to certificate authorities are not supported. Insert the PEM text.'
-      context.problem('notAvailable', at, sentence, { isForeign: true })
-      return []
+    if (REFERENCE.test(text)) {
+      checkReference(text, at, context)
+      return () => readAuthority(text, context)
     }
     const certificates = certificatesIn(text, at, context)
     if (certificates.some((certificate) => !new X509Certificate(certificate).ca)) {
       const sentence = 'The certificate is not a CA certificate (basicConstraints CA:TRUE).'
       context.problem('badValue', at, sentence)
     }
-    return certificates
+    return () => certificates
   })
+  return () => sources.flatMap((read) => read())
+}
+
+/** A device that checks a policy does not know the authorities of the gateway. */
+function checkReference(id: string, at: ConfigPath, context: ActionContext): void {
+  const { certificateAuthority } = context.reach
+  if (!certificateAuthority) {
+    const sentence = `The certificate authority ${id} can only be checked by the gateway.`
+    context.problem('policyReference', at, sentence, { severity: 'warning' })
+  } else if (certificateAuthority(id) === undefined) {
+    const sentence = `The account has no certificate authority ${id}.`
+    context.problem('policyReference', at, sentence)
+  }
+}
+
+/** Read at each connection. A deleted authority lets no connection pass. */
+function readAuthority(id: string, { reach }: ActionContext): string[] {
+  const pem = reach.certificateAuthority?.(id)
+  if (pem === undefined) throw new EvaluationError(`there is no certificate authority ${id}`)
+  return pem.match(CERTIFICATES) ?? []
 }
 
 function ownOf(config: Config, context: ActionContext): TlsTerms['own'] {

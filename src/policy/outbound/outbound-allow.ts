@@ -166,6 +166,8 @@ export interface PolicyReach {
   readonly sealDepth?: ((depth: number) => string) | undefined
   /** The ranges of an IP policy as they are now; undefined when there is no such policy. */
   readonly ipPolicy?: ((id: string) => AddressRanges | undefined) | undefined
+  /** PEM of a certificate authority; undefined if the policy cannot use it, or it does not exist. */
+  readonly certificateAuthority?: ((id: string) => string | undefined) | undefined
   /** Allowed targets of http-request and key downloads. Default: none. */
   readonly mayDial?: ((target: DialTarget) => boolean) | undefined
   /**

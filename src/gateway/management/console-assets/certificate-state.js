@@ -4,6 +4,14 @@ import { element, fill } from './element.js'
 import { formatDistance } from './format.js'
 
 const CHECK_MS = 2_000
+/** The gateway warns this early before an uploaded certificate expires. */
+const WARN_BEFORE_MS = 14 * 86_400_000
+
+/** Badge of a certificate that people replace. */
+export function endBadge(end) {
+  if (end <= Date.now()) return badge('Expired', 'bad')
+  return end - Date.now() < WARN_BEFORE_MS ? badge('Expires soon', 'bad') : badge('Valid', 'good')
+}
 
 /** What is said about the certificate, kept up to date while it is being made. */
 export function certificateState(domain) {

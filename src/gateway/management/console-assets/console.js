@@ -6,6 +6,7 @@ import { auditView } from './views/audit-view.js'
 import { authtokensView } from './views/authtokens-view.js'
 import { botUsersView } from './views/bot-users-view.js'
 import { certificatesView } from './views/certificates-view.js'
+import { clientCasView } from './views/client-cas-view.js'
 import { devicesView } from './views/devices-view.js'
 import { domainsView } from './views/domains-view.js'
 import { errorPagesView } from './views/error-pages-view.js'
@@ -22,6 +23,7 @@ void runPage({
     invitations: { label: 'Invitations', make: invitesView },
     domains: { label: 'Domains', make: domainsView },
     certificates: { label: 'Certificates', make: certificatesView },
+    'client-cas': { label: 'Client CAs', make: clientCasView },
     addresses: { label: 'Addresses', make: addressesView },
     'error-pages': { label: 'Error pages', make: errorPagesView },
     'bot-users': { label: 'Bot users', make: botUsersView },

@@ -29,7 +29,7 @@ const OPEN = new Set([
   ...['shared', 'scope', 'owner_only', 'expires_at', 'cidr', 'action', 'ip_policy'],
   ...['vault_name', 'allow', 'value_set_at'],
   ...['certificate_management_policy', 'certificate', 'certificate_id'],
-  ...['subject_alternative_names', 'issuer_common_name', 'not_after'],
+  ...['subject_alternative_names', 'subject_common_name', 'issuer_common_name', 'not_after'],
 ])
 /** Fields that may contain secrets: the audit trail shows only that they changed. */
 const CLOSED = new Set(['metadata', 'traffic_policy', 'html'])

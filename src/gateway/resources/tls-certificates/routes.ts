@@ -6,6 +6,7 @@ import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
 import type { Database } from '../../../store/database.ts'
 import type { SecretSeal } from '../../access/secret-seal.ts'
+import { extendedKeyUsages, keyUsages } from '../../certificates/key-usages.ts'
 import {
   checkUpload,
   commonName,
@@ -199,22 +200,3 @@ function viewCertificate(
     subject_country: field('C'),
   }
 }
-
-/** Names of the bits of RFC 5280 section 4.2.1.3, in kebab case. */
-function keyUsages(certificate: x509.X509Certificate): string[] {
-  const usages = certificate.getExtension(x509.KeyUsagesExtension)?.usages ?? 0
-  return Object.entries(x509.KeyUsageFlags).flatMap(([name, bit]) =>
-    typeof bit === 'number' && (usages & bit) !== 0 ? [kebab(name)] : [],
-  )
-}
-
-function extendedKeyUsages(certificate: x509.X509Certificate): string[] {
-  const usages = certificate.getExtension(x509.ExtendedKeyUsageExtension)?.usages ?? []
-  const names = new Map(Object.entries(x509.ExtendedKeyUsage).map(([name, oid]) => [oid, name]))
-  return usages.map((usage) => {
-    const name = names.get(String(usage) as x509.ExtendedKeyUsage)
-    return name === undefined ? String(usage) : kebab(name)
-  })
-}
-
-const kebab = (name: string) => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)

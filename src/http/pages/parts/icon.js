@@ -6,6 +6,7 @@ const PATHS = {
   invitations: 'M3 6h18v13H3zM3 7l9 7 9-7',
   domains: 'M12 3a9 9 0 100 18 9 9 0 000-18zM3 12h18M12 3c3 3 3 15 0 18M12 3c-3 3-3 15 0 18',
   certificates: 'M5 4h14v11H5zM8 8h8M8 11h5M12 15v6l2-1.5 2 1.5v-6',
+  'client-cas': 'M12 4l7 3v5c0 4-3 7-7 8-4-1-7-4-7-8V7zM9 12l2 2 4-4',
   addresses:
     'M12 21s-6-6-6-11a6 6 0 0112 0c0 5-6 11-6 11zM12 12.5a2.5 2.5 0 100-5 2.5 2.5 0 000 5z',
   'error-pages': 'M4 4h16v16H4zM4 9h16M12 12v3M12 17.5h.01',

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { parseJoinString } from '../../../../src/join/join-string.ts'
+import { makeCertificate } from '../../../helpers/made-certificate.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
 
 type Api = Awaited<ReturnType<typeof startManagementApi>>
@@ -7,6 +8,7 @@ type Step = readonly [method: string, path: string, body?: object]
 
 const POLICY = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}'
 const OTHER_POLICY = '{"on_http_request":[{"expressions":["true"],"actions":[{"type":"deny"}]}]}'
+const { certPem: caPem } = await makeCertificate({ isCa: true, notAfter: Date.UTC(2040, 0) })
 
 /** What the management API can do to one thing after the other; `id` stands for what the first made. */
 const WALKS: readonly (readonly [name: string, steps: readonly Step[]])[] = [
@@ -22,6 +24,10 @@ const WALKS: readonly (readonly [name: string, steps: readonly Step[]])[] = [
   ],
   ['addresses', walk('reserved_addrs', {}, { description: 'b' })],
   ['error pages', walk('error_pages', { kind: 'offline', html: 'a' }, { html: 'b' })],
+  [
+    'certificate authorities',
+    walk('certificate_authorities', { ca_pem: caPem }, { description: 'b' }),
+  ],
   ['ip policies', walk('ip_policies', { description: 'a' }, { description: 'b' })],
   [
     'cloud endpoints',

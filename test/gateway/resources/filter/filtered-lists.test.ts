@@ -9,6 +9,7 @@ import {
   ResourceLists,
 } from '../../../../src/gateway/resources/common/resource-lists.ts'
 import { agentWithEndpoint } from '../../../helpers/connected-agent.ts'
+import { makeCertificate } from '../../../helpers/made-certificate.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
 import { ManualClock } from '../../../helpers/manual-clock.ts'
 
@@ -40,6 +41,8 @@ async function startFilledApi() {
   await make('/credentials', { description: 'bound', acl: ['bind:a.test'], owner_id: owner.id })
   const policy = await make('/ip_policies', { description: 'office' })
   await make('/ip_policies', { metadata: '{"floor":2}' })
+  const ca = { isCa: true, commonName: 'Press CA', notAfter: Date.UTC(2040, 0) }
+  await make('/certificate_authorities', { ca_pem: (await makeCertificate(ca)).certPem })
   await make('/error_pages', { kind: 'offline', html: 'a' })
   await make('/error_pages', { kind: 'busy', html: 'bb' })
   await make('/ip_policy_rules', { ip_policy_id: policy.id, cidr: '10.0.0.0/8', action: 'deny' })
@@ -113,6 +116,14 @@ const CASES: readonly (readonly [path: string, field: string, Record<string, unk
     },
   ],
   ['api_keys', 'description', { 'obj.description == "ci" && obj.metadata != ""': ['ci'] }],
+  [
+    'certificate_authorities',
+    'subject_common_name',
+    {
+      'obj.subject_common_name == "Press CA" && "key-cert-sign" in obj.key_usages': ['Press CA'],
+      'obj.not_after < timestamp("2031-01-01T00:00:00Z")': [],
+    },
+  ],
   ['error_pages', 'kind', { 'obj.size > 1 && obj.in_use': ['busy'] }],
   ['ip_policies', 'metadata', { 'obj.metadata.contains("floor")': ['{"floor":2}'] }],
   [

@@ -24,7 +24,11 @@ const policyOf = (config: object) => ({
 })
 
 /** The terms that a configuration comes to, and what the connection comes to with them. */
-async function run(config: object, ending: TlsEnding = 'ended') {
+async function run(
+  config: object,
+  ending: TlsEnding = 'ended',
+  certificateAuthority?: (id: string) => string | undefined,
+) {
   const asked: TlsTerms[] = []
   const { connection, endpoint } = createExchange({
     connection: {
@@ -39,15 +43,17 @@ async function run(config: object, ending: TlsEnding = 'ended') {
       return ending
     },
   })
-  const outcome = await new PolicyBench(policyOf(config)).policy.onTcpConnect(exchange)
+  const outcome = await new PolicyBench(policyOf(config), {
+    certificateAuthority,
+  }).policy.onTcpConnect(exchange)
   const result = exchange.results.get('terminate_tls')
   return { terms: asked[0], outcome, result: result && toJson(result) }
 }
 
 /** Pointer and code of each problem. */
-function problemsOf(config: object): [string, string][] {
+function problemsOf(config: object, reach: object = {}): [string, string][] {
   try {
-    new PolicyBench(policyOf(config))
+    new PolicyBench(policyOf(config), reach)
     return []
   } catch (error) {
     if (!(error instanceof PolicyError)) throw error
@@ -121,6 +127,40 @@ describe('terminate-tls', () => {
     expect((await run(bundle)).terms?.authorities).toEqual([caPem.trim(), second.trim()])
   })
 
+  it('takes authorities by id, as they are at each connection', async () => {
+    const known = new Map([['ca_2b3c', `${caPem}${caPem}`]])
+    const certificateAuthority = (id: string) => known.get(id)
+    const config = { mutual_tls_certificate_authorities: ['ca_2b3c', caPem] }
+    const pem = caPem.trim()
+    const { terms } = await run(config, 'ended', certificateAuthority)
+    expect(terms?.authorities).toEqual([pem, pem, pem])
+    expect(terms?.clientCertificates).toBe('require-and-verify')
+
+    const at = 'mutual_tls_certificate_authorities/0'
+    const missing = { mutual_tls_certificate_authorities: ['ca_none'] }
+    expect(problemsOf(missing, { certificateAuthority })).toEqual([[at, 'ERR_NGROK_2216']])
+    // A device does not know the authorities of its gateway.
+    expect(problemsOf(missing)).toEqual([])
+
+    const asked: TlsTerms[] = []
+    const { connection, endpoint } = createExchange()
+    const { policy } = new PolicyBench(policyOf(config), { certificateAuthority })
+    const connect = () => {
+      const endTls = (wanted: TlsTerms): TlsEnding => {
+        asked.push(wanted)
+        return 'ended'
+      }
+      return policy.onTcpConnect(new PolicyExchange({ connection, endpoint, endTls }))
+    }
+    expect((await connect()).kind).toBe('continue')
+    await connect()
+    // The same object, for which a secure context is kept.
+    expect(asked[0]).toBe(asked[1])
+    known.clear()
+    expect((await connect()).kind).toBe('close')
+    expect(asked).toHaveLength(2)
+  })
+
   it('is the same for the same terms alone', async () => {
     const idOf = async (config: object) => (await run(config)).terms?.id
     expect(await idOf(mtls)).toBe(await idOf({ ...mtls, min_version: '1.2' }))
@@ -162,11 +202,6 @@ describe('terminate-tls', () => {
       { mutual_tls_certificate_authorities: [caPem, leaf.certPem] },
       'mutual_tls_certificate_authorities/1',
       2204,
-    ],
-    [
-      { mutual_tls_certificate_authorities: ['ca_2b3c'] },
-      'mutual_tls_certificate_authorities/0',
-      2256,
     ],
     [
       { mutual_tls_verification_strategy: 'require-and-verify' },

@@ -1,5 +1,6 @@
 import { ask, askAll } from '../api.js'
-import { actionButton, badge, cardHead, facts } from '../card.js'
+import { actionButton, cardHead, facts } from '../card.js'
+import { endBadge } from '../certificate-state.js'
 import { confirm } from '../confirm.js'
 import { longTextField, openForm, selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
@@ -7,9 +8,6 @@ import { formatDate, formatDistance } from '../format.js'
 import { say } from '../notice.js'
 import { OwnerNames } from '../owner-names.js'
 import { listView } from './list-view.js'
-
-/** The gateway warns this early before an uploaded certificate expires. */
-const WARN_BEFORE_MS = 14 * 86_400_000
 
 /** Certificates that were uploaded for domains. */
 export function certificatesView() {
@@ -93,11 +91,6 @@ function certificateCard(certificate, owners, reload) {
       ['Id', element('code', {}, id)],
     ),
   )
-}
-
-function endBadge(end) {
-  if (end <= Date.now()) return badge('Expired', 'bad')
-  return end - Date.now() < WARN_BEFORE_MS ? badge('Expires soon', 'bad') : badge('Valid', 'good')
 }
 
 async function remove(certificate, reload) {
