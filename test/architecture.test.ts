@@ -89,6 +89,7 @@ const FLOORS: Floors = {
       'credentials',
       'devices',
       'endpoints',
+      'certificate-authorities',
       'error-pages',
       'ip-policies',
       'nodes',
