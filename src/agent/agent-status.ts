@@ -71,8 +71,10 @@ export interface AgentStatus {
   readonly verdict: string
   /** Its first part: how many tunnels serve visitors. */
   readonly serving: string
-  /** Problems and notes, the most important first. */
+  /** Problems, the most important first. */
   readonly causes: readonly Cause[]
+  /** Facts that are worth a look and no problems, the most important first. */
+  readonly notes: readonly Cause[]
   /** True if every tunnel is online and nothing needs a person. */
   readonly healthy: boolean
   /** True if tunnels are restored and the link is up. Result of `/readyz`. */
@@ -109,7 +111,15 @@ export type TunnelCounts = Readonly<Record<TunnelState, number>> & { readonly to
 /** Facts about the agent, from which the status is concluded. */
 export type AgentFacts = Omit<
   AgentStatus,
-  'verdict' | 'serving' | 'causes' | 'healthy' | 'ready' | 'notReady' | 'unverified' | 'tunnels'
+  | 'verdict'
+  | 'serving'
+  | 'causes'
+  | 'notes'
+  | 'healthy'
+  | 'ready'
+  | 'notReady'
+  | 'unverified'
+  | 'tunnels'
 > & { readonly tunnels: readonly Tunnel[] }
 
 /** Concludes the status from the facts. */
@@ -119,14 +129,15 @@ export function concludeStatus(facts: AgentFacts): AgentStatus {
   const notReady = notReadyOf(facts, tunnels)
   const unverified = unverifiedOf(facts)
   const serving = servingText(facts.tunnels)
-  const notes = [...flapping(facts.link), ...slowness(facts.link), ...unverified]
-  const causes = [...problems, ...notes, ...outdatedPolicies(facts.tunnels)]
+  const ofLink = [...flapping(facts.link), ...slowness(facts.link)]
+  const notes = [...ofLink, ...unverified, ...outdatedPolicies(facts.tunnels)]
   return {
     ...facts,
     tunnels,
-    verdict: verdictFrom(serving, causes).headline,
+    verdict: verdictFrom(serving, [...problems, ...notes]).headline,
     serving,
-    causes,
+    causes: problems,
+    notes,
     healthy: problems.length === 0 && notReady.length === 0 && tunnels.online === tunnels.total,
     ready: notReady.length === 0,
     notReady,

@@ -3,6 +3,7 @@ import type { AgentStatus, LinkStatus, OwnEndpointStatus } from '../agent/agent-
 import type { StandbyStatus } from '../agent/sessions/standby.ts'
 import { causeIn, MAX_HEADLINE, type Verdict, verdictFrom } from '../agent/verdict.ts'
 import type { StorageReport } from '../store/database.ts'
+import type { StorageFault } from '../store/storage-state.ts'
 import { StorageView, storageProblems, storageView } from '../store/storage-view.ts'
 import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'
 import { ProblemView, problemFields, problemView } from './problem-view.ts'
@@ -107,10 +108,25 @@ export const StatusView = z.strictObject({
 })
 export type StatusView = z.infer<typeof StatusView>
 
+/** Forms for the headline, which has no room for the path of a folder. */
+const STORAGE_TEXTS: Readonly<Record<StorageFault, string>> = {
+  full: 'the disk is full',
+  unwritable: 'the disk is not writable',
+  damaged: 'the database is damaged',
+}
+
 /** Combines the status of the agent with that of its storage. */
-export function verdictOf({ serving, causes }: AgentStatus, storage: StorageReport): Verdict {
-  const ofStorage = storageProblems(storage, 'device-agent storage confirm').map(causeIn)
-  return verdictFrom(serving, [...causes, ...ofStorage])
+export function verdictOf(
+  { serving, causes, notes }: AgentStatus,
+  storage: StorageReport,
+): Verdict {
+  const short = storage.fault && { short: STORAGE_TEXTS[storage.fault] }
+  const ofStorage = storageProblems(storage, 'device-agent storage confirm').map((text, at) => ({
+    ...causeIn(text),
+    // The fault comes before the losses.
+    ...(at === 0 && short),
+  }))
+  return verdictFrom(serving, [...causes, ...ofStorage, ...notes])
 }
 
 export function statusView(

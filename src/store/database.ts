@@ -213,10 +213,11 @@ function openCopy(
     onRestartNeeded?.('the data directory is writable again')
     return true
   }
-  const state = new StorageState({ log, clock, isOver })
+  const state = new StorageState({ folder, log, clock, isOver })
   state.fail(fault, cause)
   return new MemoryDatabase(copy.connection, undefined, {
     fault,
+    problem: () => state.problem,
     healing: copy.healing,
     losses: new LossRecord(path),
     openedAt: clock.now(),

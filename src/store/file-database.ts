@@ -17,6 +17,7 @@ import type { Clock } from '../base/clock.ts'
 import { syncFolder, writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 import { type Backups, listBackups } from './backup.ts'
+import { isWritable } from './data-folder.ts'
 import { journalOf } from './evidence.ts'
 import { listPutAside } from './heal.ts'
 import { type Commit, Committer, GroupCommit } from './journal/committer.ts'
@@ -29,7 +30,6 @@ import { describeLosses, type Loss, LossRecord } from './loss-record.ts'
 import type { Healing } from './recovery.ts'
 import { type Connection, joinChange, type Statement } from './sqlite.ts'
 import {
-  describeFault,
   faultOf,
   refusalOf,
   type StorageFault,
@@ -204,7 +204,8 @@ export class FileDatabase {
       commit: (changes, how) => this.#commit(changes, how),
     })
     this.#fileMark = markOf(options.path)
-    this.#state = new StorageState({ log, clock, isOver: (fault) => this.#isOver(fault) })
+    const isOver = (fault: StorageFault) => this.#isOver(fault)
+    this.#state = new StorageState({ folder: dirname(options.path), log, clock, isOver })
   }
 
   /** Creates the reserve. A disk without room for it counts as full. */
@@ -303,11 +304,12 @@ export class FileDatabase {
   }
 
   report(): StorageReport {
-    const { fault } = this.#state
+    this.#lookAtDisk()
+    const { fault, problem } = this.#state
     const around = this.#lookAround()
     return {
       fault,
-      problem: fault && describeFault(fault),
+      problem,
       healing: this.#healing,
       lossProblem: describeLosses(around.losses),
       ...around,
@@ -394,6 +396,15 @@ export class FileDatabase {
       this.#noteFault(error)
       throw error
     }
+  }
+
+  /** Notices a full or read-only disk before the first change that it refuses. */
+  #lookAtDisk(): void {
+    if (this.#state.fault !== undefined || this.#released) return
+    const folder = dirname(this.#path)
+    if (!existsSync(folder)) return
+    if (!isWritable(folder)) this.#state.fail('unwritable')
+    else if (!this.#reserve.hasRoomBeside()) this.#state.fail('full')
   }
 
   /** Collects the facts from the folder. If it cannot be read, the rest of the report is still useful. */

@@ -4,7 +4,7 @@ import type { RowChange } from './journal/rows.ts'
 import { describeLosses, type Loss, type LossRecord } from './loss-record.ts'
 import { type Healing, isLossy } from './recovery.ts'
 import { type Connection, joinChange, type Statement } from './sqlite.ts'
-import { describeFault, refusalOf, type StorageFault } from './storage-state.ts'
+import { refusalOf, type StorageFault } from './storage-state.ts'
 
 /** Reason for a copy: the database on disk and its fault. */
 export interface CopyOrigin {
@@ -12,6 +12,8 @@ export interface CopyOrigin {
   readonly healing: Healing | undefined
   readonly losses: LossRecord
   /** Milliseconds since the epoch. */
+  /** The fault and what to do. */
+  readonly problem: () => string | undefined
   readonly openedAt: number
   readonly onClose: () => void
 }
@@ -88,7 +90,7 @@ export class MemoryDatabase {
     const losses = this.#losses()
     return {
       fault,
-      problem: fault && describeFault(fault),
+      problem: this.#origin?.problem(),
       healing,
       losses,
       lossProblem: describeLosses(losses),

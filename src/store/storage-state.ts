@@ -10,6 +10,7 @@ export type StorageFault = 'full' | 'unwritable' | 'damaged'
 const RECHECK_MS = 10_000
 
 interface StorageStateOptions {
+  readonly folder: string
   readonly log: Logger
   readonly clock: Clock
   /** Called repeatedly while there is a fault. Returns true when it is over. Never throws. */
@@ -18,13 +19,15 @@ interface StorageStateOptions {
 
 /** Whether the storage accepts changes. A fault stays until a check finds that it is over. */
 export class StorageState {
+  readonly #folder: string
   readonly #log: Logger
   readonly #clock: Clock
   readonly #isOver: (fault: StorageFault) => boolean
   readonly #stopped = new AbortController()
   #fault: StorageFault | undefined
 
-  constructor({ log, clock, isOver }: StorageStateOptions) {
+  constructor({ folder, log, clock, isOver }: StorageStateOptions) {
+    this.#folder = folder
     this.#log = log
     this.#clock = clock
     this.#isOver = isOver
@@ -34,11 +37,16 @@ export class StorageState {
     return this.#fault
   }
 
+  /** The fault and what to do. */
+  get problem(): string | undefined {
+    return this.#fault && describeFault(this.#fault, this.#folder)
+  }
+
   fail(fault: StorageFault, error?: unknown): void {
     if (this.#fault === fault) return
     const isWatched = this.#fault !== undefined
     this.#fault = fault
-    this.#log.error({ fault, err: error }, 'the storage rejects changes')
+    this.#log.error({ fault, err: error }, `the storage rejects changes: ${this.problem}`)
     if (!isWatched) void this.#watch()
   }
 
@@ -77,11 +85,13 @@ const SYSTEM_FAULTS: ReadonlyMap<unknown, StorageFault> = new Map([
 ])
 const HELD = ['SQLITE_BUSY', 'SQLITE_LOCKED']
 
-const DETAILS: Readonly<Record<StorageFault, string>> = {
-  full: 'The disk is full. Free disk space, then try again.',
-  damaged: 'The database is damaged. Restart to restore a backup.',
-  unwritable:
-    'The disk is not writable. Check the kernel log for the cause, then remount it for writing. Online tunnels stay online.',
+/** `of`: the folder of the storage, such as ` of /data`, or empty. */
+const DETAILS: Readonly<Record<StorageFault, (of: string) => string>> = {
+  full: (of) =>
+    `The disk${of} is full. Free disk space there. Changes are refused until then, and online tunnels stay online. No restart is needed.`,
+  damaged: (of) => `The database${of} is damaged. Restart to restore a backup.`,
+  unwritable: (of) =>
+    `The disk${of} is not writable. Check the kernel log for the cause, then remount it for writing. Changes are refused until then, and online tunnels stay online.`,
 }
 
 /** Returns the storage fault that an error indicates, undefined for other errors. */
@@ -97,9 +107,9 @@ export function isHeld(error: unknown): boolean {
   return hasCode(error, HELD)
 }
 
-/** Describes a fault in one sentence for people. */
-export function describeFault(fault: StorageFault): string {
-  return DETAILS[fault]
+/** Describes a fault for people: the fault in the first sentence, then what to do. */
+export function describeFault(fault: StorageFault, folder?: string): string {
+  return DETAILS[fault](folder === undefined ? '' : ` of ${folder}`)
 }
 
 /** Returns the error for refused changes: AppError `storage-full` or `storage-unavailable`. */

@@ -66,7 +66,7 @@ function conclude(change: Partial<AgentFacts> = {}) {
     ...change,
   })
   made = 0
-  return { ...status, ...verdictFrom(status.serving, status.causes) }
+  return { ...status, ...verdictFrom(status.serving, [...status.causes, ...status.notes]) }
 }
 
 const own = (change: object) => ({

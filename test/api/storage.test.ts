@@ -2,6 +2,7 @@ import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Sqlite } from '../../src/store/sqlite.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
 import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 import { type StartedApi, startApi } from './started-api.ts'
@@ -53,6 +54,38 @@ describe('the API over a storage that refuses', () => {
       expect((await call('DELETE', `/tunnels/d${n}.site.test`)).status).toBe(204)
     }
     expect(service.online).toEqual([])
+  })
+
+  it.runIf(canMount())('names a full or read-only disk before it refuses a change', async () => {
+    const { folder, protect } = mountSmallDisk('8m')
+    const clock = new ManualClock()
+    const { call } = await startApi({ folder, database: { clock } })
+    await call('POST', '/tunnels', { ...specOf(DOMAIN), upstream: { health: 'off' } })
+    const verdict = async () => (await call('GET', '/status')).json
+    const isWell = async () => {
+      await clock.advance(10_000)
+      expect(await verdict()).toMatchObject({ healthy: true, verdict: 'The tunnel works.' })
+    }
+    expect(() => writeFileSync(join(folder, 'filler'), Buffer.alloc(16e6))).toThrow('ENOSPC')
+    expect(await verdict()).toMatchObject({
+      healthy: false,
+      verdict: expect.stringMatching(/^The tunnel works\. The disk is full\.$/),
+      advice: [
+        {
+          problem: `The disk of ${folder} is full.`,
+          remedy: expect.stringMatching(/^Free disk space there\. .* online tunnels stay online\./),
+        },
+      ],
+    })
+    rmSync(join(folder, 'filler'))
+    await isWell()
+    const release = protect()
+    expect((await verdict()).advice[0]).toEqual({
+      problem: `The disk of ${folder} is not writable.`,
+      remedy: expect.stringMatching(/^Check the kernel log for the cause, then remount it/),
+    })
+    release()
+    await isWell()
   })
 
   it('is not healthy while changes may be missing, until somebody has seen it', async () => {

@@ -256,7 +256,7 @@ describe('device-agent doctor without an agent', () => {
         const { folder } = mountSmallDisk('8m')
         return { AGENT_DATA_DIR: folder }
       },
-      { check: 'disk', detail: /^[78] MiB free/, remedy: /^Free disk space/ },
+      { check: 'disk', detail: /^[78] MiB free in \//, remedy: /^Free disk space there\./ },
     ])
   }
 

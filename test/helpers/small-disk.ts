@@ -9,6 +9,8 @@ import { temporaryFolder } from './temporary-folder.ts'
 export interface SmallDisk {
   readonly folder: string
   remount(mode: 'ro' | 'rw'): void
+  /** Makes the folder read-only although it has open files, until the returned function is called. */
+  protect(): () => void
   unmount(): void
 }
 
@@ -39,6 +41,11 @@ export function mountSmallDisk(size: string, folder = temporaryFolder()): SmallD
   return {
     folder,
     unmount,
+    protect: () => {
+      execFileSync('mount', ['--bind', folder, folder])
+      execFileSync('mount', ['-o', 'remount,bind,ro', folder])
+      return () => void execFileSync('umount', [folder])
+    },
     remount: (mode) => execFileSync('mount', ['-o', `remount,${mode}`, folder]),
   }
 }

@@ -20,7 +20,7 @@ function watched() {
     asked.push(fault)
     return disk.isWell
   }
-  return { clock, lines, asked, disk, state: new StorageState({ log, clock, isOver }) }
+  return { clock, lines, asked, disk, state: new StorageState({ folder: '/data', log, clock, isOver }) }
 }
 
 describe('StorageState', () => {

@@ -7,6 +7,7 @@ import {
 } from '../../agent/upstreams/forward-target.ts'
 import { connectUpstream, HandshakeError } from '../../agent/upstreams/upstream-connection.ts'
 import { requestStatus } from '../../agent/upstreams/upstream-request.ts'
+import { causeIn } from '../../agent/verdict.ts'
 import { StatusView } from '../../api/status-view.ts'
 import { TunnelStatusView } from '../../api/tunnel-view.ts'
 import { StartError } from '../../base/app-error.ts'
@@ -108,7 +109,10 @@ function update({ versions: { agent }, update: last }: StatusView): Finding {
 
 function storage({ storage: { problem, unconfirmed } }: StatusView): Finding[] {
   const check = 'storage'
-  if (problem !== null) return [bad(check, problem, SEE_LOG)]
+  if (problem !== null) {
+    const cause = causeIn(problem)
+    return [bad(check, cause.problem, cause.remedy)]
+  }
   if (unconfirmed.length === 0) return [good(check, 'sound')]
   const remedy = 'Create missing tunnels and tokens again, then run device-agent storage confirm.'
   return [bad(check, 'the database was damaged, data may be missing', remedy)]

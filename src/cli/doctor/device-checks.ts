@@ -49,17 +49,21 @@ const FOLDER_REMEDIES: Readonly<Record<string, string>> = {
 function disk({ dataDir }: Config['agent']): Finding {
   const check = 'disk'
   try {
-    const { bavail, bsize, files, ffree } = statfsSync(nearestFolder(dataDir))
+    const folder = nearestFolder(dataDir)
+    const { bavail, bsize, files, ffree } = statfsSync(folder)
     const free = bavail * bsize
-    const shown = `${Math.floor(free / MIB)} MiB free`
-    if (free < LEAST_FREE_BYTES)
-      return bad(check, shown, 'Free disk space. Changes are refused when the disk is full.')
-    if (files > 0 && ffree === 0) return bad(check, 'no free inodes', 'Delete unused files.')
+    const shown = `${Math.floor(free / MIB)} MiB free in ${folder}`
+    if (free < LEAST_FREE_BYTES) return bad(check, shown, FREE_SPACE)
+    if (files > 0 && ffree === 0) return bad(check, `no free inodes in ${folder}`, DELETE_FILES)
     return good(check, shown)
   } catch (error) {
     return bad(check, codeOf(error), START_ONCE)
   }
 }
+
+const FULL = 'A full disk refuses changes of tunnels and tokens. Online tunnels stay online.'
+const FREE_SPACE = `Free disk space there. ${FULL}`
+const DELETE_FILES = `Delete unused files there. ${FULL}`
 
 /** A missing folder will be on the disk of its nearest existing parent. */
 function nearestFolder(path: string): string {

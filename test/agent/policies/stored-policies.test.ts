@@ -57,10 +57,10 @@ it('keeps a tunnel online whose stored policy newer checks refuse, and shows the
     }
   })
   expect([await on.visit('cam'), await on.visit('door')]).toEqual(['hello', 'hello'])
-  const { verdict, healthy, causes } = agent.status()
+  const { verdict, healthy, notes } = agent.status()
   expect(healthy).toBe(true)
   expect(verdict).toMatch(/^All 2 tunnels .*New checks refuse the policy of cam\.site\.test/)
-  expect(causes.at(-1)?.problem).toContain('runs as before')
+  expect(notes.at(-1)?.problem).toContain('runs as before')
 
   // Such a policy is not accepted again.
   const spec = { ...specOf('new'), policy: OUTDATED }
