@@ -20,7 +20,13 @@ function watched() {
     asked.push(fault)
     return disk.isWell
   }
-  return { clock, lines, asked, disk, state: new StorageState({ folder: '/data', log, clock, isOver }) }
+  return {
+    clock,
+    lines,
+    asked,
+    disk,
+    state: new StorageState({ folder: '/data', log, clock, isOver }),
+  }
 }
 
 describe('StorageState', () => {

@@ -192,8 +192,8 @@ export class UpstreamCheck {
   }
 
   /**
-   * Handles a report about visitors of a service. `failed`: the service refuses connections, so it is checked
-   * at once.
+   * Handles a report about visitors of a service. `failed`: the service refused their connections, so it is
+   * checked at once, and one more failure decides.
    */
   told(key: string, event: UpstreamEvent): void {
     const { clock, timings } = this.#options
@@ -203,6 +203,7 @@ export class UpstreamCheck {
     const isAsked = watched.how.health !== 'off'
     if (event === 'failed' && isAsked) {
       watched.dueAt = now
+      watched.failures = Math.max(watched.failures, FAILURES_TO_DOWN - 1)
     } else {
       watched.pauseMs = timings.intervalMs
       // A busy service refuses the check too, and would be reported as down.

@@ -1,4 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
+import { AutoResetEvent } from '../../base/deferred.ts'
 import { SlidingLog } from '../../base/limiter.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import { refusedTodayList } from '../endpoints/endpoint-policies.ts'
@@ -6,25 +7,33 @@ import {
   countsSince,
   judgeVisitors,
   type OutcomeCounts,
+  type VisitorOutcome,
   type VisitorState,
 } from '../endpoints/visitor-outcomes.ts'
 import type { ServicePressure } from '../streams/service-connections.ts'
 
 /** Interval of checks. Changes within it are reported as one. */
 const POLL_MS = 2_000
+/** A failure that the agent does not know yet is reported after this time. */
+const SOON_MS = 200
 /**
  * Persistent trouble is reported again after this time: the agent may have checked meanwhile and found
  * nothing.
  */
 const AGAIN_MS = 30_000
 /** Notices per session and minute: on a metered link each costs 800 bytes and more. */
-const PER_MINUTE = 5
+const PER_MINUTE = 10
 /** Maximum size of a notice in bytes. Longer texts have not been tried with the SDK. */
 const MAX_BYTES = 3_000
 /** Maximum length of a warning about a policy. The management API has the whole text. */
 const MAX_WARNING = 500
 
 const TROUBLES: ReadonlySet<VisitorState> = new Set(['slow', 'busy', 'garbage', 'unreachable'])
+const FAILURES: ReadonlySet<VisitorOutcome | undefined> = new Set([
+  'garbage',
+  'unreachable',
+  'late',
+])
 
 export interface VisitorNoticesOptions {
   readonly clock: Clock
@@ -57,6 +66,8 @@ export class VisitorNotices {
   readonly #warnings = new Map<AgentEndpoint, string>()
   readonly #sent: SlidingLog
   readonly #stopping = new AbortController()
+  /** Set by a failure that the agent does not know yet. */
+  readonly #failure = new AutoResetEvent()
   #isLooking = false
 
   constructor(options: VisitorNoticesOptions) {
@@ -66,7 +77,7 @@ export class VisitorNotices {
 
   watch(endpoint: AgentEndpoint): void {
     const { outcomes } = endpoint.traffic
-    this.#watched.set(endpoint, {
+    const watched: Watched = {
       host: endpoint.host,
       state: 'unknown',
       toldState: 'unknown',
@@ -75,10 +86,12 @@ export class VisitorNotices {
       oldestWaitMs: 0,
       seen: { ...outcomes.counts },
       pressure: undefined,
-    })
+    }
+    this.#watched.set(endpoint, watched)
     outcomes.state = 'unknown'
-    outcomes.onNews = () => {
+    outcomes.onNews = (outcome) => {
       this.#active.add(endpoint)
+      if (FAILURES.has(outcome) && !TROUBLES.has(watched.toldState)) this.#failure.set()
       this.#lookSoon()
     }
     const warning = refusedTodayList(endpoint.policy)
@@ -96,6 +109,7 @@ export class VisitorNotices {
 
   stop(): void {
     this.#stopping.abort('stopped')
+    this.#failure.set()
   }
 
   #lookSoon(): void {
@@ -109,7 +123,8 @@ export class VisitorNotices {
     const { signal } = this.#stopping
     let isDue = false
     while (this.#active.size > 0 || this.#warnings.size > 0 || isDue) {
-      await clock.sleep(POLL_MS, signal).catch(() => {})
+      await this.#failure.wait(clock, POLL_MS - SOON_MS)
+      await clock.sleep(SOON_MS, signal).catch(() => {})
       if (signal.aborted) return
       for (const endpoint of [...this.#active]) this.#poll(endpoint)
       isDue = await this.#tell()

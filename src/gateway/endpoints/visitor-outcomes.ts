@@ -5,7 +5,7 @@
 export type VisitorState = 'unknown' | 'answered' | 'slow' | 'busy' | 'garbage' | 'unreachable'
 
 /** Longer waits are reported, unless the service has answered later requests. */
-const SLOW_MS = 10_000
+const SLOW_MS = 5_000
 /** The same for a wait for a connection. */
 const BUSY_MS = 4_000
 /** A service counts as slow at twice its longest answered wait. */
@@ -79,8 +79,8 @@ export class VisitorOutcomes {
   state: VisitorState = 'unknown'
   /** Time of that check, in milliseconds since the epoch. */
   judgedAt = 0
-  /** Called when a visitor begins to wait or gets a result. */
-  onNews: (() => void) | undefined
+  /** Called when a visitor begins to wait, and with the result of a visitor. */
+  onNews: ((outcome?: VisitorOutcome) => void) | undefined
 
   get waiting(): number {
     return this.#waiting.size
@@ -100,14 +100,14 @@ export class VisitorOutcomes {
     this.counts[outcome] += 1
     if (outcome === 'abandoned' && waitedMs >= PATIENCE_MS) this.counts.gaveUp += 1
     if (outcome === 'answered') this.longestMs = Math.max(this.longestMs, waitedMs)
-    this.onNews?.()
+    this.onNews?.(outcome)
   }
 
   /** Corrects the outcome of an answer that began but was incomplete. */
   takeBack(outcome: VisitorOutcome): void {
     this.counts.answered -= 1
     this.counts[outcome] += 1
-    this.onNews?.()
+    this.onNews?.(outcome)
   }
 
   oldestWaitMs(now: number): number {

@@ -90,12 +90,27 @@ describe('VisitorNotices', () => {
     expect(visitorReportsIn(text).get('a.test')).toMatchObject({ state: 'busy', busy })
   })
 
+  it('tells the first failure at once, and further failures together', async () => {
+    const { clock, states, endpointAt, visit } = setUp()
+    const endpoint = endpointAt('a.test')
+    visit(endpoint, 'answered')
+    await clock.advance(10_000)
+    for (const outcome of ['unreachable', 'garbage', 'late'] as const) {
+      visit(endpoint, outcome)
+      await clock.advance(0)
+      await clock.advance(200)
+      expect(states().at(-1)).toBe('unreachable')
+    }
+    await clock.advance(2_000)
+    expect(states()).toEqual(['answered', 'unreachable', 'garbage'])
+  })
+
   it('says that visitors wait while they do', async () => {
     const { clock, told, endpointAt } = setUp()
     endpointAt('a.test').traffic.outcomes.begin(clock.monotonic())
-    await clock.advance(8_000)
-    expect(told).toEqual([])
     await clock.advance(4_000)
+    expect(told).toEqual([])
+    await clock.advance(2_000)
     expect(told).toMatchObject([[{ state: 'slow', oldest_wait_ms: expect.any(Number) }]])
   })
 
@@ -112,14 +127,14 @@ describe('VisitorNotices', () => {
     expect(clock.sleeping).toBe(0)
   })
 
-  it('sends five notices a minute, and the newest state in the end', async () => {
+  it('sends ten notices a minute, and the newest state in the end', async () => {
     const { clock, told, states, endpointAt, visit } = setUp()
     const endpoint = endpointAt('a.test')
-    for (let turn = 0; turn < 15; turn += 1) {
+    for (let turn = 0; turn < 20; turn += 1) {
       visit(endpoint, turn % 2 === 0 ? 'garbage' : 'answered')
-      await clock.advance(3_000)
+      await clock.advance(2_000)
     }
-    expect(told).toHaveLength(5)
+    expect(told).toHaveLength(10)
     visit(endpoint, 'unreachable')
     await clock.advance(60_000)
     expect(states().at(-1)).toBe('unreachable')

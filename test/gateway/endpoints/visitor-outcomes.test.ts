@@ -21,9 +21,9 @@ describe('judgeVisitors', () => {
     expect(judge(counts)).toBe(state)
   })
 
-  it('calls a service slow that nobody waits for in vain yet, after ten seconds', () => {
-    expect(judge({}, 9_999)).toBeUndefined()
-    expect(judge({}, 10_000)).toBe('slow')
+  it('calls a service slow that nobody waits for in vain yet, after five seconds', () => {
+    expect(judge({}, 4_999)).toBeUndefined()
+    expect(judge({}, 5_000)).toBe('slow')
     expect(judge({ answered: 1 }, 60_000)).toBe('answered')
   })
 
