@@ -47,7 +47,7 @@ export const OWNER = 'owner'
 /** Id and usual name of the token that was made when the device was provisioned. */
 export const PROVISIONED = 'provisioned'
 const OWNER_FILE = 'api-token'
-const MAX_TOKENS = 100
+export const MAX_TOKENS = 100
 /** Secrets of one token: the newest, and older ones whose overlap has not ended. */
 const MAX_SECRETS = 8
 /** A time of use is written at most this often: storage on devices wears out. */

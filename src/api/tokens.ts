@@ -1,7 +1,7 @@
 import type { Request, RequestHandler } from 'express'
 import * as z from 'zod'
 import { changeOf } from '../http/change-audit.ts'
-import { jsonBody } from '../http/json-body.ts'
+import { jsonBody, limited } from '../http/json-body.ts'
 import { parse } from '../http/parse.ts'
 import type { Route } from '../http/routes.ts'
 import type { ApiTokens } from './api-tokens.ts'
@@ -44,6 +44,7 @@ export function tokenRoutes(tokens: ApiTokens): Route[] {
       id: 'createToken',
       summary: 'Create a token',
       body: { TokenRequest },
+      hasLocation: true,
       answers: {
         201: {
           means: 'The token with its secret, which is not shown again.',
@@ -109,9 +110,9 @@ const refuseQuery: RequestHandler = (request, _response, next) => {
 }
 
 /** A rotation as usual needs no words. */
-const optionalBody: RequestHandler = (request, response, next) => {
+const optionalBody = limited(jsonBody.maxBytes, (request, response, next) => {
   const { 'content-length': length = '0', 'transfer-encoding': coding } = request.headers
   if (length !== '0' || coding !== undefined) return jsonBody(request, response, next)
   next()
   return undefined
-}
+})

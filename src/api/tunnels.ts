@@ -104,6 +104,7 @@ function listAndCreate(agent: Agent): Route[] {
       description:
         'Stores the tunnel, opens it and responds with the outcome. A tunnel that the service refuses is deleted. Without a domain, the service gives a random name, or a free port for tcp. The tunnel keeps the name; it keeps the port while the device is away for less than an hour. Without a policy, the default policy of the device applies. The Location header has the path of the tunnel.',
       obeysConditions: true,
+      hasLocation: true,
       body: { TunnelSpec: TunnelSpecBody },
       answers: {
         200: { means: 'The tunnel is stored and online.', schema: Tunnel },
@@ -200,6 +201,7 @@ function oneTunnel(agent: Agent): Route[] {
       summary: 'Create or replace a tunnel',
       body: { TunnelReplacement },
       obeysConditions: true,
+      hasLocation: true,
       answers: {
         200: { means: 'The tunnel was replaced.', schema: Tunnel },
         201: { means: 'The tunnel was created.', schema: Tunnel },

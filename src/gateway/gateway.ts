@@ -26,6 +26,7 @@ import {
   Provisioner,
   type ProvisionRequest,
 } from './provisioner.ts'
+import { apiErrorFormat } from './resources/common/error-response.ts'
 import { Invites } from './resources/invites/invites.ts'
 import { answerForNode } from './resources/nodes/routes.ts'
 import { DnsCheck } from './resources/reserved-names/routes.ts'
@@ -276,6 +277,7 @@ export class Gateway {
       listener,
       target,
       setting: 'GATEWAY_API_LISTEN',
+      errors: apiErrorFormat(core.ids, log),
       log,
     })
     this.#api = server

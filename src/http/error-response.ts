@@ -43,13 +43,25 @@ function problemDetails(error: AppError, requestId?: string): ProblemDetails {
   }
 }
 
+/** How an API writes an error. */
+export interface ErrorFormat {
+  readonly mediaType: string
+  readonly bodyOf: (error: AppError) => object
+}
+
+const PROBLEM_FORMAT: ErrorFormat = { mediaType: PROBLEM_TYPE, bodyOf: problemDetails }
+
 const CODES = {
   HPE_HEADER_OVERFLOW: ['headers-too-large', 'The request line and headers exceed 16 KiB.'],
   ERR_HTTP_REQUEST_TIMEOUT: ['request-timeout', 'The request was not received in time.'],
 } as const
 
-/** Answers requests that Node's parser rejected, with problem details, then closes the connection. */
-export function answerMalformedRequest(error: NodeJS.ErrnoException, socket: Duplex): void {
+/** Answers requests that Node's parser rejected, in the format of the API, then closes the connection. */
+export function answerMalformedRequest(
+  error: NodeJS.ErrnoException,
+  socket: Duplex,
+  { mediaType, bodyOf }: ErrorFormat = PROBLEM_FORMAT,
+): void {
   if (!socket.writable || error.code === 'ECONNRESET') {
     socket.destroy()
     return
@@ -59,10 +71,10 @@ export function answerMalformedRequest(error: NodeJS.ErrnoException, socket: Dup
     'The request is not valid HTTP/1.1.',
   ]
   const refusal = new AppError(code, detail)
-  const body = JSON.stringify(problemDetails(refusal))
+  const body = JSON.stringify(bodyOf(refusal))
   const head = [
     `HTTP/1.1 ${refusal.status} ${refusal.title}`,
-    `content-type: ${PROBLEM_TYPE}`,
+    `content-type: ${mediaType}`,
     `content-length: ${Buffer.byteLength(body)}`,
     'cache-control: no-store',
     'connection: close',
@@ -107,13 +119,21 @@ export const noRoute: RequestHandler = (request) => {
   throw new AppError('not-found', `The path ${request.path} does not exist.`)
 }
 
-/** Last handler of a route, for methods it does not support (RFC 9110 section 15.5.6). */
+/**
+ * Last handler of a route. Answers OPTIONS with the supported methods, and throws AppError
+ * `method-not-allowed` for other methods (RFC 9110 sections 9.3.7 and 15.5.6).
+ */
 export function methodNotAllowed(...allowed: readonly string[]): RequestHandler {
+  const allow = [...allowed, 'OPTIONS'].join(', ')
   return (request, response) => {
-    response.setHeader('allow', allowed.join(', '))
+    response.setHeader('allow', allow)
+    if (request.method === 'OPTIONS') {
+      response.status(204).end()
+      return
+    }
     throw new AppError(
       'method-not-allowed',
-      `${request.method} is not supported at ${request.path}.`,
+      `${request.method} is not supported at ${request.baseUrl}${request.path}. Supported: ${allow}.`,
     )
   }
 }

@@ -19,7 +19,7 @@ import {
   type SharedConnection,
 } from '../base/net/connection-shares.ts'
 import { createServer } from '../base/net/node-http.ts'
-import { answerMalformedRequest } from './error-response.ts'
+import { answerMalformedRequest, type ErrorFormat } from './error-response.ts'
 import { DueResponses } from './request-gate.ts'
 
 /** A client's connection to an API, as counted by its listener. */
@@ -104,6 +104,8 @@ export interface HttpServerOptions {
   readonly target: ListenTarget
   /** Setting that contains the target, for messages. */
   readonly setting?: string
+  /** Format of answers to requests that are not valid HTTP. Default: problem details. */
+  readonly errors?: ErrorFormat | undefined
   readonly log: Logger
   readonly timeouts?: Partial<typeof TIMEOUTS>
 }
@@ -114,6 +116,7 @@ export class HttpServer {
   readonly #target: ListenTarget
   readonly #setting: string | undefined
   readonly #log: Logger
+  readonly #errors: ErrorFormat | undefined
   readonly #server: Server
   readonly #active = new DueResponses()
   readonly #connections = new WeakMap<Socket, HttpConnection>()
@@ -124,11 +127,12 @@ export class HttpServer {
   #left: Promise<unknown> | undefined
   #stopped: Promise<void> | undefined
 
-  constructor({ name, listener, target, setting, log, timeouts }: HttpServerOptions) {
+  constructor({ name, listener, target, setting, errors, log, timeouts }: HttpServerOptions) {
     const within = { ...TIMEOUTS, ...timeouts }
     this.#name = name
     this.#target = target
     this.#setting = setting
+    this.#errors = errors
     this.#log = log
     this.#server = createServer(
       {
@@ -257,7 +261,7 @@ export class HttpServer {
   #refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
     const hasBegun = [...this.#active].some((it) => it.socket === socket && it.headersSent)
     if (hasBegun) socket.destroy()
-    else answerMalformedRequest(error, socket)
+    else answerMalformedRequest(error, socket, this.#errors)
   }
 
   #track(response: ServerResponse): void {

@@ -75,9 +75,10 @@ export class FairSemaphore {
   }
 }
 
-/** Default limit for the size of a body, and the maximum nesting depth. */
+/** Default limit for the size of a body. */
 const MAX_BYTES = 64 * 1024
-const MAX_DEPTH = 32
+/** Maximum nesting depth of a body. */
+export const MAX_DEPTH = 32
 /** Checks of the transfer rate per grace period. */
 const LOOKS = 5
 /** Memory for large bodies that are read at the same time. Others wait in their sockets. */
@@ -105,22 +106,35 @@ const PACE: BodyPace = { graceMs: 5_000, leastRate: 1_024, leastRateAwaited: 16_
  * or `invalid-json`. Other content types are rejected, because any web page can send a form without a
  * preflight.
  */
-export const jsonBody: RequestHandler = (request, response, next) => {
+export const jsonBody = limited(MAX_BYTES, (request, response, next) => {
   const read = () => readBody(request, MAX_BYTES, PACE, () => false)
   return takeBody(request, response, read, next)
+})
+
+/** A handler that reads a body of at most `maxBytes`. */
+export type BodyReader = RequestHandler & { readonly maxBytes: number }
+
+/** Marks a handler with the limit of the body that it reads, for the documentation. */
+export function limited(maxBytes: number, handler: RequestHandler): BodyReader {
+  return Object.assign(handler, { maxBytes })
+}
+
+/** Limit of the body that `handler` reads; undefined if it reads no body. */
+export function maxBytesOf(handler: RequestHandler | BodyReader): number | undefined {
+  return 'maxBytes' in handler ? handler.maxBytes : undefined
 }
 
 /** Like `jsonBody`, for a path with larger bodies. Each caller has its own share of slots. */
-export function largeJsonBody(maxBytes: number, pace: BodyPace = PACE): RequestHandler {
+export function largeJsonBody(maxBytes: number, pace: BodyPace = PACE): BodyReader {
   const limit = Math.floor(LARGE_BYTES / maxBytes)
   const places = new FairSemaphore({ limit, perKey: Math.ceil(limit * CALLER_PART) })
-  return (request, response, next) => {
+  return limited(maxBytes, (request, response, next) => {
     const { kind, id } = callerOf(response).actor
     const key = `${kind} ${id} ${peerNetwork(request.socket.remoteAddress)}`
     const read = () =>
       places.run(key, () => readBody(request, maxBytes, pace, () => places.isShort))
     return takeBody(request, response, read, next)
-  }
+  })
 }
 
 /**

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { maxBytesOf } from './json-body.ts'
 import { type NamedSchema, type Operation, placeOf, type Route } from './routes.ts'
 
 export type JsonSchema = Readonly<Record<string, unknown>>
@@ -22,7 +23,7 @@ export interface ApiDescription {
 }
 
 /** A route of the document. */
-interface Documented extends Operation, ReturnType<typeof placeOf> {}
+interface Documented extends Operation, ReturnType<typeof placeOf>, Pick<Route, 'before'> {}
 
 export interface OpenApiDocument {
   readonly openapi: string
@@ -123,7 +124,8 @@ const CONDITIONS = {
 function operationObject(operation: Documented, api: ApiDescription) {
   const { headers = {}, error } = api
   const { id, summary, path, query, body, answers, isOpen = false } = operation
-  const { hasEtag = false, obeysConditions = false } = operation
+  const { hasEtag = false, hasLocation = false, obeysConditions = false } = operation
+  const answered = { ...(hasEtag && ETAG), ...(hasLocation && LOCATION) }
   const required = !operation.hasOptionalBody
   const parameters = [
     ...Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => ({
@@ -143,14 +145,16 @@ function operationObject(operation: Documented, api: ApiDescription) {
     description: describe(operation),
     tags: [tagOf(operation)],
     ...(parameters.length > 0 && { parameters }),
-    ...(body && { requestBody: { required, ...jsonContent(body, api) } }),
+    ...(body && {
+      requestBody: { required, description: bodyText(operation), ...jsonContent(body, api) },
+    }),
     responses: {
       ...Object.fromEntries(
         Object.entries(answers).map(([status, { means, schema, mediaType }]) => [
           status,
           {
             description: means,
-            ...(hasEtag && { headers: ETAG }),
+            ...(Object.keys(answered).length > 0 && { headers: answered }),
             ...(schema && jsonContent(schema, api, mediaType)),
           },
         ]),
@@ -166,6 +170,23 @@ function operationObject(operation: Documented, api: ApiDescription) {
 
 const ETAG = {
   ETag: { description: 'version of the desired state, for If-Match', schema: { type: 'string' } },
+}
+
+const LOCATION = {
+  Location: { description: 'path of the created resource', schema: { type: 'string' } },
+}
+
+/** Describes the body by its limit, which the route's parser of the body has. */
+function bodyText({ before = [] }: Documented): string {
+  const [maxBytes] = before.flatMap((handler) => maxBytesOf(handler) ?? [])
+  if (maxBytes === undefined) throw new Error('a body without a limit')
+  return `JSON, at most ${sizeText(maxBytes)}.`
+}
+
+/** `64 KiB` or `4 MiB`. */
+export function sizeText(bytes: number): string {
+  const mebibytes = bytes / 1_048_576
+  return mebibytes >= 1 ? `${mebibytes} MiB` : `${bytes / 1_024} KiB`
 }
 
 function queryParameters(query: z.ZodObject): JsonSchema[] {

@@ -1,6 +1,7 @@
 import type { Request } from 'express'
-import type { z } from 'zod'
+import * as z from 'zod'
 import { AppError, type FieldError } from '../base/app-error.ts'
+import { nearest } from '../base/nearest.ts'
 
 /** Enough for a reader. A body can contain thousands of errors. */
 const MAX_ERRORS = 50
@@ -10,16 +11,45 @@ const MAX_ERRORS = 50
  * RFC 6901 pointer.
  */
 export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
-  return settled(schema.safeParse(value), value)
+  const { result, adviceFor } = parseFields(schema, value)
+  if (result.success) return result.data
+  const mistakes = result.error.issues.flatMap((issue) => mistakesOf(issue, adviceFor))
+  const count = mistakes.length === 1 ? 'One field is' : `${mistakes.length} fields are`
+  throw new AppError('invalid-request', `${count} not valid.`, {
+    errors: mistakes.slice(0, MAX_ERRORS).map((mistake) => mistake(value)),
+  })
 }
 
-function settled<T>(result: z.ZodSafeParseResult<T>, value: unknown): T {
-  if (result.success) return result.data
-  const errors = result.error.issues.flatMap((issue) => toFieldErrors(issue, value))
-  const count = errors.length === 1 ? 'One field is' : `${errors.length} fields are`
-  throw new AppError('invalid-request', `${count} not valid.`, {
-    errors: errors.slice(0, MAX_ERRORS),
+type AdviceFor = (unknown: string, issue: z.core.$ZodIssueUnrecognizedKeys) => string
+
+/**
+ * Validates `value`. `adviceFor` returns the question for the field that an unknown field probably means, with
+ * a space before it, or an empty text.
+ */
+export function parseFields<T>(
+  schema: z.ZodType<T>,
+  value: unknown,
+): { readonly result: z.ZodSafeParseResult<T>; readonly adviceFor: AdviceFor } {
+  const known = new Map<readonly string[], readonly string[]>()
+  const result = schema.safeParse(value, {
+    // The issues in the result no longer have the schema, but the same list of keys.
+    error: (issue) => {
+      if (issue.code === 'unrecognized_keys') known.set(issue.keys, fieldsOf(issue.inst))
+      return undefined
+    },
   })
+  const adviceFor: AdviceFor = (unknown, { keys }) => meantText(unknown, known.get(keys) ?? [])
+  return { result, adviceFor }
+}
+
+function fieldsOf(schema: unknown): readonly string[] {
+  return schema instanceof z.ZodObject ? Object.keys(schema.shape) : []
+}
+
+/** Returns ` Did you mean <name>?`, or an empty text if no name is similar. */
+export function meantText(unknown: string, names: readonly string[]): string {
+  const meant = nearest(unknown, names)
+  return meant === undefined ? '' : ` Did you mean ${meant}?`
 }
 
 /** Returns an RFC 6901 pointer. `~` and `/` in names are escaped. */
@@ -27,14 +57,21 @@ export function toPointer(path: readonly PropertyKey[]): string {
   return path.map((part) => `/${String(part).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('')
 }
 
-function toFieldErrors(issue: z.core.$ZodIssue, value: unknown): FieldError[] {
+/** Each mistake writes its error when it is shown: a body can contain thousands. */
+function mistakesOf(
+  issue: z.core.$ZodIssue,
+  adviceFor: AdviceFor,
+): ((value: unknown) => FieldError)[] {
   if (issue.code === 'unrecognized_keys') {
-    return issue.keys.map((key) => ({
-      pointer: toPointer([...issue.path, key]),
-      detail: 'is unknown',
-    }))
+    return issue.keys.map((key) => () => {
+      const advice = adviceFor(key, issue)
+      return {
+        pointer: toPointer([...issue.path, key]),
+        detail: advice === '' ? 'is unknown' : `is unknown.${advice}`,
+      }
+    })
   }
-  return [{ pointer: toPointer(issue.path), detail: describe(issue, value) }]
+  return [(value) => ({ pointer: toPointer(issue.path), detail: describe(issue, value) })]
 }
 
 function describe(issue: z.core.$ZodIssue, value: unknown): string {

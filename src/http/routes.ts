@@ -17,6 +17,8 @@ export interface Operation {
   readonly hasOptionalBody?: boolean
   /** Whether the answer has an `ETag`. */
   readonly hasEtag?: boolean
+  /** Whether the answer has a `Location`, the path of the created resource. */
+  readonly hasLocation?: boolean
   /** Whether `If-Match` and `If-None-Match` are supported. */
   readonly obeysConditions?: boolean
   /** By status. An answer without a schema has no body. All errors use the API's error schema. */

@@ -11,6 +11,7 @@ import {
   servedNames,
 } from '../../src/gateway/management/management-api.ts'
 import { managementApiDocument } from '../../src/gateway/management/openapi-document.ts'
+import { apiErrorFormat } from '../../src/gateway/resources/common/error-response.ts'
 import { ResourceLists } from '../../src/gateway/resources/common/resource-lists.ts'
 import { Invites } from '../../src/gateway/resources/invites/invites.ts'
 import { DnsCheck } from '../../src/gateway/resources/reserved-names/routes.ts'
@@ -112,6 +113,7 @@ export async function startManagementApi({
     name: 'management API',
     listener: app,
     target: { host: '127.0.0.1', port: 0 },
+    errors: apiErrorFormat(stores.ids, captured.log),
     log: captured.log,
   })
   await server.start()

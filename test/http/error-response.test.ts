@@ -80,7 +80,13 @@ describe('errorResponse', () => {
     const { at } = await answerTo(new AppError('forbidden', 'No.'))
     expect((await sendRequest(at, { path: '/nothing' })).json.code).toBe('not-found')
     const { status, headers, json } = await sendRequest(at, { method: 'DELETE' })
-    expect([status, headers.allow, json.code]).toEqual([405, 'GET, HEAD', 'method-not-allowed'])
+    expect([status, headers.allow, json.code]).toEqual([
+      405,
+      'GET, HEAD, OPTIONS',
+      'method-not-allowed',
+    ])
+    const options = await sendRequest(at, { method: 'OPTIONS' })
+    expect([options.status, options.headers.allow]).toEqual([204, 'GET, HEAD, OPTIONS'])
   })
 })
 

@@ -51,6 +51,22 @@ describe('parse', () => {
     expect(() => parse(Schema, { name: 'a', port: 1, ...value })).toThrow('2000 fields')
   })
 
+  it('asks for the field that an unknown field probably means, also inside of unions', () => {
+    const nested = z.strictObject({
+      forwards_to: z.string().optional(),
+      of: z.union([z.string(), z.strictObject({ description: z.string().optional() })]).optional(),
+      list: z.array(Schema.partial()).optional(),
+    })
+    expect(
+      errorsOf({ forwardsTo: 'a', colour: 1, list: [{ nmae: 'b', Port: 1 }] }, nested),
+    ).toEqual([
+      { pointer: '/list/0/nmae', detail: 'is unknown. Did you mean name?' },
+      { pointer: '/list/0/Port', detail: 'is unknown. Did you mean port?' },
+      { pointer: '/forwardsTo', detail: 'is unknown. Did you mean forwards_to?' },
+      { pointer: '/colour', detail: 'is unknown' },
+    ])
+  })
+
   it('throws nothing but AppError', () => {
     expect(() => parse(Schema, undefined)).toThrow(AppError)
   })

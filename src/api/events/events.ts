@@ -48,7 +48,8 @@ class ReaderPlaces {
   }
 }
 
-const MAX_SUBSCRIBERS = 32
+/** Open streams of one agent. */
+export const MAX_SUBSCRIBERS = 32
 /** Bytes that a reader may leave lying: all that is kept is less. */
 const MAX_UNREAD_BYTES = 1_048_576
 /**

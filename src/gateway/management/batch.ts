@@ -3,11 +3,12 @@ import { actionOf } from '../../http/change-audit.ts'
 import { largeJsonBody } from '../../http/json-body.ts'
 import type { Route } from '../../http/routes.ts'
 import { chargeOf } from '../resources/common/caller.ts'
-import { type ApiErrorBody, notFoundBody } from '../resources/common/error-response.ts'
+import { type ApiErrorBody, NoSuchPathError } from '../resources/common/error-response.ts'
 import { baseUrlOf, parseBody, refuseQuery } from '../resources/common/request.ts'
 import { type AnyItem, createItem, type Resource } from '../resources/common/resource.ts'
 
-const MOST = 100
+/** Items of one batch. */
+export const MAX_ITEMS = 100
 /** As much as so many single requests of the usual kind; policies of endpoints are larger. */
 const MAX_BYTES = 1024 * 1024
 /** Cost of an item in requests of its key, in addition to the batch request. */
@@ -22,7 +23,7 @@ const Batch = z.strictObject({
       }),
     )
     .min(1)
-    .max(MOST),
+    .max(MAX_ITEMS),
 })
 const BatchView = z.strictObject({
   responses: z
@@ -64,7 +65,8 @@ export function batchRoute({ resources, errorBody }: BatchOptions): Route {
       const baseUrl = baseUrlOf(request)
       const answer = async ({ path, body }: (typeof requests)[number]) => {
         const resource = byPath.get(path)
-        if (!resource?.create) return { status: 404, body: notFoundBody(`/${path}`) }
+        if (!resource?.create)
+          return { status: 404, body: errorBody(new NoSuchPathError(`/${path}`)) }
         try {
           const tried = actionOf(`/${path}`, 'create')
           const asked = { body, baseUrl }

@@ -6,6 +6,7 @@ import type { Logger } from '../../base/logger.ts'
 import type { TrustedProxies } from '../../base/net/trusted-proxies.ts'
 import { accessLog, forwardedClient, peerAddress, requestId } from '../../http/access-log.ts'
 import { changeAudit, changeOf } from '../../http/change-audit.ts'
+import { methodNotAllowed } from '../../http/error-response.ts'
 import { hostGuard, securityHeaders } from '../../http/host-guard.ts'
 import { endJsonWithNewline } from '../../http/json-body.ts'
 import { serveMetrics } from '../../http/metrics.ts'
@@ -144,7 +145,7 @@ function metricsRoute(deps: ManagementApiDeps): Route {
         mediaType: 'text/plain',
       },
     },
-    before: [apiKeyAuth(deps), gatewayOnly],
+    before: [gatewayOnly],
     handle: serveMetrics(gatewayMetrics(deps)),
   }
 }
@@ -260,16 +261,17 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
   const quiet = (path: string) => path === '/healthz' || path === '/readyz' || LIVE_PATHS.has(path)
   app.use(accessLog({ log, clock, clientOf: peerAddress, quiet }))
   app.use(hostGuard(serves, 'To allow it, add it to GATEWAY_API_HOSTS.'))
-  app.use(mountRoutes(open), gate.handler)
+  app.use(mountRoutes(open, methodNotAllowed), gate.handler)
   const [noteChange, noteRefusal] = changeAudit({
     trail,
     clientOf: peerAddress,
     codeOf: refusalCode,
     clock,
   })
-  app.use(consoleRoutes({ ...deps, lists, noteChange }, resources), mountRoutes(metrics))
-  app.use(apiKeyAuth(deps), noteChange, versionHeader, keyScopeGuard)
-  app.use(mountRoutes([...resources, ...others]))
+  app.use(consoleRoutes({ ...deps, lists, noteChange }, resources))
+  app.use(apiKeyAuth(deps), mountRoutes(metrics, methodNotAllowed))
+  app.use(noteChange, versionHeader, keyScopeGuard)
+  app.use(mountRoutes([...resources, ...others], methodNotAllowed))
   app.use(noSuchRoute, noteRefusal, apiErrorResponse(apiErrorBodies(ids, log)))
   return app
 }

@@ -13,18 +13,22 @@ const EXAMPLES: ApiDescription['examples'] = {
   Health: { status: 'ok' },
   Readiness: { ready: true, degraded: false, reasons: [] },
   Error: {
-    error_code: 'ERR_NGROK_404',
+    error_code: 'ERR_GATEWAY_NOT_FOUND',
     status_code: 404,
-    msg: 'The resource does not exist.',
-    details: {},
+    msg: 'Resource not found',
+    details: { operation_id: 'op_2vZ0000000000000000000000Aa' },
   },
 }
 
 const ApiError = z.strictObject({
-  error_code: z.string().exactOptional(),
-  status_code: z.int().min(400).max(599),
-  msg: z.string(),
-  details: z.record(z.string(), z.string()),
+  error_code: z.string().describe('stable error code, such as ERR_NGROK_227'),
+  status_code: z.int().min(400).max(599).describe('HTTP status'),
+  msg: z.string().describe('cause and fix, in one or two sentences'),
+  details: z
+    .record(z.string(), z.string())
+    .describe(
+      'operation_id, which the log of the gateway has for status 500; path if it is unknown',
+    ),
 }) satisfies z.ZodType<ApiErrorBody>
 
 /** The OpenAPI document of the management API. */

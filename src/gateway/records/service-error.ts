@@ -28,8 +28,9 @@ export class ResourceNotFoundError extends Error {
   override readonly name = 'ResourceNotFoundError'
 }
 
-const MAX_DESCRIPTION = 255
-const MAX_METADATA = 4_096
+/** Bytes of the texts that every resource has. */
+export const MAX_DESCRIPTION = 255
+export const MAX_METADATA = 4_096
 
 /** Throws a ServiceError with `code` when `text` has more than `maxBytes` in UTF-8. */
 export function checkLength(text: string, maxBytes: number, code: number, what: string): void {

@@ -48,8 +48,8 @@ describe('POST /batch', () => {
       [201, 'cam1'],
       [400, 'ERR_NGROK_4112'],
       [400, 'ERR_NGROK_214'],
-      [404, 'Not Found'],
-      [404, 'Not Found'],
+      [404, 'ERR_GATEWAY_NOT_FOUND'],
+      [404, 'ERR_GATEWAY_NOT_FOUND'],
       [201, 'cam3'],
     ])
     expect(botUsers.page({ limit: 9 }).map(({ name }) => name)).toEqual(['cam3', 'cam1'])

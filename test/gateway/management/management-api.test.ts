@@ -110,12 +110,12 @@ describe('access to the management API', () => {
 describe('what is wrong with a request', () => {
   const json = { 'content-type': 'application/json' }
   it.each([
-    ['POST', '/nothing', { body: {} }, 404, undefined],
-    ['PUT', '/credentials', { body: {} }, 404, undefined],
-    ['POST', `/credentials/${UNKNOWN_ID}`, { body: {} }, 404, undefined],
-    ['GET', `/credentials/${UNKNOWN_ID}`, {}, 404, undefined],
+    ['POST', '/nothing', { body: {} }, 404, 'ERR_GATEWAY_NOT_FOUND'],
+    ['PUT', '/credentials', { body: {} }, 405, 'ERR_GATEWAY_METHOD_NOT_ALLOWED'],
+    ['POST', `/credentials/${UNKNOWN_ID}`, { body: {} }, 405, 'ERR_GATEWAY_METHOD_NOT_ALLOWED'],
+    ['GET', `/credentials/${UNKNOWN_ID}`, {}, 404, 'ERR_GATEWAY_NOT_FOUND'],
     ['GET', '/credentials/rd_000000000000000000000000000', {}, 404, 'ERR_NGROK_227'],
-    ['GET', '/credentials/%zz', {}, 400, undefined],
+    ['GET', '/credentials/%zz', {}, 400, 'ERR_NGROK_212'],
     ['GET', '/credentials?order=up', {}, 400, 'ERR_NGROK_231'],
     ['GET', '/credentials?filter=obj.id', {}, 400, 'ERR_NGROK_250'],
     ['GET', '/credentials?limit=1&limit=2', {}, 400, 'ERR_NGROK_232'],
@@ -147,7 +147,13 @@ describe('what is wrong with a request', () => {
     ['POST', '/credentials', { body: { color: 'red' } }, 400, 'ERR_NGROK_214'],
     ['POST', '/credentials', { body: { acl: 'bind:*' } }, 400, 'ERR_NGROK_215'],
     ['POST', '/credentials', { body: { acl: ['nonsense'] } }, 400, 'ERR_NGROK_600'],
-    ['POST', '/credentials', { body: { metadata: 'x'.repeat(70_000) } }, 413, undefined],
+    [
+      'POST',
+      '/credentials',
+      { body: { metadata: 'x'.repeat(70_000) } },
+      413,
+      'ERR_GATEWAY_BODY_TOO_LARGE',
+    ],
     ['POST', '/credentials', { body: { owner_id: 'bot_x' } }, 400, 'ERR_NGROK_634'],
     ['POST', '/bot_users', { body: {} }, 400, 'ERR_NGROK_4109'],
     ['POST', '/bot_users', { body: { name: 7 } }, 400, 'ERR_NGROK_215'],
@@ -177,7 +183,8 @@ describe('what is wrong with a request', () => {
     expect([answer.status, answer.body.error_code]).toEqual([status, code])
     expect(answer.body.status_code).toBe(status)
     expect(answer.body.msg).not.toBe('')
-    expect(Object.keys(answer.body.details)).toHaveLength(1)
+    expect(answer.body.details).toMatchObject(OPERATION)
+    expect('path' in answer.body.details).toBe(path === '/nothing')
   })
 
   it('detaches what a domain has for its certificate, as often as it is asked to', async () => {
@@ -202,11 +209,13 @@ describe('what is wrong with a request', () => {
   it('names the path that nothing serves, and no more than that a resource is missing', async () => {
     const { call } = await startManagementApi()
     expect((await call('GET', '/nothing/here')).body).toEqual({
+      error_code: 'ERR_GATEWAY_NOT_FOUND',
       status_code: 404,
       msg: 'Not Found',
-      details: { path: '/nothing/here' },
+      details: { ...OPERATION, path: '/nothing/here' },
     })
     expect((await call('GET', `/credentials/${UNKNOWN_ID}`)).body).toEqual({
+      error_code: 'ERR_GATEWAY_NOT_FOUND',
       status_code: 404,
       msg: 'Resource not found',
       details: OPERATION,

@@ -446,7 +446,7 @@ describe('connected agents', () => {
       tunnels: [tunnel],
     })
     expect((await call('GET', `/tunnels/${endpoint.id}`)).body.error_code).toBe('ERR_NGROK_227')
-    expect((await call('DELETE', `/tunnels/${TUNNEL_ID}`)).status).toBe(404)
+    expect((await call('DELETE', `/tunnels/${TUNNEL_ID}`)).status).toBe(405)
     registry.remove(endpoint)
     expect((await call('GET', `/tunnels/${TUNNEL_ID}`)).status).toBe(404)
   })

@@ -1,6 +1,7 @@
 import { type RequestHandler, Router } from 'express'
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
+import { methodNotAllowed } from '../../../http/error-response.ts'
 import { jsonBody } from '../../../http/json-body.ts'
 import { BrowserSessions, type SessionRows } from '../../../http/pages/browser-sessions.ts'
 import { ownPagesOnly, pageAssets } from '../../../http/pages/page-assets.ts'
@@ -125,8 +126,8 @@ export function consoleRoutes(deps: ConsoleDeps, resources: readonly Route[]): R
   const api = Router().use(sessionAuth(deps), versionHeader)
   // A QR code is asked for by POST, and changes nothing.
   api.use(mountRoutes([QR_CODES]), deps.noteChange, keyScopeGuard)
-  api.use(mountRoutes([...own, ...resources]))
-  const session = mountRoutes([...sessionRoutes(deps), errorPagePreview(deps)])
+  api.use(mountRoutes([...own, ...resources], methodNotAllowed))
+  const session = mountRoutes([...sessionRoutes(deps), errorPagePreview(deps)], methodNotAllowed)
   const router = Router().use(mountRoutes([START]))
   router.use('/console', ownPagesOnly('the console'), session, ...pageAssets('console'))
   router.use('/console/api', api)

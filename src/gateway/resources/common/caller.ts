@@ -16,7 +16,8 @@ import type { OtherGateways } from '../../ports/other-gateways.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 
-const REQUESTS = { capacity: 300, refillPerS: 80, maxKeys: 1_000 }
+/** Requests of one API key. */
+export const REQUESTS = { capacity: 300, refillPerS: 80, maxKeys: 1_000 }
 const VERSION = '2'
 const BEARER = /^Bearer +(\S+) *$/i
 

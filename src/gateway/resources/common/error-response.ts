@@ -1,6 +1,7 @@
 import type { ErrorRequestHandler, RequestHandler } from 'express'
 import { AppError } from '../../../base/app-error.ts'
 import type { Logger } from '../../../base/logger.ts'
+import { type ErrorFormat, toAppError } from '../../../http/error-response.ts'
 import type { IdSource } from '../../records/resource-id.ts'
 import { ResourceNotFoundError, ServiceError } from '../../records/service-error.ts'
 
@@ -43,19 +44,26 @@ const CODE_OF: Partial<Record<AppError['code'], number>> = {
 
 /** The body of every answer that is an error. */
 export interface ApiErrorBody {
-  readonly error_code?: string
+  readonly error_code: string
   readonly status_code: number
   readonly msg: string
   readonly details: Readonly<Record<string, string>>
 }
 
-/** The end of the line for paths and methods that nothing serves. */
-export const noSuchRoute: RequestHandler = (request, response) => {
-  response.status(404).json(notFoundBody(request.path))
+/** No resource has this path. */
+export class NoSuchPathError extends Error {
+  override readonly name = 'NoSuchPathError'
+  readonly path: string
+
+  constructor(path: string) {
+    super('Not Found')
+    this.path = path
+  }
 }
 
-export function notFoundBody(path: string): ApiErrorBody {
-  return { status_code: 404, msg: 'Not Found', details: { path } }
+/** Last handler, for unknown paths. Throws NoSuchPathError. */
+export const noSuchRoute: RequestHandler = (request) => {
+  throw new NoSuchPathError(request.path)
 }
 
 /**
@@ -69,6 +77,11 @@ export function apiErrorBodies(ids: IdSource, log: Logger): (thrown: unknown) =>
     if (body.status_code === 500) log.error({ err: thrown, operation }, 'request failed')
     return body
   }
+}
+
+/** Format of this API's errors for the HTTP server. */
+export function apiErrorFormat(ids: IdSource, log: Logger): ErrorFormat {
+  return { mediaType: 'application/json; charset=utf-8', bodyOf: apiErrorBodies(ids, log) }
 }
 
 export function apiErrorResponse(
@@ -91,6 +104,8 @@ export function apiErrorResponse(
   }
 }
 
+const NOT_FOUND = { error_code: 'ERR_GATEWAY_NOT_FOUND', status_code: 404 }
+
 function toBody(thrown: unknown, operation: string): ApiErrorBody {
   const details = { operation_id: operation }
   if (thrown instanceof ServiceError) {
@@ -98,22 +113,33 @@ function toBody(thrown: unknown, operation: string): ApiErrorBody {
     return { error_code, status_code: STATUS_OF[code] ?? 400, msg, details }
   }
   if (thrown instanceof ResourceNotFoundError) {
-    return { status_code: 404, msg: 'Resource not found', details }
+    return { ...NOT_FOUND, msg: 'Resource not found', details }
   }
-  if (thrown instanceof AppError) {
-    const { code, status: status_code, message: msg } = thrown
-    const error_code = CODE_OF[code] ? `ERR_NGROK_${CODE_OF[code]}` : thrown.serviceCode
-    return { ...(error_code && { error_code }), status_code, msg, details }
+  if (thrown instanceof NoSuchPathError) {
+    return { ...NOT_FOUND, msg: thrown.message, details: { ...details, path: thrown.path } }
   }
-  if (thrown instanceof URIError) {
-    return { status_code: 400, msg: 'The path contains an invalid percent escape.', details }
+  const error = toAppError(thrown)
+  const { code, status: status_code, message: msg } = error
+  if (code === 'internal') {
+    const error_code = codeText(code)
+    return { error_code, status_code, msg: 'Internal error. See the log of the gateway.', details }
   }
-  return { status_code: 500, msg: 'Internal error. See the log of the gateway.', details }
+  return { error_code: error.serviceCode ?? codeText(code), status_code, msg, details }
 }
 
-/** Code of a refusal in the audit trail. */
-export function refusalCode(thrown: unknown): string {
+/** `ERR_NGROK_226` if the vendor has a code for the error, else `ERR_GATEWAY_BODY_TOO_LARGE`. */
+function codeText(code: AppError['code']): string {
+  const vendors = CODE_OF[code]
+  return vendors === undefined
+    ? `ERR_GATEWAY_${code.toUpperCase().replaceAll('-', '_')}`
+    : `ERR_NGROK_${vendors}`
+}
+
+/** Code of a refusal in the audit trail. A request to an unknown path or with a wrong method is no change. */
+export function refusalCode(thrown: unknown): string | undefined {
+  if (thrown instanceof NoSuchPathError) return undefined
   if (thrown instanceof ServiceError) return thrown.errorCode
   if (thrown instanceof ResourceNotFoundError) return 'not-found'
-  return thrown instanceof AppError ? thrown.code : 'internal'
+  if (!(thrown instanceof AppError)) return 'internal'
+  return thrown.code === 'method-not-allowed' ? undefined : thrown.code
 }

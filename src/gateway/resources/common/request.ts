@@ -1,5 +1,6 @@
 import type { Request } from 'express'
 import * as z from 'zod'
+import { meantText, parseFields } from '../../../http/parse.ts'
 import { isResourceId } from '../../records/resource-id.ts'
 import type { PageRequest } from '../../records/resource-table.ts'
 import { ServiceError } from '../../records/service-error.ts'
@@ -13,6 +14,8 @@ export function timestamp(ms: number): string {
 }
 
 const MAX_LIMIT = 100
+/** Unknown fields that an error names. */
+const MAX_KEYS = 10
 /** The vendor's own client spells it the second way. */
 const BEFORE = ['before_id', 'beforeId']
 const KNOWN = ['limit', 'filter', ...BEFORE]
@@ -40,7 +43,8 @@ export function parsePageQuery({ query }: Request, prefix: string): PageQuery {
   for (const [name, value] of Object.entries(query)) {
     if (!KNOWN.includes(name)) {
       const advice = query.filter === undefined ? '' : ' Inside a filter, write & as %26.'
-      throw new ServiceError(231, `Unknown query parameter ${name}.${advice}`)
+      const meant = meantText(name, KNOWN)
+      throw new ServiceError(231, `Unknown query parameter ${name}.${meant}${advice}`)
     }
     if (typeof value !== 'string') {
       throw new ServiceError(232, `The query parameter ${name} is given more than once.`)
@@ -77,11 +81,14 @@ function parseLimit(value: unknown): number {
 
 /** Reads the body of a request. Throws ServiceError 214 for an unknown field, 215 for a bad one. */
 export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
-  const parsed = schema.safeParse(body)
-  if (parsed.success) return parsed.data
-  const [issue] = parsed.error.issues
+  const { result, adviceFor } = parseFields(schema, body)
+  if (result.success) return result.data
+  const [issue] = result.error.issues
   if (issue?.code === 'unrecognized_keys') {
-    throw new ServiceError(214, `The body has unknown fields: ${issue.keys.join(', ')}.`)
+    const [first = '', ...others] = issue.keys.slice(0, MAX_KEYS)
+    const names = [first, ...others].map((key) => [...issue.path, key].join('.')).join(', ')
+    const meant = adviceFor(first, issue)
+    throw new ServiceError(214, `The body has unknown fields: ${names}.${meant}`)
   }
   const field = issue?.path.join('.') || 'body'
   throw new ServiceError(215, `The field ${field} is not valid: ${issue?.message}.`)

@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { type AuditedChange, type FieldChanges, fieldChanges } from '../../../base/audit.ts'
 import { maskedWebhookUrl } from '../../../base/masked-text.ts'
 import { changeOf } from '../../../http/change-audit.ts'
-import { jsonBody, largeJsonBody } from '../../../http/json-body.ts'
+import { type BodyReader, jsonBody, largeJsonBody, limited } from '../../../http/json-body.ts'
 import type { NamedSchema, Route } from '../../../http/routes.ts'
 import { present, ResourceNotFoundError, ServiceError } from '../../records/service-error.ts'
 import { type Caller, callerOf, sees } from './caller.ts'
@@ -175,12 +175,17 @@ export function resourceRoutes<Item extends AnyItem>(
       id: `${path}_create`,
       summary: 'Create',
       body: create.body,
+      hasLocation: true,
       answers: { 201: itemOf(resource) },
       before: [requiredBody],
       handle: async (request, response) => {
         refuseQuery(request)
         const asked = { body: request.body, baseUrl: baseUrlOf(request) }
-        response.status(201).json(await createItem(resource, create, asked, response))
+        const view = await createItem(resource, create, asked, response)
+        response
+          .status(201)
+          .location(`${all}/${idOf(view)}`)
+          .json(view)
       },
     },
     {
@@ -320,6 +325,8 @@ function actionRoute<Item extends AnyItem>(
   }
 }
 
+const idOf = (view: object) => ('id' in view ? String(view.id) : '')
+
 function itemOf<Item extends AnyItem>({ noun, schema }: Resource<Item>) {
   return { means: 'The resource.', schema: { [noun]: schema } }
 }
@@ -443,14 +450,14 @@ const noBody: RequestHandler = (request, _response, next) => {
 }
 
 /** Requires a JSON body. */
-function bodyUpTo(maxBytes: number | undefined): RequestHandler {
+function bodyUpTo(maxBytes: number | undefined): BodyReader {
   const read = maxBytes === undefined ? jsonBody : largeJsonBody(maxBytes)
-  return (request, response, next) => {
+  return limited(read.maxBytes, (request, response, next) => {
     if (request.get('content-type') === undefined) {
       throw new ServiceError(216, 'Send the body with content-type: application/json.')
     }
     return read(request, response, next)
-  }
+  })
 }
 
 /** The vendor's client repeats the id of the path in the body of a change. */

@@ -163,7 +163,7 @@ describe('the audit trail of the gateway', () => {
     const { call } = await startAudited()
     const path = method === 'POST' ? '/audit' : `/audit/au_${'1'.padStart(27, '0')}`
     const { status } = await call(method, path, { ...(method !== 'DELETE' && { body: {} }) })
-    expect(status).toBe(404)
+    expect(status).toBe(405)
   })
 
   it('names the console, and who signs in and out there', async () => {
