@@ -1,6 +1,12 @@
 import process from 'node:process'
 import type { RequestHandler } from 'express'
-import type { Counter, Gauge, Registry } from 'prom-client'
+import type {
+  Counter,
+  Gauge,
+  Metric as LibraryMetric,
+  MetricValueWithName,
+  Registry,
+} from 'prom-client'
 
 /** Maximum number of series per metric. More are left out, to protect the monitoring database. */
 export const MAX_SERIES = 1_000
@@ -8,19 +14,42 @@ export const MAX_SERIES = 1_000
 /** One value per set of labels. */
 export type Samples = Iterable<readonly [labels: Readonly<Record<string, string>>, value: number]>
 
-/** A metric that is read at each scrape. It costs nothing in between. */
-export interface Metric {
+interface MetricText {
   readonly name: string
-  readonly type: 'gauge' | 'counter'
   /** Description for people. The table in the documentation has the same text. */
   readonly help: string
   readonly labels?: readonly string[]
+}
+
+/** A metric with one value per set of labels. */
+export interface ValueMetric extends MetricText {
+  readonly type: 'gauge' | 'counter'
   /** Undefined: no value at present. */
   readonly read: () => number | undefined | Samples
 }
 
+/** Observations of one set of labels. */
+export interface Distribution {
+  /** Number of observations for each bound, then above the last bound. Not cumulative. */
+  readonly buckets: readonly number[]
+  readonly sum: number
+}
+
+/** A metric with one distribution per set of labels. */
+export interface HistogramMetric extends MetricText {
+  readonly type: 'histogram'
+  /** Upper bounds of the buckets. */
+  readonly bounds: readonly number[]
+  readonly read: () => Iterable<
+    readonly [labels: Readonly<Record<string, string>>, value: Distribution]
+  >
+}
+
+/** A metric that is read at each scrape. It costs nothing in between. */
+export type Metric = ValueMetric | HistogramMetric
+
 /** Metrics of every process, with the names used by Prometheus' own clients. */
-export const PROCESS_METRICS: readonly Metric[] = [
+export const PROCESS_METRICS: readonly ValueMetric[] = [
   {
     name: 'process_cpu_seconds_total',
     type: 'counter',
@@ -66,12 +95,35 @@ export async function createRegistry(metrics: readonly Metric[]): Promise<Regist
   // Loaded on demand: the library is needed only for scrapes. The bundle exports it only as `default`.
   const { default: library } = await import('prom-client')
   const registry = new library.Registry()
-  for (const metric of metrics) register(metric, registry, library)
+  for (const metric of metrics) {
+    if (metric.type === 'histogram') registry.registerMetric(histogram(metric))
+    else register(metric, registry, library)
+  }
   return registry
 }
 
+/** A metric of the library that takes its buckets from `read`: its own histogram only takes observations. */
+function histogram({ name, help, bounds, read }: HistogramMetric): LibraryMetric {
+  const get = async () => {
+    const values: MetricValueWithName<string>[] = []
+    for (const [labels, { buckets, sum }] of read()) {
+      if (values.length + bounds.length + 3 > MAX_SERIES) break
+      let count = 0
+      for (const [at, number] of buckets.entries()) {
+        count += number
+        const le = bounds[at] ?? '+Inf'
+        values.push({ metricName: `${name}_bucket`, labels: { ...labels, le }, value: count })
+      }
+      values.push({ metricName: `${name}_sum`, labels, value: sum })
+      values.push({ metricName: `${name}_count`, labels, value: count })
+    }
+    return { name, help, type: 'histogram', aggregator: 'sum', values }
+  }
+  return { name, help, get } as unknown as LibraryMetric
+}
+
 function register(
-  { name, type, help, labels = [], read }: Metric,
+  { name, type, help, labels = [], read }: ValueMetric,
   registry: Registry,
   { Counter, Gauge }: typeof import('prom-client'),
 ): void {
@@ -101,7 +153,7 @@ function empty(metric: Gauge | Counter, labels: readonly string[]): void {
   if (labels.length === 0) metric.remove()
 }
 
-function* samplesOf(read: ReturnType<Metric['read']>): Samples {
+function* samplesOf(read: ReturnType<ValueMetric['read']>): Samples {
   if (read === undefined) return
   if (typeof read === 'number') {
     yield [{}, read]

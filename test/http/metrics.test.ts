@@ -33,6 +33,32 @@ describe('a registry of metrics', () => {
     expect((await registry.metrics()).match(/^x\{/gm)).toHaveLength(MAX_SERIES)
   })
 
+  it('has the buckets of a histogram, each with what is below it', async () => {
+    const names = ['a', 'b']
+    const registry = await createRegistry([
+      {
+        name: 'x_seconds',
+        type: 'histogram',
+        help: 'X.',
+        labels: ['name'],
+        bounds: [0.5, 1],
+        read: () => names.map((name) => [{ name }, { buckets: [2, 0, 1], sum: 4.5 }] as const),
+      },
+    ])
+    const text = await registry.metrics()
+    expect(text.trim().split('\n').slice(0, 7)).toEqual([
+      '# HELP x_seconds X.',
+      '# TYPE x_seconds histogram',
+      'x_seconds_bucket{name="a",le="0.5"} 2',
+      'x_seconds_bucket{name="a",le="1"} 2',
+      'x_seconds_bucket{name="a",le="+Inf"} 3',
+      'x_seconds_sum{name="a"} 4.5',
+      'x_seconds_count{name="a"} 3',
+    ])
+    names.push(...Array.from({ length: MAX_SERIES }, (_, n) => String(n)))
+    expect((await registry.metrics()).match(/^x_seconds/gm)).toHaveLength(MAX_SERIES)
+  })
+
   it('says of a state which one it is', () => {
     expect([...oneOf(['up', 'down'], 'down')]).toEqual([
       [{ state: 'up' }, 0],

@@ -486,8 +486,8 @@ export class EndpointRegistry {
     }
   }
 
-  #follow({ traffic, protocol }: Endpoint): void {
-    this.totals.follow(traffic, protocol, this.#counting.size)
+  #follow({ traffic, protocol, url }: Endpoint): void {
+    this.totals.follow(traffic, { protocol, url }, this.#counting.size)
     this.#counting.add(traffic)
   }
 

@@ -2,6 +2,7 @@ import type { EndpointFacts } from '../../policy/exchange/policy-exchange.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
 import type { EndpointAddress } from '../records/endpoint-protocol.ts'
 import type { StreamPool } from '../streams/stream-pool.ts'
+import { RequestStats } from './request-stats.ts'
 import { VisitorOutcomes } from './visitor-outcomes.ts'
 
 /** Commands for a connected agent. The agent decides how to carry them out. */
@@ -137,6 +138,8 @@ export class EndpointTraffic {
   readonly errors = new Map<string, number>()
   bytesIn = 0
   bytesOut = 0
+  /** Status classes and durations of ended requests; undefined before the first. */
+  stats: RequestStats | undefined
   /** Outcomes of requests that were sent to the device. */
   readonly outcomes = new VisitorOutcomes()
 
@@ -145,6 +148,12 @@ export class EndpointTraffic {
     this.active += 1
     EndpointTraffic.#begun += 1
     this.lastBegun = EndpointTraffic.#begun
+  }
+
+  /** Counts the end of a request. `status` is 0 if no response began. */
+  countEnd(status: number, ms: number): void {
+    this.stats ??= new RequestStats()
+    this.stats.count(status, ms)
   }
 
   countRefusal(code: string | undefined): void {

@@ -1,8 +1,16 @@
 import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
 import type { EndpointTraffic } from './endpoint.ts'
+import { RequestSeries } from './request-series.ts'
+import type { RequestStats } from './request-stats.ts'
 
 /** Counters of removed endpoints are summed up when they exceed the number of endpoints by this. */
 const MAX_CLOSED = 1_000
+
+/** What is counted under the name of an endpoint. */
+interface Followed {
+  readonly protocol: EndpointProtocol
+  readonly url: string
+}
 
 /** Traffic of all endpoints of a protocol, including removed endpoints. */
 export interface TrafficTotal {
@@ -20,25 +28,32 @@ export interface TrafficTotal {
  */
 export class TrafficTotals {
   readonly #isOnline: (traffic: EndpointTraffic) => boolean
-  readonly #followed = new Map<EndpointTraffic, EndpointProtocol>()
+  readonly #followed = new Map<EndpointTraffic, Followed>()
   readonly #gone = new Map<EndpointProtocol, TrafficTotal>()
   readonly #goneErrors = new Map<string, number>()
+  readonly #series = new RequestSeries()
 
   constructor(isOnline: (traffic: EndpointTraffic) => boolean) {
     this.#isOnline = isOnline
   }
 
   /** Adds a new endpoint. `online`: number of online endpoints. */
-  follow(traffic: EndpointTraffic, protocol: EndpointProtocol, online: number): void {
+  follow(traffic: EndpointTraffic, { protocol, url }: Followed, online: number): void {
     if (this.#followed.size > online + MAX_CLOSED) this.#letGo(traffic)
-    this.#followed.set(traffic, protocol)
+    this.#followed.set(traffic, { protocol, url })
   }
 
   byProtocol(): ReadonlyMap<EndpointProtocol, TrafficTotal> {
     this.#letGo()
     const totals = new Map([...this.#gone].map(([protocol, total]) => [protocol, { ...total }]))
-    for (const [traffic, protocol] of this.#followed) add(totals, protocol, traffic)
+    for (const [traffic, { protocol }] of this.#followed) add(totals, protocol, traffic)
     return totals
+  }
+
+  /** Status classes and durations of requests by URL of the endpoint, of a limited number of URLs. */
+  byUrl(): ReadonlyMap<string, RequestStats> {
+    this.#letGo()
+    return this.#series.read(urlsOf(this.#followed))
   }
 
   /** Requests that the gateway answered itself, by error code. */
@@ -51,13 +66,20 @@ export class TrafficTotals {
 
   /** A removed endpoint keeps its counters while it has exchanges under way. */
   #letGo(except?: EndpointTraffic): void {
-    for (const [traffic, protocol] of this.#followed) {
+    for (const [traffic, { protocol, url }] of this.#followed) {
       if (traffic === except || traffic.active > 0 || this.#isOnline(traffic)) continue
       add(this.#gone, protocol, traffic)
       addErrors(this.#goneErrors, traffic)
+      this.#series.remove(traffic, url)
       this.#followed.delete(traffic)
     }
   }
+}
+
+function* urlsOf(
+  followed: ReadonlyMap<EndpointTraffic, Followed>,
+): Generator<readonly [EndpointTraffic, string]> {
+  for (const [traffic, { url }] of followed) yield [traffic, url]
 }
 
 function add(

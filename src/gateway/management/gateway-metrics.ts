@@ -1,8 +1,10 @@
 import process from 'node:process'
-import { type Metric, PROCESS_METRICS, type Samples } from '../../http/metrics.ts'
+import { type Metric, PROCESS_METRICS, type Samples, type ValueMetric } from '../../http/metrics.ts'
 import type { Database } from '../../store/database.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import { MAX_NAMED } from '../endpoints/request-series.ts'
+import { DURATION_BOUNDS, STATUS_CLASSES } from '../endpoints/request-stats.ts'
 import type { TrafficTotal } from '../endpoints/traffic-totals.ts'
 import type { Drain } from '../ports/drain.ts'
 import type { OtherGateways, SeenGateway } from '../ports/other-gateways.ts'
@@ -37,6 +39,7 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
   return [
     ...presenceMetrics(deps),
     ...trafficMetrics(deps),
+    ...requestMetrics(deps),
     ...recordMetrics(deps),
     ...clusterMetrics(deps),
     gauge('storage_writable', '1 while changes can be written.', () =>
@@ -49,13 +52,13 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
 function gauge(
   name: string,
   help: string,
-  read: Metric['read'],
+  read: ValueMetric['read'],
   labels: readonly string[] = [],
-): Metric {
+): ValueMetric {
   return { name: `device_gateway_${name}`, type: 'gauge', help, labels, read }
 }
 
-function counter(...metric: Parameters<typeof gauge>): Metric {
+function counter(...metric: Parameters<typeof gauge>): ValueMetric {
   return { ...gauge(...metric), type: 'counter' }
 }
 
@@ -154,6 +157,32 @@ function trafficMetrics({ registry }: GatewayMetricsDeps): readonly Metric[] {
       byEndpoint(({ traffic }) => traffic.bytesIn + traffic.bytesOut),
       ['endpoint'],
     ),
+  ]
+}
+
+/** Metrics of HTTP requests by endpoint, counted when they end. */
+function requestMetrics({ registry }: GatewayMetricsDeps): readonly Metric[] {
+  return [
+    counter(
+      'endpoint_responses_total',
+      `Ended HTTP requests of an endpoint by status class, for ${MAX_NAMED} URLs, then "other"; "none": without a response.`,
+      () =>
+        [...registry.totals.byUrl()].flatMap(([endpoint, { classes }]) =>
+          STATUS_CLASSES.map((name, at) => [{ endpoint, class: name }, classes[at] ?? 0] as const),
+        ),
+      ['endpoint', 'class'],
+    ),
+    {
+      name: 'device_gateway_endpoint_request_duration_seconds',
+      type: 'histogram',
+      help: 'Time from the head of a request to the end of its response, for the same URLs; without upgraded connections.',
+      labels: ['endpoint'],
+      bounds: DURATION_BOUNDS,
+      read: () =>
+        [...registry.totals.byUrl()].map(([endpoint, { buckets, sumSeconds }]) => {
+          return [{ endpoint }, { buckets, sum: sumSeconds }] as const
+        }),
+    },
   ]
 }
 

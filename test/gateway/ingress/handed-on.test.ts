@@ -35,6 +35,7 @@ describe('a request that is handed on', () => {
         bytesIn: device.last.text.length,
         bytesOut: OK.length,
       })
+      expect(traffic.stats?.classes).toEqual([0, 0, 1, 0, 0, 0])
     }
     expect(site.endpoint.traffic.outcomes.counts.answered).toBe(0)
     expect(inner.traffic.outcomes.counts.answered).toBe(1)

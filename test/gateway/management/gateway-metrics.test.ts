@@ -15,6 +15,7 @@ describe('/metrics of the gateway', () => {
     traffic.bytesIn = 10
     traffic.active = 1
     traffic.countRefusal('ERR_NGROK_3200')
+    traffic.countEnd(404, 300)
     const key = (await issuer.createApiKey({ scope: 'read' })).token
     const scrape = async () => {
       // Prometheus sends no header of ours.
@@ -34,6 +35,12 @@ describe('/metrics of the gateway', () => {
         'device_gateway_received_bytes_total{protocol="https"} 10',
         'device_gateway_requests_active{protocol="https"} 1',
         'device_gateway_endpoint_requests_total{endpoint="https://press-2.site.test"} 5',
+        'device_gateway_endpoint_responses_total{endpoint="https://press-2.site.test",class="4xx"} 1',
+        'device_gateway_endpoint_responses_total{endpoint="https://press-2.site.test",class="5xx"} 0',
+        'device_gateway_endpoint_request_duration_seconds_bucket{endpoint="https://press-2.site.test",le="0.25"} 0',
+        'device_gateway_endpoint_request_duration_seconds_bucket{endpoint="https://press-2.site.test",le="0.5"} 1',
+        'device_gateway_endpoint_request_duration_seconds_sum{endpoint="https://press-2.site.test"} 0.3',
+        'device_gateway_endpoint_request_duration_seconds_count{endpoint="https://press-2.site.test"} 1',
         'device_gateway_errors_total{code="ERR_NGROK_3200"} 1',
         'device_gateway_devices{state="online"} 1',
         'device_gateway_endpoints{protocol="https"} 1',

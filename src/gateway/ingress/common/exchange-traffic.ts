@@ -49,6 +49,13 @@ export class ExchangeTraffic {
     if (this.#passed) for (const traffic of this.#passed) traffic.countRefusal(code)
   }
 
+  /** Ends an exchange of HTTP. `status` is 0 if no response began; `ms`: its duration. */
+  endRequest(status: number, ms: number): void {
+    this.#current?.countEnd(status, ms)
+    if (this.#passed) for (const traffic of this.#passed) traffic.countEnd(status, ms)
+    this.end()
+  }
+
   end(): void {
     if (this.#current) this.#current.active -= 1
     if (this.#passed) for (const traffic of this.#passed) traffic.active -= 1

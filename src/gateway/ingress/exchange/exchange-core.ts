@@ -137,7 +137,7 @@ export class ExchangeCore implements ResponseOwner, Searcher {
     this.request = new IncomingRequest(head, client, context.clock)
     this.writer = client.writerFor(this.request, this.traffic, this)
     this.search = new NameSearch(context, this)
-    this.#startedAt = context.log.isLevelEnabled('debug') ? context.clock.monotonic() : 0
+    this.#startedAt = context.clock.monotonic()
   }
 
   get state(): ExchangeState {
@@ -368,16 +368,17 @@ export class ExchangeCore implements ResponseOwner, Searcher {
   conclude(upgradeIn = 0, upgradeOut = 0): void {
     this.become(OVER)
     const { log, clock } = this.context
-    this.traffic.end()
+    const { status } = this.writer
+    const ms = clock.monotonic() - this.#startedAt
+    this.traffic.endRequest(status, ms)
     if (!log.isLevelEnabled('debug')) return
     const { method, hostname: host, target } = this.request.head
     // A query may hold secrets.
     const [path] = target.split('?', 1)
-    const { status } = this.writer
     const bytesIn = this.request.bodyBytes + upgradeIn
     const bytesOut = this.writer.bytes + upgradeOut
-    const ms = Math.round(clock.monotonic() - this.#startedAt)
     const clientIp = this.client.ip
-    log.debug({ method, host, path, status, bytesIn, bytesOut, ms, clientIp }, 'exchange')
+    const rounded = Math.round(ms)
+    log.debug({ method, host, path, status, bytesIn, bytesOut, ms: rounded, clientIp }, 'exchange')
   }
 }

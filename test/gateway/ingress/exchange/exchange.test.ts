@@ -77,6 +77,47 @@ describe('the line of an exchange at debug level', () => {
   })
 })
 
+describe('the end of a request', () => {
+  const NONE = [0, 0, 0, 0, 0, 0]
+
+  it('counts by status, and by the time since its head', async () => {
+    const { device, site, visit, read } = await startHandSite({ logLevel: 'info' })
+    const { traffic } = site.endpoint
+    const client = await visit(get())
+    await site.clock.advance(400)
+    expect(traffic.stats).toBeUndefined()
+    device.last.send(OK)
+    await read(client)
+    expect(traffic.stats?.classes).toEqual([0, 0, 1, 0, 0, 0])
+    expect(traffic.stats?.buckets).toEqual([0, 0, 0, 0, 1, ...NONE])
+    expect(traffic.stats?.sumSeconds).toBe(0.4)
+  })
+
+  it('counts what has no response, and an upgrade without its duration', async () => {
+    const { device, site, visit, read } = await startHandSite({ logLevel: 'info' })
+    const left = await visit(get())
+    left.finish()
+    await read(left)
+    const upgraded = await visit(get(UPGRADE))
+    device.last.send(SWITCHING)
+    await read(upgraded)
+    device.last.end()
+    upgraded.finish()
+    await read(upgraded)
+    const { stats } = site.endpoint.traffic
+    expect(stats?.classes).toEqual([1, 1, 0, 0, 0, 0])
+    expect(stats?.buckets).toEqual([...NONE, 0, 0, 0, 0, 0])
+  })
+
+  it('counts an answer of the gateway like one of the device', async () => {
+    const { device, site, visit, read } = await startHandSite({ logLevel: 'info' })
+    const client = await visit(get())
+    device.last.send('nonsense\r\n\r\n')
+    expect(await read(client)).toMatch(/^HTTP\/1\.1 502 /)
+    expect(site.endpoint.traffic.stats?.classes).toEqual([0, 0, 0, 0, 0, 1])
+  })
+})
+
 describe('a client that closes its side', () => {
   it('is let go cleanly before its response has begun, and the device with it', async () => {
     const { device, site, free, visit, read } = await startHandSite()
