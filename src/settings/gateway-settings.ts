@@ -83,7 +83,7 @@ export const MANAGEMENT = {
     'additional host names of the management API, besides localhost and IP addresses',
   ),
   GATEWAY_CNAME_BASE: setting('cnameBase', domain).describe(
-    'parent domain of the CNAME targets of reserved domains, and host of TCP addresses; must resolve to the gateway; default: first public name, in a cluster gateway.localhost',
+    'parent domain of CNAME targets, and host of TCP addresses; must resolve to the gateway; default: first public name, in a cluster gateway.localhost',
   ),
 }
 
