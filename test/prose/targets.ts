@@ -78,7 +78,7 @@ export const GROUPS: readonly Group[] = [
   page('docs/reference/gateway.md', true),
   page('docs/reference/management-api.md'),
   page('docs/reference/metrics.md', true),
-  page('docs/reference/policies.md'),
+  page('docs/reference/policies.md', true),
   page('docs/reference/settings.md', true),
   page('bench/README.md', true),
   page('test/README.md', true),
