@@ -93,6 +93,7 @@ const FLOORS: Floors = {
       'error-pages',
       'ip-policies',
       'nodes',
+      'notifications',
       'reserved-names',
       'tls-certificates',
       'tunnel-sessions',

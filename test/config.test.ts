@@ -138,6 +138,7 @@ describe('parseConfig', () => {
       'SVC_AUTHTOKEN_JOINED',
       'SVC_API_KEY',
       'AGENT_API_TOKEN',
+      'GATEWAY_SMTP_URL',
       'GATEWAY_DATABASE_URL',
     ])
   })
@@ -187,6 +188,12 @@ describe('parseConfig', () => {
     ],
     ['AGENT_API_TOKEN', 'kein-Schlüssel-für-Köpfe', 'AGENT_API_TOKEN must contain only letters'],
     ['GATEWAY_TLS_CERT', 'c.pem', 'GATEWAY_TLS_CERT and GATEWAY_TLS_KEY must be set together'],
+    [
+      'GATEWAY_SMTP_FROM',
+      'a@b.example',
+      'GATEWAY_SMTP_URL and GATEWAY_SMTP_FROM must be set together',
+    ],
+    ['GATEWAY_SMTP_URL', 'smtp://u:hunter2@', 'GATEWAY_SMTP_URL must be smtp://'],
     ['GATEWAY_ACME_DIRECTORY', 'acme', 'GATEWAY_ACME_DIRECTORY must be an https URL'],
     ['GATEWAY_ACME_DIRECTORY', 'http://a.test/d', 'GATEWAY_ACME_DIRECTORY must be an https URL'],
     [

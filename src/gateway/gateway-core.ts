@@ -8,7 +8,7 @@ import { isAnyHost, machineAddresses } from '../base/net/public-names.ts'
 import { TrustedProxies } from '../base/net/trusted-proxies.ts'
 import type { AddressTable } from '../policy/exchange/address-tables.ts'
 import { LimiterTables } from '../policy/limit/limiter-tables.ts'
-import { mayDial } from '../policy/outbound/outbound-allow.ts'
+import { type DialTarget, mayDial } from '../policy/outbound/outbound-allow.ts'
 import { preparePolicies } from '../policy/policy-language.ts'
 import type { GatewaySettings } from '../settings/gateway-settings.ts'
 import { AccountSecrets } from './access/account-secrets.ts'
@@ -55,6 +55,10 @@ import { IdSource, IssuedIds } from './records/resource-id.ts'
 import { Devices } from './resources/devices/devices.ts'
 import { CloudEndpoints } from './resources/endpoints/cloud-endpoints.ts'
 import { IpPolicyRanges } from './resources/ip-policies/ip-policy-ranges.ts'
+import { GatewayWatch } from './resources/nodes/gateway-watch.ts'
+import { Delivery } from './resources/notifications/delivery.ts'
+import { Mailer } from './resources/notifications/mailer.ts'
+import { Notifications } from './resources/notifications/notifications.ts'
 import { AddrRegistrar, watchAddrs } from './resources/reserved-names/addr-registrar.ts'
 import { DomainRegistrar, watchDomains } from './resources/reserved-names/domain-registrar.ts'
 import { Webhooks } from './resources/webhooks/webhooks.ts'
@@ -84,6 +88,7 @@ export interface GatewayCore extends GatewayDatabase {
   readonly sessions: SessionTable
   readonly devices: Devices
   readonly webhooks: Webhooks
+  readonly notifications: Notifications
   readonly policies: EndpointPolicies
   /** Not started yet. */
   readonly ingress: Ingress
@@ -144,9 +149,13 @@ export async function openGatewayCore(
     exclusive: [
       { release: () => dns?.stop(), reclaim: async () => void (await dns?.start()) },
       // The lock is last, because it releases the directory to another process.
-      new Handover([fleet.webhooks, keptNames, keptLimits, fleet.devices, stores.database, lock], {
-        isChain: true,
-      }),
+      new Handover(
+        [
+          ...[fleet.webhooks, fleet.notifications, keptNames, keptLimits, fleet.devices],
+          ...[stores.database, lock],
+        ],
+        { isChain: true },
+      ),
     ],
   }
 }
@@ -181,9 +190,9 @@ function openNaming(options: GatewayCoreOptions, { stores, join: joinAs }: OpenR
 
 type Naming = ReturnType<typeof openNaming>
 
-/** Opens devices, their sessions, and webhooks for their events. */
+/** Opens devices, their sessions, and webhooks and notifications for their events. */
 function openFleet(options: GatewayCoreOptions, naming: Naming, closer: Closer) {
-  const { outboundAllow, credentialLimits, clock, log } = options
+  const { outboundAllow, mail, credentialLimits, clock, log } = options
   const { ids, names, others } = naming
   const { duties } = naming.member
   const nodes = {
@@ -194,21 +203,24 @@ function openFleet(options: GatewayCoreOptions, naming: Naming, closer: Closer) 
   }
   const devices = new Devices({ ...naming, nodes, ids, clock, log })
   closer.own('devices', devices, (it) => it.stop()).start()
-  const webhooks = new Webhooks({
-    ...naming,
-    mayDial: (target) => mayDial(outboundAllow, target),
-    clock,
-    log,
-  })
+  const reach = { mayDial: (target: DialTarget) => mayDial(outboundAllow, target), log }
+  const webhooks = new Webhooks({ ...naming, ...reach, clock })
   closer.own('webhooks', webhooks, (it) => it.stop())
   duties.share('webhooks', webhooks)
+  const delivery = new Delivery({ ...reach, mailer: mail && new Mailer(mail) })
+  const notifications = new Notifications({ ...naming, delivery, clock, log })
+  closer.own('notifications', notifications, (it) => it.stop())
+  duties.share('notifications', notifications)
+  const gatewayWatch = new GatewayWatch({ ...naming, clock, log })
+  closer.own('gateway watch', gatewayWatch, (it) => it.stop()).start()
+  duties.share('lost gateways', gatewayWatch)
   const sessions = new SessionTable({
     limits: { ...DEFAULT_CREDENTIAL_LIMITS, ...credentialLimits },
     watch: devices,
     clock,
   })
   sessions.countElsewhere(names.usage)
-  return { devices, webhooks, sessions }
+  return { devices, webhooks, notifications, sessions }
 }
 
 async function openCertificates(

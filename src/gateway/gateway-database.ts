@@ -45,6 +45,12 @@ import {
   IpPolicyRuleStore,
   IpPolicyStore,
 } from './resources/ip-policies/ip-policy-store.ts'
+import {
+  ChannelStateStore,
+  NOTIFICATION_MIGRATIONS,
+  NotificationChannelStore,
+} from './resources/notifications/channel-store.ts'
+import { NoticeStore } from './resources/notifications/notice-store.ts'
 import { WEBHOOK_MIGRATIONS, WebhookStore } from './resources/webhooks/webhook-store.ts'
 
 /** `dagw`: the mark in the header of the gateway's database file. */
@@ -72,6 +78,7 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
   ...VAULT_MIGRATIONS,
   ...TLS_CERTIFICATE_MIGRATIONS,
   ...CERTIFICATE_AUTHORITY_MIGRATIONS,
+  ...NOTIFICATION_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 
@@ -106,6 +113,10 @@ export interface GatewayDatabase {
   /** Events for webhooks. */
   readonly events: EventStore
   readonly webhookStore: WebhookStore
+  /** Notification channels, their states, and parts of their next messages. */
+  readonly channelStore: NotificationChannelStore
+  readonly channelStates: ChannelStateStore
+  readonly notices: NoticeStore
   /** Orders of certificates on demand. */
   readonly certificateOrders: CertificateOrderStore
   /** Sessions of several gateways; a gateway without others keeps them in memory. */
@@ -144,7 +155,8 @@ export function gatewayStores(
   void trail.start()
   const events = new EventStore(database)
   const webhookStore = new WebhookStore(database)
-  events.goOnBehind(webhookStore.farthest)
+  const channelStates = new ChannelStateStore(database)
+  events.goOnBehind(Math.max(webhookStore.farthest, channelStates.farthest))
   const botUsers = new BotUserStore(database)
   return {
     database,
@@ -168,6 +180,9 @@ export function gatewayStores(
     certificateAuthorities: new CertificateAuthorityStore(database),
     events,
     webhookStore,
+    channelStore: new NotificationChannelStore(database),
+    channelStates,
+    notices: new NoticeStore(database),
     certificateOrders: new CertificateOrderStore(database),
     consoleSessionStore: new ConsoleSessionStore(database),
   }

@@ -22,6 +22,7 @@ import {
   wildcardDomain,
 } from './forms.ts'
 import { defaultsOf, type GroupValues, type NamedValues, setting, valuesOf } from './group.ts'
+import { SmtpUrlSchema } from './smtp-url.ts'
 
 /** Listeners for agents and visitors. */
 export const LISTENERS = {
@@ -90,7 +91,7 @@ export const MANAGEMENT = {
 /** Connections of the gateway to other servers, and DNS. */
 export const OUTBOUND = {
   GATEWAY_OUTBOUND_ALLOW: setting('outboundAllow', outboundAllow, '').describe(
-    'allowed targets of policies and webhooks besides .internal: hosts, addresses or CIDRs with optional :port, and file: URLs of keys',
+    'allowed targets of policies, webhooks and chats besides .internal: hosts, addresses or CIDRs with optional :port, and file: URLs of keys',
   ),
   GATEWAY_DNS_SERVERS: setting('dnsServers', ipAddresses, '').describe(
     'DNS servers for checking reserved domains; default: system resolvers',
@@ -106,6 +107,14 @@ export const ACME = {
     'ACME directory URL of the authority `letsencrypt`, the same on all nodes; setting it accepts the terms of service',
   ),
   GATEWAY_ACME_EMAIL: setting('email', email).describe('contact email for the ACME account'),
+}
+
+/** Mail server for notifications. */
+export const SMTP = {
+  GATEWAY_SMTP_URL: setting('server', SmtpUrlSchema).describe(
+    'mail server for notifications, such as smtp://user:password@mail.example.com:587 (STARTTLS) or smtps://…:465; needs GATEWAY_SMTP_FROM; unset: no mail',
+  ),
+  GATEWAY_SMTP_FROM: setting('from', email).describe('sender address of notifications'),
 }
 
 /** Requests under load, at a stop, and without a device. */
@@ -228,6 +237,7 @@ export const GATEWAY = {
   ...MANAGEMENT,
   ...OUTBOUND,
   ...ACME,
+  ...SMTP,
   ...REQUESTS,
   ...CLIENTS,
   ...ORIGINS,
@@ -257,6 +267,8 @@ export function gatewaySettings(named: Named, defaultDataDir: string) {
     timeouts: valuesOf(TIMEOUTS, named),
     /** Undefined if the gateway's own CA issues all certificates. */
     acme: acmeOf(named),
+    /** Undefined if the gateway sends no mail. */
+    mail: mailOf(named),
     clients: valuesOf(CLIENTS, named),
     origins: valuesOf(ORIGINS, named),
     /** Undefined for a single gateway. */
@@ -294,6 +306,14 @@ function proxiesOf(named: Named) {
 function acmeOf(named: Named) {
   const { directoryUrl, email } = valuesOf(ACME, named)
   return directoryUrl === undefined ? undefined : { directoryUrl, email }
+}
+
+function mailOf(named: Named) {
+  const { server, from } = valuesOf(SMTP, named)
+  if ((server === undefined) !== (from === undefined)) {
+    throw new StartError('GATEWAY_SMTP_URL and GATEWAY_SMTP_FROM must be set together.')
+  }
+  return server && from ? { server, from } : undefined
 }
 
 function tlsOf(named: Named) {

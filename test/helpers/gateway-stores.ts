@@ -16,6 +16,9 @@ import { IdSource } from '../../src/gateway/records/resource-id.ts'
 import { Devices } from '../../src/gateway/resources/devices/devices.ts'
 import { CloudEndpoints } from '../../src/gateway/resources/endpoints/cloud-endpoints.ts'
 import { IpPolicyRanges } from '../../src/gateway/resources/ip-policies/ip-policy-ranges.ts'
+import { Delivery } from '../../src/gateway/resources/notifications/delivery.ts'
+import type { Mailer } from '../../src/gateway/resources/notifications/mailer.ts'
+import { Notifications } from '../../src/gateway/resources/notifications/notifications.ts'
 import {
   AddrRegistrar,
   watchAddrs,
@@ -43,6 +46,7 @@ export function openGatewayStores(
     ownNames,
     sharesClock = false,
     yaml,
+    mailer,
   }: {
     hasAcme?: boolean
     mayDial?: NonNullable<PolicyReach['mayDial']>
@@ -55,6 +59,7 @@ export function openGatewayStores(
     sharesClock?: boolean
     /** Instead of one with the built thread. */
     yaml?: YamlReader
+    mailer?: Mailer
   } = {},
 ) {
   const clock = new ManualClock(now)
@@ -72,6 +77,10 @@ export function openGatewayStores(
   const webhooks = new Webhooks({ ...stores, ids, mayDial, clock, log })
   webhooks.start()
   onTestFinished(() => webhooks.stop())
+  const delivery = new Delivery({ mailer, mayDial, log })
+  const notifications = new Notifications({ ...stores, ids, delivery, clock, log })
+  notifications.reclaim()
+  onTestFinished(() => notifications.stop())
   onTestFinished(() => devices.stop())
   const changedCredentials: string[] = []
   const changedDomains: string[] = []
@@ -146,6 +155,7 @@ export function openGatewayStores(
     registry,
     devices,
     webhooks,
+    notifications,
     issuer,
     registrar,
     addrRegistrar,

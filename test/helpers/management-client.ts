@@ -14,6 +14,7 @@ import { managementApiDocument } from '../../src/gateway/management/openapi-docu
 import { apiErrorFormat } from '../../src/gateway/resources/common/error-response.ts'
 import { ResourceLists } from '../../src/gateway/resources/common/resource-lists.ts'
 import { Invites } from '../../src/gateway/resources/invites/invites.ts'
+import type { Mailer } from '../../src/gateway/resources/notifications/mailer.ts'
 import { DnsCheck } from '../../src/gateway/resources/reserved-names/routes.ts'
 import { HttpServer } from '../../src/http/http-server.ts'
 import { BrowserSessions } from '../../src/http/pages/browser-sessions.ts'
@@ -52,6 +53,7 @@ export async function startManagementApi({
   clock,
   hasAcme = false,
   mayDial,
+  mailer,
 }: {
   dnsServers?: string[]
   hosts?: string[]
@@ -61,8 +63,13 @@ export async function startManagementApi({
   hasAcme?: boolean
   /** Where webhooks may go. */
   mayDial?: NonNullable<PolicyReach['mayDial']>
+  mailer?: Mailer
 } = {}) {
-  const stores = openGatewayStores(undefined, { hasAcme, ...(mayDial && { mayDial }) })
+  const stores = openGatewayStores(undefined, {
+    hasAcme,
+    ...(mayDial && { mayDial }),
+    ...(mailer && { mailer }),
+  })
   const captured = captureLog()
   const agents: ConnectedAgent[] = []
   const retried: string[] = []

@@ -11,6 +11,7 @@ import type { OtherGateways, SeenGateway } from '../ports/other-gateways.ts'
 import type { EventStore } from '../records/event-store.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { Devices } from '../resources/devices/devices.ts'
+import type { Notifications } from '../resources/notifications/notifications.ts'
 import type { ReservedDomainsDeps } from '../resources/reserved-names/routes.ts'
 import type { Webhooks } from '../resources/webhooks/webhooks.ts'
 
@@ -28,6 +29,7 @@ export interface GatewayMetricsDeps {
   readonly domainCertificates: ReservedDomainsDeps['domainCertificates']
   readonly events: EventStore
   readonly webhooks: Webhooks
+  readonly notifications: Notifications
   readonly database: Database
   readonly version: string
   readonly others: OtherGateways
@@ -188,7 +190,7 @@ function requestMetrics({ registry }: GatewayMetricsDeps): readonly Metric[] {
 
 /** Metrics of the database. */
 function recordMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
-  const { events, webhooks } = deps
+  const { events, webhooks, notifications } = deps
   return [
     gauge(
       'certificates',
@@ -201,6 +203,12 @@ function recordMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
       'webhooks',
       'Webhooks by state: delivering, failing, or paused.',
       () => webhooksByState(webhooks),
+      ['state'],
+    ),
+    gauge(
+      'notification_channels',
+      'Notification channels by state: sending, failing, or paused.',
+      () => channelsByState(notifications),
       ['state'],
     ),
     gauge('webhook_behind', 'Events waiting for the slowest webhook.', () => {
@@ -311,6 +319,16 @@ function certificatesByState({ domains, domainCertificates }: GatewayMetricsDeps
     if (!job) counts.good += 1
     else if (job.error === undefined) counts.pending += 1
     else counts.failed += 1
+  }
+  return Object.entries(counts).map(([state, number]) => [{ state }, number] as const)
+}
+
+function channelsByState(notifications: Notifications): Samples {
+  const counts = { sending: 0, failing: 0, paused: 0 }
+  for (const channel of notifications.all()) {
+    if (!channel.isActive) counts.paused += 1
+    else if ((notifications.stateOf(channel)?.failures ?? 0) > 0) counts.failing += 1
+    else counts.sending += 1
   }
   return Object.entries(counts).map(([state, number]) => [{ state }, number] as const)
 }

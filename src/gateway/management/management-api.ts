@@ -60,6 +60,10 @@ import {
   readinessRoute,
 } from '../resources/nodes/routes.ts'
 import {
+  type NotificationChannelsDeps,
+  notificationChannels,
+} from '../resources/notifications/routes.ts'
+import {
   type ReservedAddrsDeps,
   type ReservedDomainsDeps,
   reservedAddrs,
@@ -183,6 +187,7 @@ export interface ManagementApiDeps
     ReservedDomainsDeps,
     VaultSecretsDeps,
     WebhookEndpointsDeps,
+    NotificationChannelsDeps,
     TlsCertificatesDeps,
     CertificateAuthoritiesDeps,
     NodesDeps,
@@ -233,6 +238,7 @@ export function managementRoutes(deps: ManagementApiDeps, lists: ResourceLists) 
     vaults(deps),
     vaultSecrets(deps),
     webhookEndpoints(deps),
+    notificationChannels(deps),
     events(deps.events),
     audit(deps.trail),
   ]

@@ -17,6 +17,7 @@ export const DEFAULT_QUOTAS = {
   online_endpoints: 10_000,
   policy_bytes: 16 * 1024 * 1024,
   webhooks: 10,
+  notification_channels: 10,
   vaults: 50,
   secrets: 500,
 } as const
@@ -33,6 +34,7 @@ const TEXTS: Readonly<Record<QuotaName, string>> = {
   online_endpoints: 'online endpoints of devices',
   policy_bytes: 'bytes of traffic policies',
   webhooks: 'webhook endpoints',
+  notification_channels: 'notification channels',
   vaults: 'vaults',
   secrets: 'secrets of policies',
 }
@@ -87,6 +89,7 @@ export class AccountQuotas {
         'coalesce(sum(length(CAST(traffic_policy AS BLOB))), 0)',
       ),
       webhooks: count('webhook_endpoints'),
+      notification_channels: count('notification_channels'),
       vaults: count('vaults'),
       secrets: count('vault_secrets'),
     }

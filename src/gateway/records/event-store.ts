@@ -62,6 +62,8 @@ export const EVENT_TYPES = [
   'certificate.expiring',
   'certificate.failed',
   'storage.healed',
+  'gateway.degraded',
+  'gateway.recovered',
 ] as const
 export type EventType = (typeof EVENT_TYPES)[number]
 

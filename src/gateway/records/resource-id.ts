@@ -66,6 +66,7 @@ export type ResourcePrefix =
   | 'ipr'
   | 'dv'
   | 'wh'
+  | 'nc'
   | 'nd'
   | 'inv'
   | 'ic'

@@ -28,7 +28,7 @@ export type AllowEntry =
   | { readonly kind: 'file'; readonly path: string }
 
 /** Target of a policy's connection. */
-interface DialTarget {
+export interface DialTarget {
   /** As the URL has it, without brackets. */
   readonly host: string
   /** Resolved address; the host itself if it is an address. */

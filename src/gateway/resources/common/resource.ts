@@ -28,6 +28,7 @@ const OPEN = new Set([
   ...['tags', 'provisioned', 'max_uses', 'state', 'kind', 'reserved_domain'],
   ...['shared', 'scope', 'owner_only', 'expires_at', 'cidr', 'action', 'ip_policy'],
   ...['vault_name', 'allow', 'value_set_at'],
+  ...['addresses', 'event_types', 'offline_s', 'quiet_times', 'time_zone'],
   ...['certificate_management_policy', 'certificate', 'certificate_id'],
   ...['subject_alternative_names', 'subject_common_name', 'issuer_common_name', 'not_after'],
 ])

@@ -45,6 +45,14 @@ const WALKS: readonly (readonly [name: string, steps: readonly Step[]])[] = [
     ]),
   ],
   [
+    'notification channels',
+    walk(
+      'notification_channels',
+      { name: 'ops', kind: 'slack', url: 'https://chat.example/x' },
+      { tags: ['roof'] },
+    ),
+  ],
+  [
     'invitations',
     [
       ['POST', '/invites', { name: 'cam', domain: '*.site.example' }],

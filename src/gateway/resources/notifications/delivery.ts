@@ -1,0 +1,98 @@
+import { abortedAfter } from '../../../base/deadline.ts'
+import type { Logger } from '../../../base/logger.ts'
+import { OutboundError, send } from '../../../policy/outbound/outbound.ts'
+import type { PolicyReach } from '../../../policy/outbound/outbound-allow.ts'
+import { type Attempt, NOT_SENT } from './attempt.ts'
+import type { NotificationChannel } from './channel-store.ts'
+import { chatRequest } from './chat-presets.ts'
+import type { Mailer } from './mailer.ts'
+import type { Message } from './message.ts'
+import { shortText } from './notice.ts'
+
+/** Timeout for a whole attempt, in milliseconds. */
+const ATTEMPT_MS = 30_000
+const MAX_ANSWER_BYTES = 65_536
+/** Maximum number of characters of an answer that people see. */
+const MAX_SHOWN = 200
+
+export const NO_MAIL =
+  'The gateway has no mail server. Set GATEWAY_SMTP_URL and GATEWAY_SMTP_FROM, and restart it.'
+
+export interface DeliveryOptions {
+  /** Undefined: the gateway has no mail server. */
+  readonly mailer: Mailer | undefined
+  /** Addresses that requests may connect to. Called with the resolved address. */
+  readonly mayDial: NonNullable<PolicyReach['mayDial']>
+  readonly log: Logger
+}
+
+/** Sends single messages. */
+export class Delivery {
+  readonly #options: DeliveryOptions
+
+  constructor(options: DeliveryOptions) {
+    this.#options = options
+  }
+
+  get hasMail(): boolean {
+    return this.#options.mailer !== undefined
+  }
+
+  /** Never throws. `id`: the same for repetitions of the message. */
+  async send(
+    channel: NotificationChannel,
+    { message, id }: { readonly message: Message; readonly id: string },
+    stopping: AbortSignal,
+  ): Promise<Attempt> {
+    try {
+      return await abortedAfter(ATTEMPT_MS, stopping, (signal) =>
+        channel.kind === 'email'
+          ? this.#mail(channel, { message, id }, signal)
+          : this.#post(channel.kind, channel.url ?? '', { message, signal }),
+      )
+    } catch (error) {
+      if (error instanceof OutboundError) return { ...NOT_SENT, text: error.message }
+      this.#options.log.error(
+        { err: error, channel: channel.id },
+        'notification not sent because of an internal error',
+      )
+      return NOT_SENT
+    }
+  }
+
+  async #mail(
+    { name, addresses }: NotificationChannel,
+    { message: { title, lines }, id }: { readonly message: Message; readonly id: string },
+    signal: AbortSignal,
+  ): Promise<Attempt> {
+    const { mailer } = this.#options
+    if (!mailer) return { ...NOT_SENT, text: NO_MAIL }
+    const text = [...lines, '', '--', `Notification channel: ${name}`, ''].join('\n')
+    return mailer.send({ to: addresses, subject: title, text, id }, signal)
+  }
+
+  async #post(
+    kind: Exclude<NotificationChannel['kind'], 'email'>,
+    target: string,
+    { message, signal }: { readonly message: Message; readonly signal: AbortSignal },
+  ): Promise<Attempt> {
+    const { mayDial } = this.#options
+    const url = new URL(target)
+    const { contentType, body } = chatRequest(kind, message, url)
+    const headers = { 'content-type': contentType, 'user-agent': 'device-agent-gateway' }
+    const request = { url, method: 'POST', headers, body, signal, maxBytes: MAX_ANSWER_BYTES }
+    const answer = await send(request, { mayDial })
+    const { status } = answer
+    if (status >= 200 && status < 300) return { isTaken: true, status, text: 'Delivered.' }
+    // An answer may repeat the URL with its key.
+    const said = shortText(answer.body.toString(), MAX_SHOWN).replaceAll(
+      url.pathname + url.search,
+      '/…',
+    )
+    return {
+      isTaken: false,
+      status,
+      text: `The receiver answered with ${status}${said ? `: ${said}` : '.'}`,
+    }
+  }
+}

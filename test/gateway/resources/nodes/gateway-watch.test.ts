@@ -1,0 +1,79 @@
+import { expect, it, onTestFinished } from 'vitest'
+import type { Readiness } from '../../../../src/gateway/ports/membership.ts'
+import type { SeenGateway } from '../../../../src/gateway/ports/other-gateways.ts'
+import { GatewayWatch } from '../../../../src/gateway/resources/nodes/gateway-watch.ts'
+import { openGatewayStores } from '../../../helpers/gateway-stores.ts'
+
+const MINUTE = 60_000
+
+function open() {
+  const stores = openGatewayStores()
+  const { clock, events, others, log } = stores
+  const state: { readiness: Readiness; fault: Error | undefined } = {
+    readiness: { state: 'ready' },
+    fault: undefined,
+  }
+  const seen: SeenGateway[] = [...others.all()]
+  const database: typeof stores.database = Object.create(stores.database, {
+    change: {
+      value: (change: () => unknown, options: object) =>
+        state.fault ? Promise.reject(state.fault) : stores.database.change(change, options),
+    },
+  })
+  const watch = new GatewayWatch({
+    ...{ database, events, clock, log },
+    member: state,
+    others: { self: others.self, all: () => seen },
+  })
+  watch.start()
+  onTestFinished(() => watch.stop())
+  const told = () =>
+    events
+      .after(0, 10)
+      .map(({ type, details }) => [type, (details.node as { id: string }).id, details.text])
+  return { clock, state, seen, watch, told, self: others.self }
+}
+
+it('reports a problem that lasts a minute, and its end', async () => {
+  const { clock, state, told, self } = open()
+  state.readiness = { state: 'degraded', reasons: ['The disk is full.'] }
+  await clock.advance(45_000)
+  state.readiness = { state: 'ready' }
+  await clock.advance(2 * MINUTE)
+  expect(told()).toEqual([])
+  state.readiness = { state: 'degraded', reasons: ['The disk is full.'] }
+  await clock.advance(3 * MINUTE)
+  expect(told()).toEqual([['gateway.degraded', self, 'The disk is full.']])
+  state.readiness = { state: 'ready' }
+  await clock.advance(MINUTE)
+  expect(told()).toEqual([
+    ['gateway.degraded', self, 'The disk is full.'],
+    ['gateway.recovered', self, undefined],
+  ])
+})
+
+it('reports later what could not be written', async () => {
+  const { clock, state, told } = open()
+  state.readiness = { state: 'away', reasons: ['No database.'] }
+  state.fault = new Error('the database is away')
+  await clock.advance(10 * MINUTE)
+  expect(told()).toEqual([])
+  state.readiness = { state: 'ready' }
+  state.fault = undefined
+  await clock.advance(MINUTE)
+  expect(told().map(([type]) => type)).toEqual(['gateway.degraded', 'gateway.recovered'])
+})
+
+it('reports a lost gateway only on duty', async () => {
+  const { clock, seen, watch, told } = open()
+  const [own] = seen
+  if (!own) throw new Error('there is no gateway')
+  seen.push({ ...own, id: 'nd_2', name: 'two', isSelf: false, standing: 'lost' })
+  await clock.advance(5 * MINUTE)
+  expect(told()).toEqual([])
+  watch.reclaim()
+  await clock.advance(2 * MINUTE)
+  expect(told()).toEqual([
+    ['gateway.degraded', 'nd_2', expect.stringContaining('two does not answer')],
+  ])
+})

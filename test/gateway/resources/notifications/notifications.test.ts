@@ -1,0 +1,321 @@
+import { describe, expect, it } from 'vitest'
+import type { EventType } from '../../../../src/gateway/records/event-store.ts'
+import { Mailer } from '../../../../src/gateway/resources/notifications/mailer.ts'
+import type { ChannelSettings } from '../../../../src/gateway/resources/notifications/notifications.ts'
+import { SmtpUrlSchema } from '../../../../src/settings/smtp-url.ts'
+import { startChat } from '../../../helpers/chat-receiver.ts'
+import { eventually } from '../../../helpers/eventually.ts'
+import { openGatewayStores } from '../../../helpers/gateway-stores.ts'
+import { startSmtpServer } from '../../../helpers/smtp-server.ts'
+
+const SECOND = 1_000
+const MINUTE = 60_000
+const HOUR = 60 * MINUTE
+const PRESENCE: readonly EventType[] = ['device.offline', 'device.online']
+
+/** Midnight, 1 January 2030, UTC. */
+const START = Date.UTC(2030, 0, 1)
+
+function open({ folder, port }: { folder?: string; port?: number } = {}) {
+  const server = SmtpUrlSchema.parse(`smtp://127.0.0.1:${port ?? 1}?tls=off`)
+  const mailer = new Mailer({ server, from: 'gateway@site.example' })
+  const stores = openGatewayStores(folder, { mayDial: () => true, now: START, mailer })
+  const { clock, database, events, notifications, channelStates } = stores
+  const happen = (type: EventType, details: object = {}, ownerId: string | null = null) =>
+    database.write(() => events.append({ at: clock.now(), type, ownerId, details: { ...details } }))
+  const device = (name: string, tags: readonly string[] = []) => ({
+    device: { id: `dv_${name}`, name, tags },
+  })
+  const goes = (name: string, tags?: readonly string[], ownerId: string | null = null) =>
+    happen('device.offline', { ...device(name, tags), text: 'No power.' }, ownerId)
+  const comes = (name: string, ownerId: string | null = null) =>
+    happen('device.online', device(name), ownerId)
+  const follow = (change: Partial<ChannelSettings>) =>
+    notifications.create({
+      ownerId: null,
+      name: 'ops',
+      kind: 'webhook',
+      addresses: [],
+      url: null,
+      eventTypes: PRESENCE,
+      tags: [],
+      offlineMs: 2 * MINUTE,
+      quietTimes: null,
+      timeZone: 'UTC',
+      ...change,
+    })
+  /** Moves the clock in steps, with time for sockets and files in between. */
+  const pass = async (ms: number) => {
+    const step = Math.max(10 * SECOND, ms / 60)
+    for (let passed = 0; passed < ms; passed += step) {
+      await clock.advance(Math.min(step, ms - passed))
+      await settled()
+    }
+  }
+  const stateOf = (id: string) => channelStates.get(id)
+  return { ...stores, happen, goes, comes, follow, pass, stateOf }
+}
+
+const settled = () => new Promise((resolve) => setTimeout(resolve, 2))
+
+describe('a notification channel', () => {
+  it('tells of an outage after its minimum time, then of the return', async () => {
+    const { goes, comes, follow, pass } = open()
+    const chat = await startChat()
+    await follow({ url: chat.url })
+    goes('cam')
+    await pass(2 * MINUTE)
+    expect(chat.posts).toEqual([])
+    await pass(40 * SECOND)
+    await chat.took(1)
+    comes('cam')
+    await pass(40 * SECOND)
+    await chat.took(2)
+    expect(chat.messages()).toEqual([
+      {
+        type: 'notification',
+        title: 'cam is offline',
+        text: 'cam is offline:\n- cam, offline since 2030-01-01 00:00 (UTC). No power.',
+      },
+      {
+        type: 'notification',
+        title: 'cam is back',
+        text: 'cam is back:\n- cam, back since 2030-01-01 00:02 (UTC)',
+      },
+    ])
+  })
+
+  it('tells of no return without an outage, and of none that was short', async () => {
+    const { goes, comes, follow, pass, notices } = open()
+    const chat = await startChat()
+    const { id } = await follow({ url: chat.url })
+    comes('new')
+    goes('cam')
+    await pass(MINUTE)
+    comes('cam')
+    await pass(HOUR)
+    expect(chat.attempts()).toBe(0)
+    expect(notices.count(id)).toBe(0)
+  })
+
+  it('collects many devices in one message, and names the first of them', async () => {
+    const { goes, comes, follow, pass } = open()
+    const chat = await startChat()
+    await follow({ url: chat.url })
+    for (let n = 1; n <= 41; n += 1) goes(`cam-${n}`)
+    await pass(3 * MINUTE)
+    await chat.took(1)
+    const [message] = chat.messages()
+    expect(message?.title).toBe('41 devices are offline')
+    const lines = message?.text.split('\n') ?? []
+    expect(lines).toHaveLength(22)
+    expect(lines.at(-1)).toBe('- and 21 more')
+    for (let n = 1; n <= 3; n += 1) comes(`cam-${n}`)
+    goes('door')
+    await pass(3 * MINUTE)
+    await chat.took(3)
+    expect(chat.messages().map(({ title }) => title)).toEqual([
+      '41 devices are offline',
+      '3 devices are back',
+      'door is offline',
+    ])
+  })
+
+  it('reports a flapping device at most once an hour, and says so', async () => {
+    const { goes, comes, follow, pass } = open()
+    const chat = await startChat()
+    await follow({ url: chat.url })
+    for (let n = 0; n < 11; n += 1) {
+      goes('cam')
+      await pass(3 * MINUTE)
+      comes('cam')
+      await pass(2 * MINUTE)
+    }
+    // 55 minutes: one outage and its return.
+    expect(chat.messages().map(({ title }) => title)).toEqual(['cam is offline', 'cam is back'])
+    await pass(10 * MINUTE)
+    await chat.took(3)
+    const last = chat.messages()[2]
+    expect(last?.title).toBe('cam was offline')
+    expect(last?.text).toContain('10 outages since 2030-01-01 00:05')
+    expect(last?.text).toContain('at most once in 60 minutes')
+    goes('cam')
+    await pass(10 * MINUTE)
+    expect(chat.posts).toHaveLength(3)
+    await pass(HOUR)
+    expect(chat.messages()[3]?.title).toBe('cam is offline')
+  })
+
+  it('waits during quiet times, and sums up at their end', async () => {
+    const { goes, comes, follow, pass, clock } = open()
+    const chat = await startChat()
+    // 23:00 to 07:00 in Berlin, where it is 01:00.
+    const quietTimes = { from: '23:00', to: '07:00' }
+    await follow({ url: chat.url, quietTimes, timeZone: 'Europe/Berlin' })
+    goes('cam')
+    goes('door')
+    await pass(10 * MINUTE)
+    comes('door')
+    await pass(5 * HOUR)
+    expect(chat.attempts()).toBe(0)
+    await pass(55 * MINUTE)
+    await chat.took(1)
+    expect(new Date(clock.now()).getUTCHours()).toBe(6)
+    expect(chat.messages()).toMatchObject([{ title: 'cam is offline, door was offline' }])
+    expect(chat.messages()[0]?.text).toContain('offline since 2030-01-01 01:00 (Europe/Berlin)')
+  })
+
+  it('gets the types, tags and account that it is for', async () => {
+    const { goes, happen, follow, pass, issuer } = open()
+    const { id: ownerId } = await issuer.createBotUser({ name: 'a' })
+    const chat = await startChat()
+    const eventTypes: EventType[] = ['device.offline', 'certificate.expiring']
+    await follow({ url: chat.url, ownerId, tags: ['roof'], eventTypes })
+    goes('other-account', ['roof'])
+    goes('cellar', ['cellar'], ownerId)
+    goes('roof', ['x', 'roof'], ownerId)
+    happen('device.refused', { ip: '192.0.2.1', text: 'no' }, ownerId)
+    const domain = { domain: { id: 'rd_1', name: 'a.test' }, text: 'Renew it.' }
+    happen('certificate.expiring', domain, ownerId)
+    await pass(3 * MINUTE)
+    await chat.took(2)
+    expect(chat.messages()).toMatchObject([
+      { title: 'The certificate of a.test ends soon' },
+      { title: 'roof is offline' },
+    ])
+  })
+
+  it('goes on after a restart where it was: nothing is lost, and nothing is sent twice', async () => {
+    const chat = await startChat()
+    const first = open()
+    await first.follow({ url: chat.url })
+    first.goes('cam')
+    await first.pass(3 * MINUTE)
+    await chat.took(1)
+    first.comes('cam')
+    first.goes('door')
+    await first.pass(MINUTE / 4)
+    await first.notifications.stop()
+    first.database.close()
+    const second = open({ folder: first.folder })
+    await second.pass(6 * MINUTE)
+    await chat.took(3)
+    await second.pass(HOUR)
+    expect(chat.messages().map(({ title }) => title)).toEqual([
+      'cam is offline',
+      'cam is back',
+      'door is offline',
+    ])
+  })
+
+  it('retries with growing delays, shows the fault, and tells the latest state', async () => {
+    const smtp = await startSmtpServer({ answer: (n) => (n < 3 ? '451 4.3.0 later' : '250 ok') })
+    const { goes, comes, follow, pass, stateOf, clock } = open({ port: smtp.port })
+    const { id } = await follow({ kind: 'email', addresses: ['ops@site.example'] })
+    goes('cam')
+    goes('door')
+    await pass(2 * MINUTE + 30 * SECOND)
+    await eventually(() => expect(stateOf(id)?.failures).toBe(1))
+    expect(stateOf(id)?.problem).toContain('answered: 451 4.3.0 later')
+    const waitMs = (stateOf(id)?.nextTryAt ?? 0) - clock.now()
+    expect(waitMs).toBeGreaterThan(2_000)
+    comes('door')
+    await eventually(async () => {
+      await clock.advance(SECOND)
+      expect(smtp.mails).toHaveLength(1)
+    })
+    expect(smtp.attempts()).toBe(4)
+    expect(smtp.mails[0]?.header('subject')).toBe('cam is offline, door was offline')
+    await eventually(() =>
+      expect(stateOf(id)).toMatchObject({ failures: 0, problem: null, nextTryAt: null }),
+    )
+  })
+
+  it('repeats a mail that a kill left open with the same id', async () => {
+    const smtp = await startSmtpServer()
+    const first = open({ port: smtp.port })
+    const { id } = await first.follow({ kind: 'email', addresses: ['ops@site.example'] })
+    first.goes('cam')
+    await first.pass(2 * MINUTE)
+    const before = first.notices.due(id, first.clock.now(), 10)
+    await first.pass(MINUTE)
+    await smtp.took(1)
+    await eventually(() => expect(first.stateOf(id)?.lastSentAt).not.toBeNull())
+    // As if the kill had come before the mark.
+    await first.database.change(() => {
+      for (const notice of before) first.notices.replace(notice)
+    })
+    await first.notifications.stop()
+    first.database.close()
+    const second = open({ folder: first.folder, port: smtp.port })
+    await second.pass(3 * MINUTE)
+    const [one, two] = await smtp.took(2)
+    expect(two?.header('message-id')).toBe(one?.header('message-id'))
+  })
+
+  it('has nothing of a name but its text: no header, no markup', async () => {
+    const smtp = await startSmtpServer()
+    const { goes, follow, pass } = open({ port: smtp.port })
+    await follow({ kind: 'email', addresses: ['ops@site.example'] })
+    goes('cam\r\nBcc: evil@site.example\r\n\r\n<img src=x onerror=alert(1)>\u202e')
+    await pass(3 * MINUTE)
+    const [mail] = await smtp.took(1)
+    expect(mail?.to).toEqual(['ops@site.example'])
+    expect(mail?.headers.map(([name]) => name)).not.toContain('bcc')
+    expect(mail?.header('content-type')).toMatch(/^text\/plain/)
+    expect(mail?.header('subject')).toContain('cam Bcc: evil@site.example <img')
+    expect(mail?.text.split('\n')[0]).not.toContain('\r')
+    expect(mail?.raw).not.toContain('text/html')
+  })
+
+  it('waits while it is paused', async () => {
+    const { goes, comes, follow, pass, notifications } = open()
+    const chat = await startChat()
+    const channel = await follow({ url: chat.url })
+    await notifications.update(channel, () => ({ isActive: false }))
+    goes('cam')
+    goes('door')
+    await pass(10 * MINUTE)
+    comes('door')
+    await pass(HOUR)
+    expect(chat.attempts()).toBe(0)
+    await notifications.update(channel, () => ({ isActive: true }))
+    await chat.took(1)
+    expect(chat.messages()).toMatchObject([{ title: 'cam is offline, door was offline' }])
+  })
+
+  it('keeps its secrets out of the log and out of answers', async () => {
+    const { goes, follow, pass, captured, stateOf } = open()
+    const chat = await startChat(() => [403, 'no access to /services/secret-key'])
+    const { id } = await follow({ url: chat.url })
+    goes('cam')
+    await pass(3 * MINUTE)
+    await eventually(() => expect(stateOf(id)?.failures).toBeGreaterThan(0))
+    expect(stateOf(id)?.problem).toBe('The receiver answered with 403: no access to /…')
+    expect(captured.text()).not.toContain('secret-key')
+  })
+
+  it('does not reach what GATEWAY_OUTBOUND_ALLOW does not allow', async () => {
+    const stores = openGatewayStores(undefined, { mayDial: () => false })
+    const { notifications } = stores
+    const chat = await startChat()
+    const channel = { ...CHANNEL, url: chat.url }
+    const attempt = await notifications.test(await notifications.create(channel))
+    expect(attempt).toMatchObject({ isTaken: false, status: null })
+    expect(attempt.text).toContain('GATEWAY_OUTBOUND_ALLOW does not allow')
+    expect(chat.attempts()).toBe(0)
+  })
+})
+
+const CHANNEL: ChannelSettings = {
+  ownerId: null,
+  name: 'ops',
+  kind: 'webhook',
+  addresses: [],
+  url: null,
+  eventTypes: PRESENCE,
+  tags: [],
+  offlineMs: 0,
+  quietTimes: null,
+  timeZone: 'UTC',
+}
