@@ -6,18 +6,14 @@ import { StartError } from './base/app-error.ts'
 import { InheritedSockets } from './base/listen-address.ts'
 import { leadsToJournal } from './base/logger.ts'
 import { openPrivateStdout } from './cli/private-stdout.ts'
-import { createProgram, exitCodeOf, reasonOf } from './cli/program.ts'
+import { createProgram, exitCodeOf, failureLine, isService, reasonOf } from './cli/program.ts'
 import { Predecessor } from './cli/reload/predecessor.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
 import { withJoined } from './cli/surroundings.ts'
 import { SECRET_SETTINGS } from './settings/settings.ts'
 
-const SERVICES = new Set(['run', 'up', 'gateway'])
-
-/** Whether stdout must not be mixed with other output: with --json, services print one line to it. */
-function needsPrivateStdout([, , command = '', ...options]: readonly string[]): boolean {
-  return SERVICES.has(command) && options.includes('--json')
-}
+const args = process.argv.slice(2)
+const servesOn = isService(args)
 
 function readSettingsFile(): Record<string, string> {
   try {
@@ -47,7 +43,7 @@ function written(stream: NodeJS.WriteStream): Promise<void> {
 
 /** Exit code of a command whose output nobody reads, as a shell reports for SIGPIPE: 128 + 13. */
 const BROKEN_PIPE_EXIT = 141
-if (!SERVICES.has(process.argv[2] ?? '')) {
+if (!servesOn) {
   process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
     if (code === 'EPIPE') process.exit(BROKEN_PIPE_EXIT)
   })
@@ -59,7 +55,8 @@ try {
   const sockets = InheritedSockets.fromEnvironment(process.env, predecessor?.pid ?? process.pid)
   const program = createProgram({
     environment: readEnvironment(),
-    stdout: needsPrivateStdout(process.argv) ? openPrivateStdout() : process.stdout,
+    // With --json, services print one line, which must not be mixed with other output.
+    stdout: servesOn && args.includes('--json') ? openPrivateStdout() : process.stdout,
     stderr: process.stderr,
     sockets,
     predecessor,
@@ -70,9 +67,11 @@ try {
 } catch (error) {
   const isJournal = leadsToJournal(process.env.JOURNAL_STREAM, process.stderr.fd)
   process.exitCode = exitCodeOf(error, process.stderr, { isJournal })
+  const line = failureLine(error, args)
+  if (line !== undefined) process.stdout.write(line)
   await predecessor?.failed(reasonOf(error))
 }
 // A service ends also when nothing reads its output.
-if (!SERVICES.has(process.argv[2] ?? '')) await written(process.stdout)
+if (!servesOn) await written(process.stdout)
 // Otherwise the native threads of the SDK would decide when the process ends.
 process.exit()

@@ -37,7 +37,7 @@ export function policyCommand(context: CommandContext): Command {
     .description('report all problems of policy files as file:line:column: message')
     .argument('<file...>', 'JSON or YAML files; - for standard input')
     .option('--hosted', 'check for the hosted service; features unknown here are warnings')
-    .option('--json', 'print one JSON line per problem')
+    .option('--json', 'print one JSON line on stdout')
     .action((files: string[], options: CheckOptions) => check(context, files, options))
   policy
     .command('explain')
@@ -90,18 +90,24 @@ async function check(
   { hosted, json }: CheckOptions,
 ): Promise<void> {
   const { checkPolicy } = await import('../policy/check.ts')
+  const views: object[] = []
   for (const file of files) {
     const problems = checkPolicy(readPolicy(file), { service: hosted ? 'hosted' : 'embedded' })
-    for (const problem of problems) {
-      const { position, severity, code, message, pointer } = problem
-      const line = json
-        ? JSON.stringify({ file, ...position, pointer, severity, code, message })
-        : problemLine(file, problem)
-      stdout.write(`${line}\n`)
+    const isGood = problems.every(({ severity }) => severity !== 'error')
+    if (!isGood) process.exitCode = 1
+    if (json) {
+      views.push(...problems.map((problem) => problemView(file, problem)))
+      continue
     }
-    if (problems.some(({ severity }) => severity === 'error')) process.exitCode = 1
-    else if (!json) stdout.write(`${file}: ok\n`)
+    for (const problem of problems) stdout.write(`${problemLine(file, problem)}\n`)
+    if (isGood) stdout.write(`${file}: ok\n`)
   }
+  if (json) stdout.write(`${JSON.stringify({ problems: views })}\n`)
+}
+
+function problemView(file: string, problem: PlacedProblem): object {
+  const { position, severity, code, message, pointer } = problem
+  return { file, ...position, pointer, severity, code, message }
 }
 
 function problemLine(file: string, { position, severity, message, code }: PlacedProblem): string {

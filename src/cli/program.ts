@@ -120,6 +120,30 @@ export function exitCodeOf(
   return 1
 }
 
+const SERVICES = new Set(['run', 'up', 'gateway'])
+
+/** Whether these arguments start a service, and not a command that ends. */
+export function isService([command = '', next = '-']: readonly string[]): boolean {
+  return SERVICES.has(command) && (command !== 'gateway' || next.startsWith('-'))
+}
+
+/**
+ * The failure as a line of JSON, for a command with --json. Undefined for other commands, and for services: they
+ * print their line when they are ready.
+ */
+export function failureLine(error: unknown, args: readonly string[]): string | undefined {
+  if (!args.includes('--json') || isService(args)) return undefined
+  if (error instanceof CommanderError && error.exitCode === 0) return undefined
+  return `${JSON.stringify({ error: failureText(error) })}\n`
+}
+
+function failureText(error: unknown): string {
+  if (error instanceof StartError) return error.message
+  if (!(error instanceof CommanderError)) return 'Unexpected error. See stderr.'
+  const isHelp = error.code === 'commander.help'
+  return isHelp ? 'The command is incomplete. See --help.' : error.message.replace(/^error: /, '')
+}
+
 /** Why a service cannot start, for people elsewhere than at its log. */
 export function reasonOf(error: unknown): string {
   return error instanceof StartError

@@ -24,7 +24,7 @@ export function logsCommand(context: CommandContext): Command {
       '--data-dir <folder>',
       'data directory of the agent; default: from the settings, or of the service',
     )
-    .option('--json', 'print the lines as JSON, as written')
+    .option('--json', 'print one JSON line per log line, as written')
     .action((options: LogsOptions) => show(context, options))
 }
 

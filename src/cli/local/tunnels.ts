@@ -47,7 +47,7 @@ export function tunnelsCommand(context: CommandContext): Command {
         '--data-dir <folder>',
         'data directory of the agent; default: from the settings, or of the service',
       )
-      .option('--json', 'print JSON on stdout')
+      .option('--json', 'print one JSON line on stdout')
   verb('list', 'show all tunnels').action((options: Options) => list(context, options))
   verb('show <tunnel>', 'show a tunnel by host, id or first host label').action(
     (tunnel: string, options: Options) => show(context, tunnel, options),

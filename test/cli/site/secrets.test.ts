@@ -45,6 +45,7 @@ describe('device-agent gateway secrets', () => {
   it('sets, lists and removes secrets, without ever printing a value', async () => {
     const { run, call, file } = await startCommands()
     const from = ['--file', file('value', `${VALUE}\n`)]
+    expect((await run('list', '--json')).out).toBe('{"secrets":[]}\n')
     const created = await run('set', 'site', 'api/key', ...from)
     expect(created.out).toBe(
       "Created site/api/key. Policies use it with secrets.get('site', 'api/key').\n",

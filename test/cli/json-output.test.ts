@@ -1,0 +1,68 @@
+import { PassThrough } from 'node:stream'
+import { expect, it } from 'vitest'
+import { StartError } from '../../src/base/app-error.ts'
+import { createProgram, failureLine, isService } from '../../src/cli/program.ts'
+import { everyCommand, shapeOf } from '../../src/cli/usage/command-shape.ts'
+
+/** Commands that print a line for each of many things, as the page of commands says. */
+const OF_LINES = new Set(['doctor', 'logs', 'policy explain'])
+
+function createdProgram() {
+  const stdout = new PassThrough()
+  const context = { environment: {}, stdout, stderr: new PassThrough() }
+  return { program: createProgram({ ...context, stop: new AbortController().signal }), stdout }
+}
+
+/** Each command with --json, and what its help says of it. */
+const COMMANDS = [...everyCommand(shapeOf(createdProgram().program))].flatMap(
+  ({ words, shape }): [string, string][] => {
+    const option = shape.options.find(({ names }) => names.includes('--json'))
+    return option ? [[words.join(' '), option.description]] : []
+  },
+)
+
+it('is there for most commands', () => {
+  expect(COMMANDS.length).toBeGreaterThan(40)
+})
+
+it.each(COMMANDS)('%s says in its help that it prints one line, or several', (command, help) => {
+  expect(help).toMatch(
+    OF_LINES.has(command)
+      ? /^print one JSON line per \w+/
+      : /^print one JSON line( on stdout|.* when ready)?$/,
+  )
+})
+
+it.each(COMMANDS)('%s prints a failure as one document', async (command) => {
+  const { program, stdout } = createdProgram()
+  const args = [...command.split(' '), '--json', '--no-such-option']
+  const error = await program.parseAsync(args, { from: 'user' }).catch((thrown) => thrown)
+  const line = failureLine(error, args)
+  expect(stdout.read()).toBeNull()
+  if (isService(args)) expect(line).toBeUndefined()
+  else
+    expect(JSON.parse(line ?? '')).toEqual({
+      error: expect.stringMatching(/--(?:no-such-option|request)\b/),
+    })
+  expect(line ?? '\n').toMatch(/^[^\n]*\n$/)
+})
+
+it('tells no more of a mistake of ours than where to look', () => {
+  const line = failureLine(new TypeError('canary'), ['status', '--json'])
+  expect(JSON.parse(line ?? '')).toEqual({ error: 'Unexpected error. See stderr.' })
+})
+
+it('leaves stdout to other commands, and to the lines of services', () => {
+  const failed = new StartError('It failed.')
+  expect(failureLine(failed, ['status'])).toBeUndefined()
+  for (const service of [['run'], ['up'], ['gateway'], ['gateway', '--json']])
+    expect(failureLine(failed, [...service, '--json'])).toBeUndefined()
+  expect(failureLine(failed, ['gateway', 'invites', '--json'])).toBe('{"error":"It failed."}\n')
+})
+
+it('has no document for help that was asked for', async () => {
+  const { program } = createdProgram()
+  const args = ['status', '--json', '--help']
+  const error = await program.parseAsync(args, { from: 'user' }).catch((thrown) => thrown)
+  expect(failureLine(error, args)).toBeUndefined()
+})
