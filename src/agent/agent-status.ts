@@ -46,6 +46,8 @@ export interface DefaultPolicyStatus {
   /** `kept`: the file is missing or invalid, so the last valid copy is in force. */
   readonly source: 'file' | 'kept'
   readonly loadedAt: number
+  /** Path of the file. */
+  readonly path?: string | undefined
   /** Problem of the file, with line and column. */
   readonly problem?: string | undefined
 }
@@ -130,7 +132,7 @@ export function concludeStatus(facts: AgentFacts): AgentStatus {
   const unverified = unverifiedOf(facts)
   const serving = servingText(facts.tunnels)
   const ofLink = [...flapping(facts.link), ...slowness(facts.link)]
-  const notes = [...ofLink, ...unverified, ...outdatedPolicies(facts.tunnels)]
+  const notes = [...ofLink, ...unverified, ...outdatedPolicies(facts)]
   return {
     ...facts,
     tunnels,
@@ -309,13 +311,16 @@ function slowness(link: LinkStatus): Cause[] {
 }
 
 /** Describes policies that run as before although newer checks refuse them, which is not a fault. */
-function outdatedPolicies(tunnels: readonly Tunnel[]): Cause[] {
+function outdatedPolicies({ tunnels, defaultPolicy }: AgentFacts): Cause[] {
   const [first, ...rest] = tunnels.filter(({ status }) => status.policyWarning !== undefined)
   if (!first) return []
   const name = first.spec.domain || first.id
   const short = VERDICT_TEXTS.outdatedPolicy(name)
   const problem = `${short}, which runs as before: ${first.status.policyWarning}`
-  const remedy = 'Correct the policy and replace the tunnel.'
+  const { path } = defaultPolicy
+  const remedy = first.spec.policy
+    ? 'Correct the policy and replace the tunnel.'
+    : `Correct the default policy${path === undefined ? '' : ` (${path})`}.`
   return [{ short, problem, remedy, name, others: moreOf(rest.length, 'tunnel') }]
 }
 

@@ -283,7 +283,10 @@ export class Agent {
       tunnels: this.#tunnels.list(),
       damagedRows: this.#tunnels.damaged,
       ownEndpoint: this.#own && withShownTimes(this.#own.status, this.#steady),
-      defaultPolicy: withShownTimes(this.#defaultPolicy.status, this.#steady),
+      defaultPolicy: {
+        ...withShownTimes(this.#defaultPolicy.status, this.#steady),
+        path: this.#options.defaultPolicyPath,
+      },
       authtokenProblem: this.#authtoken.problem,
       resources: this.#device.resources,
       versions: { agent: version, node: process.version, sdk: connector.sdkVersion },

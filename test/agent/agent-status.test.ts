@@ -310,6 +310,15 @@ describe('the verdict', () => {
     expect(healthy).toBe(false)
   })
 
+  it('says where to correct a policy that new checks refuse', () => {
+    const outdated = tunnel({ policyWarning: 'no action.' })
+    const withPolicy = { ...outdated, spec: { ...outdated.spec, policy: { on_http_request: [] } } }
+    const defaultPolicy = { source: 'file', loadedAt: 0, path: '/etc/a/policy.json' } as const
+    const remedy = (...tunnels: Tunnel[]) => conclude({ tunnels, defaultPolicy }).causes[0]?.remedy
+    expect(remedy(withPolicy)).toBe('Correct the policy and replace the tunnel.')
+    expect(remedy(outdated)).toBe('Correct the default policy (/etc/a/policy.json).')
+  })
+
   it.each([
     [59_000, 'No tunnels.'],
     [400_000, 'No tunnels. The device clock is 7 min ahead of the service.'],

@@ -53,7 +53,13 @@ const Notice = z.object({
     awaited: z.array(z.string()).optional(),
     retry: z.object({}).optional(),
     policies: z
-      .array(z.object({ host: z.string().max(MAX_HOST), warning: z.string().max(MAX_WARNING) }))
+      .array(
+        z.object({
+          host: z.string().max(MAX_HOST),
+          also: z.array(z.string().max(MAX_HOST)).optional(),
+          warning: z.string().max(MAX_WARNING),
+        }),
+      )
       .optional(),
   }),
 })
@@ -115,7 +121,11 @@ export function isRetryNotice(version: string): boolean {
 /** Returns why newer checks of our gateway refuse stored policies, by host. Sent in the same way. */
 export function policyWarningsIn(version: string): ReadonlyMap<string, string> {
   const policies = noticeIn(version)?.policies ?? []
-  return new Map(policies.map(({ host, warning }) => [host, warning]))
+  return new Map(
+    policies.flatMap(({ host, also = [], warning }) =>
+      [host, ...also].map((name) => [name, warning] as const),
+    ),
+  )
 }
 
 function noticeIn(version: string): z.infer<typeof Notice>['device-agent'] | undefined {

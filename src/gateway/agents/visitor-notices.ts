@@ -21,7 +21,7 @@ const SOON_MS = 200
  * nothing.
  */
 const AGAIN_MS = 30_000
-/** Notices per session and minute: on a metered link each costs 800 bytes and more. */
+/** Notices per session, kind and minute: on a metered link each costs 800 bytes and more. */
 const PER_MINUTE = 10
 /** Maximum size of a notice in bytes. Longer texts have not been tried with the SDK. */
 const MAX_BYTES = 3_000
@@ -39,6 +39,14 @@ export interface VisitorNoticesOptions {
   readonly clock: Clock
   /** Rejects if the agent did not get the notice. */
   readonly send: (notice: object) => Promise<unknown>
+}
+
+/** Endpoints with the same warning share an entry. */
+interface PolicyWarning {
+  readonly host: string
+  /** The other hosts. */
+  readonly also: string[]
+  readonly warning: string
 }
 
 interface Watched {
@@ -134,20 +142,24 @@ export class VisitorNotices {
   }
 
   async #warn(): Promise<void> {
-    if (this.#warnings.size === 0 || this.#sent.tryCount('notice') > 0) return
+    if (this.#warnings.size === 0 || this.#sent.tryCount('policies') > 0) return
     const told: AgentEndpoint[] = []
-    const policies: object[] = []
+    const policies = new Map<string, PolicyWarning>()
     for (const [endpoint, warning] of this.#warnings) {
-      policies.push({ host: endpoint.host, warning })
-      if (byteLength({ policies }) > MAX_BYTES && policies.length > 1) {
-        policies.pop()
+      const { host } = endpoint
+      const same = policies.get(warning)
+      if (same) same.also.push(host)
+      else policies.set(warning, { host, also: [], warning })
+      if (byteLength({ policies: [...policies.values()] }) > MAX_BYTES && told.length > 0) {
+        if (same) same.also.pop()
+        else policies.delete(warning)
         break
       }
       told.push(endpoint)
     }
     // A connection that does not take the notice is about to end. The next connection warns again.
     for (const endpoint of told) this.#warnings.delete(endpoint)
-    await this.#options.send(noticeOf({ policies })).catch(() => {})
+    await this.#options.send(noticeOf({ policies: [...policies.values()] })).catch(() => {})
   }
 
   #poll(endpoint: AgentEndpoint): void {
@@ -177,7 +189,7 @@ export class VisitorNotices {
   async #tell(): Promise<boolean> {
     const due = [...this.#watched].filter(([, { isDue }]) => isDue)
     if (due.length === 0) return false
-    if (this.#sent.tryCount('notice') > 0) return true
+    if (this.#sent.tryCount('visitors') > 0) return true
     const told: Watched[] = []
     const visitors: object[] = []
     for (const [endpoint, watched] of due) {

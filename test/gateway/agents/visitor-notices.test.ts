@@ -1,4 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { policyWarningsIn } from '../../../src/agent/sessions/gateway-notice.ts'
 import { visitorReportsIn } from '../../../src/agent/upstreams/upstream-state.ts'
 import { VisitorNotices } from '../../../src/gateway/agents/visitor-notices.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
@@ -15,6 +16,7 @@ interface Told {
 function setUp() {
   const clock = new ManualClock()
   const told: Told[][] = []
+  const warned: string[] = []
   let fails = false
   const notices = new VisitorNotices({
     clock,
@@ -22,13 +24,15 @@ function setUp() {
       if (fails) throw new Error('no room for a stream')
       const { Version } = notice as { Version: string }
       expect(Buffer.byteLength(JSON.stringify(notice))).toBeLessThanOrEqual(3_000)
-      told.push(JSON.parse(Version)['device-agent'].visitors)
+      const { visitors } = JSON.parse(Version)['device-agent']
+      if (visitors) told.push(visitors)
+      else warned.push(Version)
     },
   })
   onTestFinished(() => notices.stop())
-  const endpointAt = (host: string) => {
+  const endpointAt = (host: string, refusedToday: readonly object[] = []) => {
     const streams = { service: undefined }
-    const policy = { refusedToday: [] }
+    const policy = { refusedToday }
     const parts = { host, traffic: new EndpointTraffic(), streams, policy }
     const endpoint = parts as unknown as AgentEndpoint
     notices.watch(endpoint)
@@ -41,6 +45,7 @@ function setUp() {
   return {
     clock,
     told,
+    warned,
     notices,
     endpointAt,
     visit,
@@ -156,6 +161,26 @@ describe('VisitorNotices', () => {
     await clock.advance(20_000)
     expect(new Set(told.flat().map(({ host }) => host)).size).toBe(40)
     expect(told.length).toBeLessThanOrEqual(5)
+  })
+
+  it('tells equal warnings about policies once, beside the reports about visitors', async () => {
+    const { clock, told, warned, endpointAt, visit } = setUp()
+    const problem = (message: string) => [{ severity: 'error', pointer: '', message, code: 'E' }]
+    const hosts = Array.from({ length: 40 }, (_, n) => `${n}.${'x'.repeat(20)}.test`)
+    const endpoints = hosts.map((host) => endpointAt(host, problem('y'.repeat(400))))
+    const different = Array.from({ length: 70 }, (_, n) => `d${n}.test`)
+    different.map((host) => endpointAt(host, problem(host.padEnd(500, 'z'))))
+    for (let turn = 0; turn < 10; turn += 1) {
+      await clock.advance(2_000)
+      for (const endpoint of endpoints) visit(endpoint, turn % 2 === 0 ? 'garbage' : 'answered')
+    }
+    await clock.advance(10_000)
+    expect([warned.length, told.length]).toEqual([10, 10])
+    const [first] = warned.map((text) => [...policyWarningsIn(text).keys()])
+    expect(first).toEqual(expect.arrayContaining(hosts))
+    await clock.advance(600_000)
+    const names = warned.flatMap((text) => [...policyWarningsIn(text).keys()])
+    expect(names.toSorted()).toEqual([...hosts, ...different].toSorted())
   })
 
   it('tries again when the agent was not told', async () => {
