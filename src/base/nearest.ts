@@ -30,6 +30,15 @@ export function nearest<T extends string>(
   return best
 }
 
+/** Returns at most `most` names, the closest in spelling first. */
+export function nearestFirst(written: string, names: Iterable<string>, most: number): string[] {
+  const low = written.slice(0, MAX_LENGTH).toLowerCase()
+  return Array.from(names, (name) => ({ name, wrong: distance(low, name.toLowerCase()) }))
+    .sort((a, b) => a.wrong - b.wrong)
+    .slice(0, most)
+    .map(({ name }) => name)
+}
+
 /** Returns the message for an unknown field, with the field that was probably meant. */
 export function noField(written: string, owner: string, names: readonly string[]): string {
   const meant = nearest(written, names)

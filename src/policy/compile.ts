@@ -288,6 +288,7 @@ export class Compiler {
     if (sentence !== undefined) {
       const message = `${type} is not available at a gateway: ${sentence}.`
       this.#problems.add('notAvailable', pointer, message, { isForeign: true })
+      this.#scope.addUnavailable(type)
       return
     }
     const reason = missingType(type)

@@ -89,6 +89,8 @@ export class PolicyScope {
   readonly #byNamespace = new Map<string, ActionDefinition>()
   /** Namespaces of actions that stand before. */
   readonly #ran = new Set<string>()
+  /** Namespaces of actions that are not available. */
+  readonly #unavailable = new Set<string>()
   readonly #vars = new Set<string>()
   readonly #hasTable: (table: AddressTable) => boolean
   #areVarsKnown = true
@@ -108,6 +110,11 @@ export class PolicyScope {
 
   addAction({ namespace }: ActionDefinition): void {
     this.#ran.add(namespace)
+  }
+
+  /** The results of an action that was refused: to read them is no second mistake. */
+  addUnavailable(type: string): void {
+    this.#unavailable.add(type.replaceAll('-', '_'))
   }
 
   /** Without a name any variable may be set from here on. */
@@ -145,7 +152,7 @@ export class PolicyScope {
       return refused(`${path} is not available in ${phase}`)
     }
     if (path.startsWith(VARS)) return this.#varType(path.slice(VARS.length))
-    if (path.startsWith(RESULTS)) return this.#resultType(path.slice(RESULTS.length))
+    if (path.startsWith(RESULTS)) return this.#resultType(path.slice(RESULTS.length), phase)
     const known = Object.entries(UNAVAILABLE_VARIABLES).find(([start]) => startsWith(path, start))
     return known && { message: `${path} is not available: ${known[1]}`, isForeign: true }
   }
@@ -165,12 +172,16 @@ export class PolicyScope {
     return path === name ? 'dyn' : undefined
   }
 
-  #resultType(path: string): string | NameProblem | undefined {
+  #resultType(path: string, phase: Phase): string | NameProblem | undefined {
     const [namespace = ''] = path.split('.', 1)
     const action = this.#byNamespace.get(namespace)
-    if (!action) return undefined
+    if (!action) return this.#unavailable.has(namespace) ? 'dyn' : undefined
     if (path === namespace) return 'map(dyn)'
     if (!this.#ran.has(namespace)) {
+      if (phase !== 'on_tcp_connect' && TLS_RESULTS.has(`${RESULTS}${path}`)) {
+        const name = `conn.tls.${path.slice(namespace.length + 1)}`
+        return refused(`${RESULTS}${path} has no value in ${phase}: use ${name}`)
+      }
       return refused(`${RESULTS}${path} has no value, because no ${action.type} comes before this`)
     }
     const mirrored = TLS_RESULTS.get(`${RESULTS}${path}`)

@@ -252,6 +252,61 @@ const EXPRESSIONS: readonly (readonly [written: string, clause: string, phase?: 
     'unknown name res.statusCode: did you mean res.status_code?',
     'on_http_response',
   ],
+  [
+    "req.headers('X-Key') == 'a'",
+    "req.headers is a value, not a function: write 'a' in req.headers['X-Key']",
+  ],
+  [
+    "req.headers('x-key') != 'a'",
+    "req.headers is a value, not a function: write !('a' in req.headers['x-key'])",
+  ],
+  [
+    "req.cookies('sid') == 'a'",
+    "req.cookies is a value, not a function: write req.cookies['sid'].exists(c, c.value == 'a')",
+  ],
+  ["req.query('q') == 'a'", "unknown function req.query(): write 'a' in req.url.query_params['q']"],
+  ["headers('x-key') == 'a'", "unknown function headers(): write 'a' in req.headers['x-key']"],
+  ["req.method() == 'GET'", 'req.method is a value, not a function: write req.method'],
+  [
+    "conn.client_ip.matches('10.0.0.0/8')",
+    "conn.client_ip never matches '10.0.0.0/8': the value is one address, and a range is no pattern. Write inCidrRange(conn.client_ip, '10.0.0.0/8').",
+  ],
+  [
+    "conn.client_ip.matches('^(10.0.0.0/8|192.168.0.0/16)$')",
+    "Write inCidrRanges(conn.client_ip, ['10.0.0.0/8', '192.168.0.0/16']).",
+  ],
+  ["req.headers['a'].any(v, v == 'b')", 'unknown function any(): did you mean exists()?'],
+  [
+    "req.headers['a'].some(v => v == 'b')",
+    '=> is not an operator: use list.exists(v, test) or list.all(v, test)',
+  ],
+  [
+    'time.now.getHours() < 8',
+    'getHours() does not accept (string): write timestamp(time.now).getHours()',
+  ],
+  [
+    "time.now > timestamp('2026-01-01T00:00:00Z')",
+    "the operator > does not accept (string, timestamp): write timestamp(time.now) > timestamp('2026-01-01T00:00:00Z')",
+  ],
+  [
+    "secrets.get('a/b') == 'c'",
+    'secrets.get() does not accept (string): it is written secrets.get(string, string)',
+  ],
+  ["secrets['a'] == 'c'", "unknown name secrets.a: use secrets.get('vault', 'name')"],
+  ["req.url.path.matches('(?!a)b')", '`(?!`, which has no look-around: use a second expression'],
+  ["req.url.path.matches('*.php')", "`*`: '.*' stands for any text"],
+  [
+    "req.url.path == '/a/*'",
+    "'/a/*' stands for a path with a star, not for any path. Write req.url.path.startsWith('/a/').",
+  ],
+  [
+    "'a' in actions.ngrok.openid_connect.identity.claims.groups",
+    'unknown name actions.ngrok.openid_connect.identity.claims.groups: did you mean actions.ngrok.oidc?',
+  ],
+  [
+    "'a' in actions.ngrok.terminate_tls.client.san.dns_names",
+    'actions.ngrok.terminate_tls.client.san.dns_names has no value in on_http_request: use conn.tls.client.san.dns_names',
+  ],
   ['res.code == 200', 'unknown name res.code: did you mean res.status_code?', 'on_http_response'],
   [
     'response.status == 200',
@@ -489,11 +544,11 @@ const DOCUMENTS: readonly (readonly [text: string, problem: string])[] = [
   ],
   [
     'on_http_request:\n  - actions:\n      - type: deny\n        config: {body: no}\n',
-    '4 2204 body is not a field of this action. Known fields: status_code. body is a field of custom-response and http-request.',
+    '4 2204 body is not a field of this action. Use custom-response for a body or headers.',
   ],
   [
     'on_http_request:\n  - actions:\n      - type: deny\n        config: {message: no}\n',
-    '4 2204 message is not a field of this action. Known fields: status_code.',
+    '4 2204 message is not a field of this action. Use custom-response for a body or headers.',
   ],
   [
     'on_http_request:\n  - actions:\n      - type: deny\n        config: 403\n',
@@ -653,7 +708,7 @@ const DOCUMENTS: readonly (readonly [text: string, problem: string])[] = [
   ],
   [
     'on_http_request:\n  - actions:\n      - type: basic-auth\n        config: {credentials: [{user: a, password: b}]}\n',
-    '4 2204 An item must be text.',
+    '4 2204 An item must be text. Write a text such as name:a long password.',
   ],
   [
     'on_http_request:\n  - actions:\n      - type: basic-auth\n        config: {credentials: ["ab"]}\n',
@@ -868,7 +923,7 @@ const DOCUMENTS: readonly (readonly [text: string, problem: string])[] = [
   ],
   [
     'apiVersion: v1\nkind: ConfigMap\ndata: {}\n',
-    '1 2236 This is a Kubernetes resource (ConfigMap) without a policy.',
+    '1 2236 This is a Kubernetes resource (ConfigMap) without a policy. Save the part below spec.policy of the resource that has one.',
   ],
   [
     'apiVersion: a\nkind: NgrokTrafficPolicy\nspec:\n  policy:\n    on_http_request: []\n---\nkind: Service\n',
@@ -933,6 +988,166 @@ const DOCUMENTS: readonly (readonly [text: string, problem: string])[] = [
   [
     'on_http_request:\n  - rule:\n      actions:\n        - type: deny\n',
     '2 2204 rule is not a field of a rule. Known fields: name, expressions and actions.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: custom-response\n        config: {status_code: 200, content_type: text/html, content: hi}\n',
+    '4 2204 content_type is not a field of this action. Write headers: {content-type: text/html}.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: restrict-ips\n        config: {allow: 10.0.0.0/8 192.168.0.0/16}\n',
+    '4 2204 allow must be a list. Write [10.0.0.0/8, 192.168.0.0/16].',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: restrict-ips\n        config: {allow: ["10.0.0.0/8,192.168.0.0/16"]}\n',
+    '4 2217 10.0.0.0/8,192.168.0.0/16 is not an IP address or CIDR range. Write each range as an item: [10.0.0.0/8, 192.168.0.0/16].',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: restrict-ips\n        config: {allow: [10.1.*]}\n',
+    '4 2217 10.1.* is not an IP address or CIDR range. Write 10.1.0.0/16.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: restrict-ips\n        config: {allow: [any]}\n',
+    '4 2217 any is not an IP address or CIDR range. Write 0.0.0.0/0 and ::/0.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: restrict-ips\n        config: {allow: [10.0.0.1-10.0.0.9]}\n',
+    '4 2217 10.0.0.1-10.0.0.9 is not an IP address or CIDR range. Write the range as CIDR, such as 10.0.0.0/28.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: restrict-ips\n        config: {allow: [office.example]}\n',
+    '4 2217 office.example is not an IP address or CIDR range. Write its address: names are not looked up.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: restrict-ips\n        config: {allow: [{cidr: 10.0.0.0/8}]}\n',
+    '4 2204 An item must be text. Write a text such as 10.0.0.0/8.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: jwt-validation\n        config: {}\n',
+    '4 2204 issuer, http and jws are missing.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: jwt-validation\n        config: {issuer: https://a.example/, http: {tokens: [{type: jwt, method: header, name: a}]}, jws: {allowed_algorithms: [RS256], keys: {sources: {additional_jkus: [https://a.example/k]}}}}\n',
+    '4 2204 issuer must be an object. Write {allow_list: [{value: https://a.example/}]}.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: jwt-validation\n        config: {issuer: {allow_list: [{value: https://a.example/}]}, jwks_url: https://a.example/k, http: {tokens: [{type: jwt, method: header, name: a}]}, jws: {allowed_algorithms: [RS256], keys: {sources: {additional_jkus: [https://a.example/k]}}}}\n',
+    '4 2204 jwks_url is not a field of this action. Write it as jws.keys.sources.additional_jkus.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: verify-webhook\n        config: {provider: GitHub, secret: x}\n',
+    '4 2256 The provider GitHub is not available: did you mean github?',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: verify-webhook\n        config: {provider: stripe-connect, secret: x}\n',
+    '4 2256 The provider stripe-connect is not available: use stripe, bitbucket, circleci, typeform, dropbox, frameio or one of 62 more, which "Providers of webhooks" in the docs lists.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: oauth\n        config: {provider: okta}\n',
+    '4 2256 The provider okta is not available. Use one of amazon, facebook, github, gitlab, google, linkedin, microsoft, twitch, or openid-connect.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: oauth\n        config: {provider: gogle}\n',
+    '4 2256 The provider gogle is not available. Did you mean google?',
+  ],
+  [
+    'actions:\n  - type: deny\n',
+    '1 2236 The policy is a single rule without a phase. Write on_http_request: above it, and begin the rule below it with a dash.',
+  ],
+  [
+    'name: x\nexpressions: ["true"]\nactions:\n  - type: deny\n',
+    '1 2236 The policy is a single rule without a phase. Write on_http_request: above it, and begin the rule below it with a dash.',
+  ],
+  [
+    'type: deny\nconfig: {status_code: 403}\n',
+    '1 2236 The policy is a single action without a rule. Write on_http_request: above it, below that - actions:, and begin the action with a dash.',
+  ],
+  [
+    'on_http_request: []\nactions:\n  - type: deny\n',
+    '2 2204 actions belongs to a rule. Indent it like the other fields of a rule, below a phase.',
+  ],
+  [
+    'on_http_request:\n  - expressions:\n      - !("a" in req.headers)\n    actions:\n      - type: deny\n',
+    '3 2236 A YAML string that starts with ! must be in quotes.',
+  ],
+  [
+    "on_http_request:\n  - expressions:\n      - !req.url.path.matches('[0-9]+')\n    actions:\n      - type: deny\n",
+    '3 2236 A YAML string that starts with ! must be in quotes.',
+  ],
+  [
+    "on_http_request:\n  - expressions:\n      - !conn.client_ip.startsWith('10.') || req.host == 'a'\n    actions:\n      - type: deny\n",
+    '3 2236 A YAML string that starts with ! must be in quotes.',
+  ],
+  [
+    "on_http_request:\n  - expressions:\n      - !inCidrRange(conn.client_ip, '10.0.0.0/8')\n    actions:\n      - type: deny\n",
+    '3 2236 A YAML string that starts with ! must be in quotes.',
+  ],
+  [
+    "on_http_request:\n  - expressions:\n      - !req.headers['x-a'].exists(v, v == 'b')\n    actions:\n      - type: deny\n",
+    '3 2236 A YAML string that starts with ! must be in quotes.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: oauth\n        config: {provider: google, client_id: a, client_secret: b, allow_domains: [a.example]}\n',
+    "4 2204 allow_domains is not a field of this action. Check the visitor in a rule after it, such as !actions.ngrok.oauth.identity.email.endsWith('@example.com') with deny.",
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: oauth\n        config: {provider: google, client_id: a, client_secret: b, scopes: openid email}\n',
+    '4 2204 scopes must be a list. Write [openid, email].',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: redirect\n        config: {to: https://a.example, permanent: true}\n',
+    '4 2204 permanent is not a field of this action. Write status_code: 301.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: url-rewrite\n        config: {match: /a, to: /b}\n',
+    '4 2204 match is not a field of this action. Did you mean from?',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: restrict-ips\n        config: {allow: [$MY_IP]}\n',
+    '4 2217 $MY_IP is not an IP address or CIDR range. Replace the placeholder with an address.',
+  ],
+  [
+    'on_http_request:\n  - actions:\n      - type: restrict-ips\n        config: {allow: ["${MY_IP}/32"]}\n',
+    '4 2224 The expression `MY_IP` is not valid: unknown name MY_IP: there are no environment variables. Use set-vars or secrets (at character 1).',
+  ],
+  [
+    'on_http_response:\n  - actions:\n      - type: compress-response\n        config: {algorithms: [gzip, brotli]}\n',
+    '4 2219 An item must be gzip, deflate, br or compress.',
+  ],
+  [
+    'on_http_response:\n  - actions:\n      - type: compress-response\n        config: {algorithms: [gzip, gzip]}\n',
+    '4 2214 An algorithm is listed twice.',
+  ],
+  [
+    'on_tcp_connect:\n  - actions:\n      - type: terminate-tls\n        config: {min_version: TLSv1.2}\n',
+    '4 2219 min_version must be 1.2 or 1.3. Write 1.2.',
+  ],
+  [
+    'on_tcp_connect:\n  - name: restrict-ips\n    config:\n      allow: [10.0.0.0/8]\n',
+    '3 2206 config belongs to an action. Write actions: [{type: restrict-ips, config: …}].',
+  ],
+  [
+    "on_http_request:\n  - actions:\n      - type: owasp-crs-request\n  - expressions: [actions.ngrok.owasp_crs_request.decision == 'deny']\n    actions:\n      - type: deny\n",
+    '3 2256 owasp-crs-request is not available at a gateway: the rule set is too heavy for a gateway on a small machine.',
+  ],
+  [
+    'type: cloud\nurl: https://a.example\ntraffic_policy:\n  on_http_request: []\n',
+    '3 2236 This is an endpoint, not a policy. Save the part below traffic_policy as the policy.',
+  ],
+  [
+    'apiVersion: a\nkind: NgrokTrafficPolicy\npolicy:\n  on_http_request: []\n',
+    '1 2236 This is a Kubernetes resource (NgrokTrafficPolicy), not a policy. Save the part below policy as the policy.',
+  ],
+  [
+    'apiVersion: a\nkind: CloudEndpoint\nspec:\n  trafficPolicy:\n    policy:\n      on_http_request: []\n',
+    '1 2236 This is a Kubernetes resource (CloudEndpoint), not a policy. Save the part below spec.trafficPolicy.policy as the policy.',
+  ],
+  [
+    'on_http_request:\n  {{- range .rules }}\n  - x\n',
+    '2 2236 The policy is neither JSON nor YAML: Block collections are not allowed within flow collections. This line is a template: render the file first, or put the text in quotes.',
+  ],
+  [
+    'resource "a" { traffic_policy = jsonencode({ on_http_request = [] }) }',
+    '1 2236 The policy must be an object with on_tcp_connect, on_http_request, on_http_response.',
   ],
   [
     '<xml/>',

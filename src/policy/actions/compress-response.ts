@@ -1,7 +1,6 @@
 import type { Transform } from 'node:stream'
 import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib'
 import * as z from 'zod'
-import { problem } from '../document/read-config.ts'
 import type { HeaderList } from '../exchange/header-list.ts'
 import { hasWholeBody, requestOf, responseOf } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
@@ -38,10 +37,6 @@ const config = z.strictObject({
   algorithms: z
     .array(z.enum(ALGORITHMS))
     .min(1)
-    .refine(
-      (list) => new Set(list).size === list.length,
-      problem('compressAlgorithm', 'An algorithm is listed twice.'),
-    )
     .default([...ALGORITHMS]),
 })
 
@@ -58,6 +53,10 @@ export const compressResponse = defineAction({
   results: { already_compressed: 'bool', negotiated_algorithm: 'string' },
   neverEnds: true,
   build({ algorithms }, context) {
+    const isMended = algorithms.some((_, index) => context.isMended(['algorithms', index]))
+    if (!isMended && new Set(algorithms).size < algorithms.length) {
+      context.problem('compressAlgorithm', ['algorithms'], 'An algorithm is listed twice.')
+    }
     const running = context.carry(() => new Set<Transform>())
     return (exchange) => {
       const { headers } = responseOf(exchange)

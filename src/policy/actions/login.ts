@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { nearest } from '../../base/nearest.ts'
 import { durationMs, problem } from '../document/read-config.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { EvaluationError } from '../expression/expression-problem.ts'
@@ -105,6 +106,14 @@ function clientTemplates(
   }
 }
 
+function providerAdvice(name: string): string {
+  const names = Object.keys(OAUTH_PROVIDERS)
+  const meant = nearest(name.toLowerCase(), names)
+  return meant === undefined
+    ? `Use one of ${names.join(', ')}, or openid-connect.`
+    : `Did you mean ${meant}?`
+}
+
 /** Requires visitors to sign in with a known provider, as a client that the author registered. */
 export const oauth = defineAction({
   type: 'oauth',
@@ -133,11 +142,9 @@ export const oauth = defineAction({
     const { provider: name, auth_id: authId, scopes, authz_url_params: parameters } = config
     const known = Object.hasOwn(OAUTH_PROVIDERS, name) ? OAUTH_PROVIDERS[name] : undefined
     if (!known) {
-      const names = Object.keys(OAUTH_PROVIDERS).join(', ')
-      const message = `The provider ${name} is not available. Use one of ${names}, or openid-connect.`
+      const message = `The provider ${name} is not available. ${providerAdvice(name)}`
       context.problem('notAvailable', ['provider'], message, { isForeign: true })
-    }
-    if (config.client_id === '' || config.client_secret === '') {
+    } else if (config.client_id === '' || config.client_secret === '') {
       const message = `Only the hosted service has its own application at ${name}. Create an application there and set its client_id and client_secret.`
       context.problem('notAvailable', ['client_id'], message, { isForeign: true })
     }

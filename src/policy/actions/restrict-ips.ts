@@ -14,6 +14,8 @@ import { type ActionContext, defineAction } from './action.ts'
 
 const MAX_RANGES = 1_000
 const MAX_POLICIES = 100
+/** Ranges in a message. */
+const MAX_SHOWN = 6
 /** To read the address, to look whether a range has it, and to read a range that is computed. */
 const ADDRESS_STEPS = 30
 const MATCH_STEPS = 4
@@ -48,7 +50,8 @@ export const restrictIps = defineAction({
   build({ enforce, allow, deny, ip_policies: policies }, context) {
     for (const [index, id] of policies.entries()) checkReference(id, index, context)
     if (allow.length === 0 && policies.length === 0) {
-      const sentence = 'allow is required. To deny only some addresses, allow 0.0.0.0/0 and ::/0.'
+      const sentence =
+        'Without allow, no address passes. To deny only some addresses, allow 0.0.0.0/0 and ::/0.'
       context.problem('empty', [], sentence, { severity: 'warning' })
     }
     const allowed = rangesOf(allow, 'allow', context)
@@ -88,7 +91,8 @@ function rangesOf(
       return (exchange: PolicyExchange) => readRange(template.render(exchange))
     const range = parseCidr(constant)
     if (range) return range
-    context.problem('badCidr', [field, index], `${constant} is not an IP address or CIDR range.`)
+    const message = `${constant} is not an IP address or CIDR range.${rangeAdvice(constant)}`
+    context.problem('badCidr', [field, index], message)
     return []
   })
 }
@@ -110,6 +114,26 @@ function readPolicy(id: string, { reach }: ActionContext): AddressRanges {
   const ranges = reach.ipPolicy?.(id)
   if (!ranges) throw new EvaluationError(`the IP policy ${id} does not exist`)
   return ranges
+}
+
+/** What to write for other notations of ranges. */
+function rangeAdvice(text: string): string {
+  const parts = text.trim().split(/[\s,;]+/)
+  if (parts.length > 1 && parts.every(parseCidr)) {
+    return ` Write each range as an item: [${parts.slice(0, MAX_SHOWN).join(', ')}${parts.length > MAX_SHOWN ? ', …' : ''}].`
+  }
+  if (/^(?:\*|all|any|everyone|anywhere)$/i.test(text)) return ' Write 0.0.0.0/0 and ::/0.'
+  const [, network] = /^((?:\d{1,3}\.){1,3})(?:\*(?:\.|$))+$/.exec(text) ?? []
+  if (network !== undefined) {
+    const bytes = network.split('.').slice(0, -1)
+    const range = `${[...bytes, '0', '0', '0'].slice(0, 4).join('.')}/${bytes.length * 8}`
+    return parseCidr(range) ? ` Write ${range}.` : ''
+  }
+  if (/^[\d.]+-[\d.]+$/.test(text)) return ' Write the range as CIDR, such as 10.0.0.0/28.'
+  if (/^\$\w+$|^<.*>$/.test(text)) return ' Replace the placeholder with an address.'
+  return /^(?=.*[a-z])[a-z\d-]+(?:\.[a-z\d-]+)*$/i.test(text)
+    ? ' Write its address: names are not looked up.'
+    : ''
 }
 
 const allowOf = ({ allow }: AddressRanges) => allow

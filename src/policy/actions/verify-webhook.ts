@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { nearest, nearestFirst } from '../../base/nearest.ts'
 import { rawUrl, requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, type MaybePromise, NO_ERROR, refuse } from '../exchange/outcome.ts'
 import type { Price } from '../expression/account.ts'
@@ -81,10 +82,22 @@ function finderOf(provider: string, context: ActionContext): FindFailure | undef
   }
   const verify = ownOf(WEBHOOK_PROVIDERS, provider)
   if (verify) return verify
-  const advice = WEBHOOK_ADVICE.get(provider) ?? `use one of ${WEBHOOK_NAMES.join(', ')}`
-  const message = `The provider ${provider} is not available: ${advice}.`
+  const advice = WEBHOOK_ADVICE.get(provider) ?? adviceFor(provider)
+  const sentence = `The provider ${provider} is not available: ${advice}`
+  const message = sentence.endsWith('?') ? sentence : `${sentence}.`
   context.problem('notAvailable', ['provider'], message, { isForeign: true })
   return undefined
+}
+
+/** Names of providers in a message. */
+const MAX_NAMES = 6
+
+function adviceFor(provider: string): string {
+  const meant = nearest(provider.toLowerCase(), WEBHOOK_NAMES)
+  if (meant !== undefined) return `did you mean ${meant}?`
+  const names = nearestFirst(provider, WEBHOOK_NAMES, MAX_NAMES)
+  const more = WEBHOOK_NAMES.length - names.length
+  return `use ${names.join(', ')} or one of ${more} more, which "Providers of webhooks" in the docs lists`
 }
 
 function ownOf<T>(table: Readonly<Record<string, T>>, name: string): T | undefined {

@@ -1,5 +1,11 @@
 import { PHASES, type Phase } from '../phase.ts'
-import { meantField, meantPhase, otherDocument, unknownField } from './mistaken-documents.ts'
+import {
+  meantField,
+  meantPhase,
+  otherDocument,
+  strayField,
+  unknownField,
+} from './mistaken-documents.ts'
 import { child, type ProblemList } from './problem.ts'
 
 /** Rules of all phases together. */
@@ -128,6 +134,11 @@ function phaseOf(key: string, root: Fields, problems: ProblemList): Phase | unde
     problems.add('badValue', pointer, sentence)
     return undefined
   }
+  const stray = strayField(key)
+  if (stray !== undefined) {
+    problems.add('badValue', pointer, stray)
+    return undefined
+  }
   const meant = meantPhase(key)
   const hint = meant ? `did you mean ${meant}?` : `use ${PHASES.join(', ')}.`
   problems.add('badValue', pointer, `${key} is not a phase: ${hint}`)
@@ -156,6 +167,13 @@ function readRule(value: unknown, pointer: string, problems: ProblemList): RuleS
     const message =
       'An action stands in place of a rule. Put it below actions, with a dash before type.'
     problems.add('noActions', child(pointer, 'type'), message)
+    return undefined
+  }
+  const { name: type = 'deny', config } = rule
+  if (config !== undefined && !('actions' in rule)) {
+    const shown = typeof type === 'string' && /^[a-z-]+$/.test(type) ? type.slice(0, 40) : 'deny'
+    const message = `config belongs to an action. Write actions: [{type: ${shown}, config: …}].`
+    problems.add('noActions', child(pointer, 'config'), message)
     return undefined
   }
   const meant = refuseUnknownKeys(rule, RULE_FIELDS, pointer, 'a rule', problems)

@@ -30,13 +30,15 @@ export function otherDocument(value: unknown): Mistake | undefined {
   if (typeof value !== 'object') return undefined
   const fields = value as Fields
   if (PHASES.some((phase) => phase in fields)) return undefined
-  return resource(fields) ?? agentFile(fields) ?? wrapper(fields)
+  return resource(fields) ?? agentFile(fields) ?? wrapper(fields) ?? bareRule(fields)
 }
 
 const whole = (message: string): Mistake => ({ pointer: '', message })
 
 function textDocument(text: string): Mistake | undefined {
-  if (!PHASES.some((phase) => text.includes(phase))) return undefined
+  if (!/^\s*[{[]/.test(text) && !PHASES.some((phase) => text.trim().startsWith(phase))) {
+    return undefined
+  }
   return whole(
     'The policy is a text within quotes. Remove the quotes around it and the backslashes in it.',
   )
@@ -45,12 +47,24 @@ function textDocument(text: string): Mistake | undefined {
 function resource(fields: Fields): Mistake | undefined {
   const { kind, spec } = fields
   if (typeof kind !== 'string' || !('apiVersion' in fields)) return isSpec(spec)
-  if (!isSpec(spec)) {
-    return whole(`This is a Kubernetes resource (${kind.slice(0, 60)}) without a policy.`)
-  }
+  const what = `This is a Kubernetes resource (${kind.slice(0, 60)})`
+  const place = RESOURCE_PLACES.find((path) => isIn(fields, path))
   return whole(
-    `This is a Kubernetes resource (${kind.slice(0, 60)}), not a policy. Save the part below spec.policy as the policy.`,
+    place === undefined
+      ? `${what} without a policy. Save the part below spec.policy of the resource that has one.`
+      : `${what}, not a policy. Save the part below ${place} as the policy.`,
   )
+}
+
+/** Where resources have their policy. */
+const RESOURCE_PLACES = [
+  ...['spec.policy', 'spec.trafficPolicy.policy', 'spec.trafficPolicy.inline', 'policy'],
+]
+
+function isIn(fields: unknown, path: string): boolean {
+  const [step = '', ...rest] = path.split('.')
+  const part: unknown = Object.hasOwn(Object(fields), step) ? Object(fields)[step] : undefined
+  return rest.length === 0 ? Object(part) === part : isIn(part, rest.join('.'))
 }
 
 function isSpec(spec: unknown): Mistake | undefined {
@@ -82,10 +96,40 @@ function wrapper(fields: Fields): Mistake | undefined {
   const holder = HOLDERS.find((name) => name in fields)
   if (holder === undefined) return undefined
   const isText = typeof fields[holder] === 'string'
+  if ('url' in fields) {
+    const part = isText ? `the text in ${holder}` : `the part below ${holder}`
+    return {
+      pointer: child('', holder),
+      message: `This is an endpoint, not a policy. Save ${part} as the policy.`,
+    }
+  }
   const message = isText
     ? `The policy is a text in ${holder}. Save that text alone.`
     : `The policy is inside ${holder}. Remove the line ${holder} and indent the rest less.`
   return { pointer: child('', holder), message }
+}
+
+/** A rule or an action without a phase around it. */
+function bareRule(fields: Fields): Mistake | undefined {
+  if ('actions' in fields || 'expressions' in fields) {
+    return whole(
+      'The policy is a single rule without a phase. Write on_http_request: above it, and begin the rule below it with a dash.',
+    )
+  }
+  if (typeof fields.type !== 'string' || 'spec' in fields) return undefined
+  return whole(
+    'The policy is a single action without a rule. Write on_http_request: above it, below that - actions:, and begin the action with a dash.',
+  )
+}
+
+/** Why a field of a rule stands beside the phases: a sentence. */
+export function strayField(key: string): string | undefined {
+  if (key === 'type' || key === 'config') {
+    return `${key} belongs to an action. Indent it below actions of a rule.`
+  }
+  return key === 'actions' || key === 'expressions'
+    ? `${key} belongs to a rule. Indent it like the other fields of a rule, below a phase.`
+    : undefined
 }
 
 const list = (names: readonly string[], word: string) =>

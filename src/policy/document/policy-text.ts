@@ -22,7 +22,7 @@ import {
   type SourcePosition,
   stepsOf,
 } from './problem.ts'
-import { yamlSentence } from './yaml-errors.ts'
+import { tagBefore, UNQUOTED_TAG, yamlSentence } from './yaml-errors.ts'
 
 /** Work in parts: after each it says about how many characters it was, so that others may go on. */
 export type Parts<T> = Generator<number, T, undefined>
@@ -252,8 +252,9 @@ function yamlValue(yaml: YamlText, problems: ProblemList): ReadText | undefined 
   const { document, second } = yaml
   const [error] = document.errors
   if (error) {
-    const message = yamlSentence(error, yaml.text)
-    problems.add('unparsable', '', message, { position: yaml.position(error.pos[0]) })
+    const tagAt = tagBefore(error, yaml.text)
+    const message = tagAt === undefined ? yamlSentence(error, yaml.text) : UNQUOTED_TAG
+    problems.add('unparsable', '', message, { position: yaml.position(tagAt ?? error.pos[0]) })
     return undefined
   }
   // Resources of Kubernetes often stand in one file. They are refused for another reason.
@@ -347,13 +348,20 @@ function reviseNode(node: unknown, pointer: string, yaml: YamlText, problems: Pr
   }
 }
 
+/** Tags that begin with `!!`, and those that YAML defines. */
+const OF_YAML = /^tag:yaml\.org,2002:/
+const YAML_TYPES: ReadonlySet<string> = new Set([
+  ...['!!str', '!!int', '!!float', '!!bool', '!!null', '!!map', '!!seq', '!!binary'],
+  ...['!!merge', '!!timestamp', '!!set', '!!omap', '!!pairs'],
+])
+
 /** `!hasReqHeader('a')` is a tag for YAML; it is read as the text that its author meant. */
 function reviseTag(scalar: Scalar, pointer: string, yaml: YamlText, problems: ProblemList): void {
-  const { tag, range } = scalar
-  if (!tag?.startsWith('!') || !range) return
+  const { range } = scalar
+  const tag = scalar.tag?.replace(OF_YAML, '!!')
+  if (!tag?.startsWith('!') || !range || YAML_TYPES.has(tag)) return
   const start = yaml.text.lastIndexOf(tag, range[0])
   const position = yaml.position(start)
-  const message = 'A YAML string that starts with ! must be in quotes.'
-  problems.add('badValue', pointer, message, { position })
+  problems.add('badValue', pointer, UNQUOTED_TAG, { position })
   scalar.value = yaml.text.slice(start, range[1]).trim()
 }

@@ -7,6 +7,7 @@ import {
   meantConfigField,
   OWN_NAMES,
   type OwnersOf,
+  shapeAdvice,
   typeAdvice,
   valueAdvice,
 } from './mistaken-fields.ts'
@@ -81,21 +82,38 @@ export function listOf<T extends z.ZodType>(item: T, most: number) {
   return z.array(item).min(1).max(most)
 }
 
-/** Adds a problem that a schema found. `known`: the valid fields at that place. */
-function addIssue(
-  issue: z.core.$ZodIssue,
-  pointer: string,
-  { known, ownersOf }: { readonly known: readonly string[]; readonly ownersOf: OwnersOf },
-  problems: ProblemList,
-): void {
+/** A place where a schema found a problem. */
+interface IssuePlace {
+  readonly pointer: string
+  /** The value there, as it was written. */
+  readonly value: unknown
+  /** A valid value there. */
+  readonly example: unknown
+  readonly ownersOf: OwnersOf
+}
+
+function addIssue(issue: z.core.$ZodIssue, place: IssuePlace, problems: ProblemList): void {
+  const { pointer, value, example, ownersOf } = place
   if (issue.code !== 'unrecognized_keys') {
-    problems.add(kindOf(issue), pointer, issue.message)
+    const isType = issue.code === 'invalid_type'
+    const isItem = typeof issue.path.at(-1) === 'number'
+    const advice = isType ? shapeAdvice(issue.expected, value, { example, isItem }) : ''
+    problems.add(kindOf(issue), pointer, `${issue.message}${advice}`)
     return
   }
   for (const key of issue.keys) {
-    const sentence = configFieldMessage(key, known, ownersOf)
-    problems.add('badValue', child(pointer, key), sentence)
+    const field = { key, value: fieldsOf(value)[key], example }
+    problems.add('badValue', child(pointer, key), configFieldMessage(field, ownersOf))
   }
+}
+
+/** Adds one problem for all fields that are missing in an object. */
+function addMissing(fields: readonly string[], pointer: string, problems: ProblemList): void {
+  const [first, ...others] = fields
+  if (first === undefined) return
+  const names = fields.join(', ').replace(/, ([^,]*)$/, ' and $1')
+  const message = `${names} ${others.length === 0 ? 'is' : 'are'} missing.`
+  problems.add('badValue', child(pointer, first), message)
 }
 
 function kindOf(issue: z.core.$ZodIssue): ProblemKind {
@@ -214,17 +232,27 @@ export function readConfig(source: ConfigSource, problems: ProblemList): ReadCon
     if (result.success) return { value: result.data, mended: Array.from(mended) }
     const { issues } = result.error
     const elsewhere = fieldsElsewhere(issues, example, config)
+    const missing = new Map<string, string[]>()
     for (const issue of issues) {
       if (mended.size > MAX_MENDED) break
       const path = issue.path as Path
       const at = pointerTo(path, pointer)
       // The length of a text says nothing where a list has to be.
       if (isWithin(at, mended)) continue
-      const known = Object.keys(fieldsOf(partOf(example, path)))
+      const value = partOf(config, path)
+      const field = path.at(-1)
       // A field that stands under another name is not missing as well.
-      if (!elsewhere.has(path.join('/'))) addIssue(issue, at, { known, ownersOf }, problems)
+      if (elsewhere.has(path.join('/'))) {
+        // It is told as an unknown field.
+      } else if (issue.code === 'invalid_type' && value === undefined && field !== undefined) {
+        const around = pointerTo(path.slice(0, -1), pointer)
+        missing.set(around, [...(missing.get(around) ?? []), String(field)])
+      } else {
+        addIssue(issue, { pointer: at, value, example: partOf(example, path), ownersOf }, problems)
+      }
       config = mend(config, issue, source, mended)
     }
+    for (const [around, fields] of missing) addMissing(fields, around, problems)
   }
   return { value: schema.parse(example), mended: [pointer] }
 }

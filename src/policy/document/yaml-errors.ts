@@ -13,6 +13,16 @@ const ADVICE: Readonly<Record<string, string>> = {
   MULTILINE_IMPLICIT_KEY: 'Look for a missing colon, or put the text in quotes',
 }
 
+export const UNQUOTED_TAG = 'A YAML string that starts with ! must be in quotes.'
+
+/** Offset of an unquoted text that begins with `!`, if that text is the reason of an error on its line. */
+export function tagBefore({ pos: [at] }: YAMLError, text: string): number | undefined {
+  const start = text.lastIndexOf('\n', at - 1) + 1
+  const [before] =
+    /^\s*(?:(?:- +)+|(?:- +)*[\w-]+: +)?\[?\s*(?=![^\s])/.exec(text.slice(start, at + 1)) ?? []
+  return before === undefined ? undefined : start + before.length
+}
+
 /** One sentence about what is wrong with a text that is neither JSON nor YAML. */
 export function yamlSentence(error: YAMLError, text: string): string {
   const [said = ''] = error.message.split('\n', 1)
@@ -26,6 +36,9 @@ export function yamlSentence(error: YAMLError, text: string): string {
 function adviceFor({ code, pos: [at] }: YAMLError, text: string): string | undefined {
   const line = text.slice(text.lastIndexOf('\n', at) + 1, at)
   const rest = text.slice(at)
+  if (/\{\{/.test(`${line}${rest.split('\n', 1)[0]}`)) {
+    return 'This line is a template: render the file first, or put the text in quotes'
+  }
   if (/^\s*[{[]/.test(text)) {
     const near = `${text.slice(Math.max(0, at - 2), at)}${rest.slice(0, 3)}`
     if (/\/[/*]/.test(near) || /\/\*/.test(line)) return 'JSON has no comments: remove it'

@@ -1,6 +1,15 @@
 import { formatNode, knownFirst, literalAs } from './comparison.ts'
 import type { Overload } from './expression-function.ts'
-import { type CallNode, childrenOf, EQUAL, IN, NOT, type Node, UNEQUAL } from './expression-tree.ts'
+import {
+  type CallNode,
+  childrenOf,
+  EQUAL,
+  IN,
+  NOT,
+  type Node,
+  pathOf,
+  UNEQUAL,
+} from './expression-tree.ts'
 import { canBe, DYN, formatType, type Type } from './expression-type.ts'
 
 /** A call that no overload takes, as it was written. */
@@ -19,6 +28,7 @@ const ORDERS: ReadonlyMap<string, string> = new Map([
   ['_>_', '>'],
   ['_>=_', '>='],
 ])
+const TIMESTAMP = 'timestamp'
 /** Most forms of a function in one sentence. */
 const MAX_FORMS = 3
 
@@ -40,6 +50,9 @@ function orderForm({ given, types }: MisfitCall, sign: string): string | undefin
   const [left, right] = types
   if (!first || !second || !left || !right) return undefined
   const [a, b] = [formatNode(first), formatNode(second)]
+  if (left.name === 'string' && right.name === TIMESTAMP && a !== undefined && b !== undefined) {
+    return `write timestamp(${a}) ${sign} ${b}`
+  }
   if (left.name === 'string' && right.name !== 'string') return undefined
   const number = literalAs(second, left)
   if (a !== undefined && number !== undefined) return `write ${knownFirst(a)}${a} ${sign} ${number}`
@@ -75,7 +88,8 @@ function negationForm(node: CallNode, written: Node, type: Type): string | undef
   return truth && `write !(${truth})`
 }
 
-function parentOf(node: Node, id: bigint): Node | undefined {
+/** The part of an expression around another part. */
+export function parentOf(node: Node, id: bigint): Node | undefined {
   for (const child of childrenOf(node)) {
     if (child.id === id) return node
     const found = parentOf(child, id)
@@ -125,6 +139,9 @@ function methodForm({ node, given, types, overloads }: MisfitCall): string | und
     return `write ${owner}.${name}(${rest})`
   }
   const [own, ...further] = types
+  if (target && own?.name === 'string' && fits(true, [{ name: TIMESTAMP }, ...further])) {
+    return `write timestamp(${owner}).${name}(${rest ?? ''})`
+  }
   if (target && own?.name === 'list' && fits(true, [own.of ?? DYN, ...further])) {
     const question = `v.${name}(${list(args)})`
     const isTest = overloads.some(({ result }) => result === 'bool')
@@ -134,11 +151,14 @@ function methodForm({ node, given, types, overloads }: MisfitCall): string | und
 }
 
 /** The operands that a function takes. */
-function formsOf({ node, overloads }: MisfitCall): string | undefined {
+function formsOf({ node, given, overloads }: MisfitCall): string | undefined {
+  // A function with a dotted name, such as secrets.get.
+  const isQualified = node.target !== undefined && given.length === node.args.length
+  const owner = isQualified && node.target ? `${pathOf(node.target)}.` : ''
   const forms = overloads.map(({ isMethod, parameters }) => {
     const [own, ...others] = parameters
     const list = (isMethod ? others : parameters).join(', ')
-    return isMethod ? `${own}.${node.name}(${list})` : `${node.name}(${list})`
+    return isMethod ? `${own}.${node.name}(${list})` : `${owner}${node.name}(${list})`
   })
   const unique = Array.from(new Set(forms))
   if (unique.length === 0 || unique.length > MAX_FORMS) return undefined

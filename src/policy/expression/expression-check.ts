@@ -1,8 +1,9 @@
 import { nearest } from '../../base/nearest.ts'
 import type { Phase } from '../phase.ts'
-import { misfitAdvice, operandsText, truthForm } from './call-advice.ts'
+import { misfitAdvice, operandsText, parentOf, truthForm } from './call-advice.ts'
 import { canCompare, comparisonProblem, formatNode, quote } from './comparison.ts'
 import {
+  type CallPlace,
   type FindOverloads,
   isConstant,
   type Overload,
@@ -60,8 +61,8 @@ export interface CheckerOptions {
   readonly overloads: FindOverloads
   /** Names of all functions; operators have names with underscores. */
   functionNames(): Iterable<string>
-  /** The right form of a call that people often write: a clause. `isList`: a method of a list. */
-  meantCall(node: CallNode, isList: boolean): string | undefined
+  /** The right form of a call that people often write: a clause. */
+  meantCall(node: CallNode, place: CallPlace): string | undefined
   /** The expression as written. Its nodes have the ids of the checked nodes. */
   readonly written: Node
   /** Runs an expression without variables; answers why it fails. */
@@ -269,15 +270,35 @@ export class ExpressionChecker {
     if (typeof owner === 'object') return this.#refuse(node, owner.message, owner.isForeign)
     const name = target === undefined ? node.name : `${target}.${node.name}`
     const written = this.#asWritten(node)
-    const known = written.kind === 'call' ? this.#options.meantCall(written, isList) : undefined
+    const variable = this.#calledVariable(name, target)
+    const place = { isList, variable, parent: parentOf(this.#options.written, node.id) }
+    const known = written.kind === 'call' ? this.#options.meantCall(written, place) : undefined
     const meant = nearest(name, functionNames()) ?? nearest(node.name, functionNames())
     const isMacro = meant === node.name
     const near = isMacro
       ? `write it behind a list, such as [1, 2].${meant}(item, item > 1)`
       : meant && `did you mean ${meant}()?`
     const hint = known ?? near
-    const shown = isMacro ? `${name}() is no function` : `unknown function ${name}()`
+    const shown = isMacro
+      ? `${name}() is no function`
+      : variable === name
+        ? `${name} is a value, not a function`
+        : `unknown function ${name}()`
     return this.#refuse(node, hint ? `${shown}: ${hint}` : shown, true)
+  }
+
+  /** The variable that is called like a function: `req.headers('x')`, but not `req.headers.get('x')`. */
+  #calledVariable(name: string, target: string | undefined): string | undefined {
+    const variable = this.#variableOf(name)
+    return target !== undefined && variable === this.#variableOf(target) ? undefined : variable
+  }
+
+  /** The variable that a name stands for, or that people mean by it. */
+  #variableOf(name: string): string | undefined {
+    const { scope } = this.#options
+    if (typeof scope.typeOf(name) === 'string') return name
+    const meant = /^did you mean ([\w.]+)\?$/.exec(scope.meant?.(name) ?? '')?.[1]
+    return meant !== undefined && typeof scope.typeOf(meant) === 'string' ? meant : undefined
   }
 
   #itemType(operand: Node, index: Node, locals: Locals): Type {

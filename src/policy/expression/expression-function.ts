@@ -138,6 +138,16 @@ function isConstantCall(node: CallNode, find: FindOverloads): boolean {
 /** Asks whether a variable with a dotted name has a value: the function that rewrites may call. */
 export const IS_KNOWN = '@is_known'
 
+/** Where a call of an unknown function stands. */
+export interface CallPlace {
+  /** Whether it is a method of a list. */
+  readonly isList: boolean
+  /** The part of the expression around it. */
+  readonly parent: Node | undefined
+  /** The dotted name of the variable that is called like a function. */
+  readonly variable: string | undefined
+}
+
 /** Additions to the language for a kind of subject: macros, variables and functions. */
 export interface Dialect {
   /** Names that read like functions and are rewritten. */
@@ -145,7 +155,7 @@ export interface Dialect {
   /** Puts the tree in terms of the language and the functions; throws Error with a sentence. */
   readonly rewrite: (tree: Node, isVariable: (path: string) => boolean) => Node
   /** The right form of a call that people often write. See `CheckerOptions`. */
-  readonly meantCall?: (node: CallNode, isList: boolean) => string | undefined
+  readonly meantCall?: (node: CallNode, place: CallPlace) => string | undefined
 }
 
 /** A name that expressions can read. It is computed when an expression asks for it, not before. */

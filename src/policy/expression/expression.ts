@@ -174,7 +174,7 @@ export class ExpressionLanguage<Subject> {
         written: tree,
         overloads: (name) => this.#overloads.get(name),
         functionNames: () => this.#functionNames(),
-        meantCall: (node, isList) => this.#meaning.meantCall?.(node, isList),
+        meantCall: (node, place) => this.#meaning.meantCall?.(node, place),
         failureOf: (constant) => this.#failureOf(constant, constants),
       })
       const type = checker.check(form)

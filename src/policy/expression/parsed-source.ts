@@ -46,6 +46,11 @@ function syntaxProblem(source: string, offset: number): ExpressionProblem {
     const message = 'write the expression without ${ and }'
     return new ExpressionProblem(message, { offset: source.indexOf('${') })
   }
+  const arrow = source.indexOf('=>')
+  if (arrow !== -1 && arrow >= offset) {
+    const message = '=> is not an operator: use list.exists(v, test) or list.all(v, test)'
+    return new ExpressionProblem(message, { offset: arrow })
+  }
   const unpaired = unpairedIn(source)
   if (unpaired) return unpaired
   const rest = source.slice(offset)

@@ -129,6 +129,13 @@ export class PatternError extends Error {
   override readonly name = 'PatternError'
 }
 
+/** What to write in place of syntax that RE2 does not have: the end of a sentence. */
+function patternAdvice(source: string): string {
+  if (/\(\?<?[=!]/.test(source)) return ', which has no look-around: use a second expression'
+  if (source.startsWith('*')) return ": '.*' stands for any text"
+  return ''
+}
+
 /** Result of a replacement. */
 export interface Replacement {
   readonly text: string
@@ -159,7 +166,9 @@ export class Pattern {
     try {
       this.#regex = RE2JS.compile(source)
     } catch (error) {
-      throw new PatternError(`is not a valid RE2 expression: ${(error as Error).message}`)
+      throw new PatternError(
+        `is not a valid RE2 expression: ${(error as Error).message}${patternAdvice(source)}`,
+      )
     }
     this.#size = this.#regex.programSize()
     const { dfa } = this.#regex.re2()

@@ -23,6 +23,8 @@ import {
   type Mismatch,
   mismatchOf,
   type Place,
+  rangeForm,
+  rangesInPattern,
   UPPER_CASE,
 } from './value-forms.ts'
 import { VARIABLES } from './variables.ts'
@@ -254,6 +256,7 @@ class Review {
     if (!items) return
     const isOfMacro = other.kind === 'name'
     if (subject.kind === 'constant' && !isOfMacro) this.#reviewConstants(node, subject, items)
+    if (place === 'equal' || place === 'start') this.#reviewStar(subject, items)
     const name = subjectName(subject, around)
     if (name === undefined) return
     const found = items.flatMap((item) => {
@@ -338,6 +341,16 @@ class Review {
     this.#add(node, message, { isRefused: named !== undefined || isNever === true })
   }
 
+  /** A star in a path is compared as it is. */
+  #reviewStar(subject: Node, items: readonly Node[]): void {
+    const item = items.find((item) => /^\/[^*]*\*$/.test(textOf(item) ?? ''))
+    if (!item || !PATHS.has(pathOf(subject) ?? '')) return
+    const shown = this.#show(subject)
+    const start = quote((textOf(item) ?? '').slice(0, -1))
+    const message = `${this.#show(item)} stands for a path with a star, not for any path. Write ${shown}.startsWith(${start}).`
+    this.#add(item, message, { isRefused: false })
+  }
+
   #reviewStatus(node: CallNode, subject: Node, other: Node): void {
     if (pathOf(subject) !== 'res.status_code' || other.kind !== 'constant') return
     if (other.value.case !== 'int64Value') return
@@ -350,6 +363,14 @@ class Review {
   #reviewPattern(target: Node, pattern: Node): void {
     const source = textOf(pattern)
     const path = pathOf(target) ?? ''
+    const ranges = source === undefined ? undefined : rangesInPattern(path, source)
+    if (ranges) {
+      const shown = this.#show(target)
+      const form = rangeForm(shown, ranges)
+      const reason = 'the value is one address, and a range is no pattern'
+      this.#add(pattern, `${shown} never matches ${this.#show(pattern)}: ${reason}. Write ${form}.`)
+      return
+    }
     if (source === undefined || !PATHS.has(path) || !NO_SLASH.test(source)) return
     const better = `${path}.matches(${quote(`^/${source.slice(1)}`)})`
     const fact = `${this.#show(target)} never matches ${quote(source)}`

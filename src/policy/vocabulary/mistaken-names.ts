@@ -1,5 +1,6 @@
 import { formatNode } from '../expression/comparison.ts'
-import { type CallNode, pathOf } from '../expression/expression-tree.ts'
+import type { CallPlace } from '../expression/expression-function.ts'
+import { type CallNode, EQUAL, type Node, pathOf, UNEQUAL } from '../expression/expression-tree.ts'
 import { LENIENT_MAPS } from './requests.ts'
 
 /** Names from other languages and products, and from guesses, with the name that is meant. */
@@ -58,6 +59,8 @@ const VARIABLES_MEANT: ReadonlyMap<string, string> = new Map([
   ['jwt', 'actions.ngrok.jwt_validation'],
   ['req.jwt', 'actions.ngrok.jwt_validation'],
   ['oauth', 'actions.ngrok.oauth'],
+  ['actions.ngrok.openid_connect', 'actions.ngrok.oidc'],
+  ['actions.ngrok.openid-connect', 'actions.ngrok.oidc'],
   ['True', 'true'],
   ['TRUE', 'true'],
   ['False', 'false'],
@@ -74,7 +77,11 @@ const NO_VALUES: readonly (readonly [written: RegExp, sentence: string])[] = [
   [/^(?:None|nil|undefined|NULL|Null)$/, "a missing text is '', and a missing list has size 0"],
   [/^(?:req|res|request|response)\.body\b/, 'expressions cannot read the body'],
   [/^time\.(?:hour|hours)$/, 'write timestamp(time.now).getHours()'],
-  [/^(?:env|process\.env)\b/, 'there are no environment variables. Use set-vars or secrets'],
+  [
+    /^(?:env|process\.env)\b|^[A-Z][A-Z\d]*_[A-Z\d_]+$/,
+    'there are no environment variables. Use set-vars or secrets',
+  ],
+  [/^secrets\b/, "use secrets.get('vault', 'name')"],
 ]
 
 /** A name without the ways to write it: `clientIP`, `client_ip` and `client-ip` are equal. */
@@ -114,6 +121,25 @@ function startIn(path: string, isKnown: (name: string) => boolean) {
   return undefined
 }
 
+/** A variable that is called: `req.headers('x')`, `req.method()`. */
+function variableForm(node: CallNode, variable: string, parent: Node | undefined): string {
+  const [first, ...others] = node.args
+  const key = first && formatNode(first)
+  if (key === undefined || others.length > 0 || !LENIENT_MAPS.has(variable)) {
+    return `write ${variable}`
+  }
+  const values = `${variable}[${key}]`
+  const isEqual = parent?.kind === 'call' && (parent.name === EQUAL || parent.name === UNEQUAL)
+  const other = isEqual ? parent.args.find(({ id }) => id !== node.id) : undefined
+  const shown = other && formatNode(other)
+  if (!isEqual || shown === undefined) return `write ${values}, which is a list`
+  const found = variable.endsWith('cookies')
+    ? `${values}.exists(c, c.value == ${shown})`
+    : `${shown} in ${values}`
+  if (parent.name === EQUAL) return `write ${found}`
+  return variable.endsWith('cookies') ? `write !${found}` : `write !(${found})`
+}
+
 /** Methods of other languages, in small letters, with the method that is meant. */
 const METHODS_MEANT: ReadonlyMap<string, string> = new Map([
   ['includes', 'contains'],
@@ -137,6 +163,14 @@ const METHODS_MEANT: ReadonlyMap<string, string> = new Map([
   ['strip', 'trim'],
   ['substr', 'substring'],
 ])
+/** Macros of other languages. */
+const MACROS_MEANT: ReadonlyMap<string, string> = new Map([
+  ['any', 'exists'],
+  ['some', 'exists'],
+  ['every', 'all'],
+  ['find', 'filter'],
+  ['foreach', 'all'],
+])
 const SIZES: ReadonlySet<string> = new Set(['length', 'len', 'count'])
 const RANGES: ReadonlySet<string> = new Set([
   ...['incidr', 'cidr', 'cidrmatch', 'ipinrange', 'iprange', 'inrange', 'insubnet', 'ipmatch'],
@@ -145,9 +179,11 @@ const GETTERS: ReadonlySet<string> = new Set(['get', 'getall', 'value', 'values'
 const TESTS: ReadonlySet<string> = new Set(['has', 'contains', 'includes', 'containskey', 'haskey'])
 const OF_HEADERS = /^(has|get)(?:http|request|req)?headers?$/
 
-/** The right form of a call of an unknown function. `isList`: it is a method of a list. */
-export function meantCall(node: CallNode, isList: boolean): string | undefined {
+/** The right form of a call of an unknown function. */
+export function meantCall(node: CallNode, place: CallPlace): string | undefined {
   const { name, target, args } = node
+  const { isList, parent, variable } = place
+  if (variable !== undefined) return variableForm(node, variable, parent)
   const key = plain(name)
   const owner = target && formatNode(target)
   const [first] = args
@@ -173,6 +209,8 @@ export function meantCall(node: CallNode, isList: boolean): string | undefined {
   if (/^equals?$|^eq$|^is$/.test(key)) {
     return arg && (isList ? `write ${arg} in ${owner}` : `write ${owner} == ${arg}`)
   }
+  const macro = node.args.length === 2 ? MACROS_MEANT.get(key) : undefined
+  if (macro !== undefined) return `did you mean ${macro}()?`
   const method = METHODS_MEANT.get(key)
   if (method === undefined) return undefined
   if (method === 'contains' && isList) return arg && `write ${arg} in ${owner}`

@@ -194,12 +194,7 @@ const IMPOSSIBLE: readonly ImpossibleText[] = [
     at: ANYWHERE,
     isImpossible: (text) => text.includes('/'),
     because: 'the value is one address, not a range',
-    form: (shown, texts) => {
-      if (!texts.every(parseCidr)) return undefined
-      return texts.length === 1
-        ? `inCidrRange(${shown}, ${quote(texts[0] ?? '')})`
-        : `inCidrRanges(${shown}, [${listed(texts.map(quote))}])`
-    },
+    form: (shown, texts) => (texts.every(parseCidr) ? rangeForm(shown, texts) : undefined),
   },
   {
     of: ADDRESSES,
@@ -266,9 +261,31 @@ const IMPOSSIBLE: readonly ImpossibleText[] = [
   },
 ]
 
+/** The condition that an address is in one of some ranges. */
+export function rangeForm(shown: string, ranges: readonly string[]): string {
+  return ranges.length === 1
+    ? `inCidrRange(${shown}, ${quote(ranges[0] ?? '')})`
+    : `inCidrRanges(${shown}, [${listed(ranges.map(quote))}])`
+}
+
 const BY_NAME = new Map<string, readonly ImpossibleText[]>()
 for (const entry of IMPOSSIBLE) {
   for (const name of entry.of) BY_NAME.set(name, [...(BY_NAME.get(name) ?? []), entry])
+}
+
+/**
+ * The ranges of addresses that a pattern for a variable consists of: `^(10.0.0.0/8|192.168.0.0/16)`. Undefined
+ * for other patterns and variables.
+ */
+export function rangesInPattern(name: string, pattern: string): readonly string[] | undefined {
+  if (!ADDRESSES.includes(name)) return undefined
+  const texts = pattern
+    .replaceAll('\\', '')
+    .replace(/^\^?\(?(?:\?:)?/, '')
+    .replace(/\)?\$?$/, '')
+    .split('|')
+  const areRanges = texts.every(parseCidr) && texts.some((text) => text.includes('/'))
+  return areRanges ? texts : undefined
 }
 
 /** Why a text is never found in a value, and the right form. */

@@ -63,11 +63,8 @@ describe('documents that cannot be used', () => {
   it('are explained in sentences, all at once', () => {
     const text = readFileSync(join(FIXTURES, 'invalid/rate-limit-fields.yaml'), 'utf8')
     expect(problemsOf(text).map(({ message }) => message)).toEqual([
-      'name is missing.',
       'algorithm must be sliding_window.',
-      'capacity is missing.',
-      'rate is missing.',
-      'bucket_key is missing.',
+      'name, capacity, rate and bucket_key are missing.',
       'enforce must be true or false.',
     ])
   })
