@@ -314,7 +314,7 @@ describe('the verdict', () => {
     const outdated = tunnel({ policyWarning: 'no action.' })
     const withPolicy = { ...outdated, spec: { ...outdated.spec, policy: { on_http_request: [] } } }
     const defaultPolicy = { source: 'file', loadedAt: 0, path: '/etc/a/policy.json' } as const
-    const remedy = (...tunnels: Tunnel[]) => conclude({ tunnels, defaultPolicy }).causes[0]?.remedy
+    const remedy = (...tunnels: Tunnel[]) => conclude({ tunnels, defaultPolicy }).notes[0]?.remedy
     expect(remedy(withPolicy)).toBe('Correct the policy and replace the tunnel.')
     expect(remedy(outdated)).toBe('Correct the default policy (/etc/a/policy.json).')
   })
