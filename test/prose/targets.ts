@@ -59,6 +59,7 @@ export const GROUPS: readonly Group[] = [
   page('docs/guides/error-pages.md', true),
   page('docs/guides/fleets.md', true),
   page('docs/guides/grpc.md', true),
+  page('docs/guides/notifications.md', true),
   page('docs/guides/pools.md', true),
   page('docs/guides/rate-limits.md', true),
   page('docs/guides/several-gateways.md', true),
