@@ -77,7 +77,7 @@ export function openGatewayStores(
   const webhooks = new Webhooks({ ...stores, ids, mayDial, clock, log })
   webhooks.start()
   onTestFinished(() => webhooks.stop())
-  const delivery = new Delivery({ mailer, mayDial, log })
+  const delivery = new Delivery({ mailer, mayDial, clock, log })
   const notifications = new Notifications({ ...stores, ids, delivery, clock, log })
   notifications.reclaim()
   onTestFinished(() => notifications.stop())

@@ -1,4 +1,6 @@
+import type { Clock } from '../../../base/clock.ts'
 import { abortedAfter } from '../../../base/deadline.ts'
+import { TokenBuckets } from '../../../base/limiter.ts'
 import type { Logger } from '../../../base/logger.ts'
 import { OutboundError, send } from '../../../policy/outbound/outbound.ts'
 import type { PolicyReach } from '../../../policy/outbound/outbound-allow.ts'
@@ -15,6 +17,9 @@ const MAX_ANSWER_BYTES = 65_536
 /** Maximum number of characters of an answer that people see. */
 const MAX_SHOWN = 200
 
+/** Mails of a bot user. Its account chooses the recipients, and the gateway's mail server sends them. */
+const MAILS = { capacity: 20, refillPerS: 1 / 120, maxKeys: 10_000 }
+
 export const NO_MAIL =
   'The gateway has no mail server. Set GATEWAY_SMTP_URL and GATEWAY_SMTP_FROM, and restart it.'
 
@@ -23,15 +28,18 @@ export interface DeliveryOptions {
   readonly mailer: Mailer | undefined
   /** Addresses that requests may connect to. Called with the resolved address. */
   readonly mayDial: NonNullable<PolicyReach['mayDial']>
+  readonly clock: Clock
   readonly log: Logger
 }
 
 /** Sends single messages. */
 export class Delivery {
   readonly #options: DeliveryOptions
+  readonly #mails: TokenBuckets
 
   constructor(options: DeliveryOptions) {
     this.#options = options
+    this.#mails = new TokenBuckets({ ...MAILS, clock: options.clock })
   }
 
   get hasMail(): boolean {
@@ -61,12 +69,17 @@ export class Delivery {
   }
 
   async #mail(
-    { name, addresses }: NotificationChannel,
+    { ownerId, name, addresses }: NotificationChannel,
     { message: { title, lines }, id }: { readonly message: Message; readonly id: string },
     signal: AbortSignal,
   ): Promise<Attempt> {
     const { mailer } = this.#options
     if (!mailer) return { ...NOT_SENT, text: NO_MAIL }
+    const waitMs = ownerId === null ? 0 : this.#mails.tryCount(ownerId)
+    if (waitMs > 0) {
+      const seconds = Math.ceil(waitMs / 1_000)
+      return { ...NOT_SENT, text: `The account is at its limit of mails. Wait ${seconds} s.` }
+    }
     const text = [...lines, '', '--', `Notification channel: ${name}`, ''].join('\n')
     return mailer.send({ to: addresses, subject: title, text, id }, signal)
   }

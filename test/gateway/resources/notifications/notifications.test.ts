@@ -13,6 +13,19 @@ const MINUTE = 60_000
 const HOUR = 60 * MINUTE
 const PRESENCE: readonly EventType[] = ['device.offline', 'device.online']
 
+const CHANNEL: ChannelSettings = {
+  ownerId: null,
+  name: 'ops',
+  kind: 'webhook',
+  addresses: [],
+  url: null,
+  eventTypes: PRESENCE,
+  tags: [],
+  offlineMs: 2 * MINUTE,
+  quietTimes: null,
+  timeZone: 'UTC',
+}
+
 /** Midnight, 1 January 2030, UTC. */
 const START = Date.UTC(2030, 0, 1)
 
@@ -31,19 +44,7 @@ function open({ folder, port }: { folder?: string; port?: number } = {}) {
   const comes = (name: string, ownerId: string | null = null) =>
     happen('device.online', device(name), ownerId)
   const follow = (change: Partial<ChannelSettings>) =>
-    notifications.create({
-      ownerId: null,
-      name: 'ops',
-      kind: 'webhook',
-      addresses: [],
-      url: null,
-      eventTypes: PRESENCE,
-      tags: [],
-      offlineMs: 2 * MINUTE,
-      quietTimes: null,
-      timeZone: 'UTC',
-      ...change,
-    })
+    notifications.create({ ...CHANNEL, ...change })
   /** Moves the clock in steps, with time for sockets and files in between. */
   const pass = async (ms: number) => {
     const step = Math.max(10 * SECOND, ms / 60)
@@ -295,6 +296,26 @@ describe('a notification channel', () => {
     expect(captured.text()).not.toContain('secret-key')
   })
 
+  it('of a bot user cannot flood mailboxes', async () => {
+    const smtp = await startSmtpServer()
+    const { issuer, follow, pass, happen, stateOf } = open({ port: smtp.port })
+    const { id: ownerId } = await issuer.createBotUser({ name: 'a' })
+    const eventTypes: EventType[] = ['device.refused']
+    const channel = { kind: 'email', addresses: ['ops@site.example'], ownerId, eventTypes } as const
+    const { id } = await follow(channel)
+    for (let n = 0; n < 45; n += 1) {
+      happen('device.refused', { ip: '192.0.2.1', text: 'no' }, ownerId)
+      await pass(40 * SECOND)
+    }
+    // 30 minutes: 20 mails, and one every two minutes.
+    expect(smtp.mails.length).toBeLessThanOrEqual(36)
+    expect(smtp.mails.length).toBeGreaterThanOrEqual(20)
+    await pass(20 * MINUTE)
+    expect(stateOf(id)?.failures).toBe(0)
+    const told = smtp.mails.flatMap(({ text }) => text.match(/Refused: a device/g) ?? [])
+    expect(told).toHaveLength(45)
+  })
+
   it('does not reach what GATEWAY_OUTBOUND_ALLOW does not allow', async () => {
     const stores = openGatewayStores(undefined, { mayDial: () => false })
     const { notifications } = stores
@@ -306,16 +327,3 @@ describe('a notification channel', () => {
     expect(chat.attempts()).toBe(0)
   })
 })
-
-const CHANNEL: ChannelSettings = {
-  ownerId: null,
-  name: 'ops',
-  kind: 'webhook',
-  addresses: [],
-  url: null,
-  eventTypes: PRESENCE,
-  tags: [],
-  offlineMs: 0,
-  quietTimes: null,
-  timeZone: 'UTC',
-}
