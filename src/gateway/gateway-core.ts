@@ -18,7 +18,7 @@ import { CredentialIssuer } from './access/credential-issuer.ts'
 import { SecretAccess } from './access/endpoint-secrets.ts'
 import type { NameClaims } from './access/name-claims.ts'
 import { tellOfOverlaps, tellOfRefusedDomains } from './access/name-rules.ts'
-import { SECRETS_KEY, SecretSeal } from './access/secret-seal.ts'
+import { SECRETS_KEY, type SealedValue, SecretSeal } from './access/secret-seal.ts'
 import {
   type CredentialLimits,
   DEFAULT_CREDENTIAL_LIMITS,
@@ -182,10 +182,22 @@ function openNaming(options: GatewayCoreOptions, { stores, join: joinAs }: OpenR
   const seal = new SecretSeal({
     path: join(options.dataDir, SECRETS_KEY),
     isShared: others.isShared,
-    isUsed: () => stores.vaultSecrets.count + stores.tlsCertificates.count > 0,
+    sample: () => sealedSample(stores),
     log,
   })
   return { ...stores, authority, registry, ids, buffers, seal, member, names, others, drain }
+}
+
+/** A secret, or the key of a certificate. */
+function sealedSample({
+  vaultSecrets,
+  tlsCertificates,
+}: Pick<GatewayDatabase, 'vaultSecrets' | 'tlsCertificates'>): SealedValue | undefined {
+  const [secret] = vaultSecrets.page({ limit: 1 })
+  if (secret) return { sealed: secret.sealed, place: secret }
+  const [certificate] = tlsCertificates.page({ limit: 1 })
+  if (!certificate) return undefined
+  return { sealed: certificate.sealedKey, place: { certificateId: certificate.id } }
 }
 
 type Naming = ReturnType<typeof openNaming>

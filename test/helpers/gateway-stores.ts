@@ -113,8 +113,11 @@ export function openGatewayStores(
   watchAddrs(stores.reservedAddrs, (addr) => changedAddrs.push(addr))
   const secrets = new AccountSecrets(join(folder, 'login.key'), log)
   const path = join(folder, SECRETS_KEY)
-  const isUsed = () => stores.vaultSecrets.count + stores.tlsCertificates.count > 0
-  const seal = new SecretSeal({ path, isShared: false, isUsed, log })
+  const sample = () => {
+    const [secret] = stores.vaultSecrets.page({ limit: 1 })
+    return secret && { sealed: secret.sealed, place: secret }
+  }
+  const seal = new SecretSeal({ path, isShared: false, sample, log })
   const secretAccess = new SecretAccess({ ...stores, owners, seal })
   const reachOf = policyReach({
     ranges: new IpPolicyRanges(stores),

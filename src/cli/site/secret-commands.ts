@@ -1,16 +1,21 @@
 import { Command } from 'commander'
 import type { CommandContext } from '../command-context.ts'
 import { managementOptions } from '../provision/management-access.ts'
-import type { RemoveOptions, SecretsOptions, SetOptions } from './secrets.ts'
+import type { AllowOptions, RemoveOptions, SecretsOptions, SetOptions } from './secrets.ts'
 
 const NOT_AN_ARGUMENT =
   'error: a value cannot be an argument, because other users of this machine can see arguments. Use --file, or standard input.'
 
+const ACCOUNT = 'bot user that owns the vault; default: account of the API key'
+
 /** `device-agent gateway secrets`: secrets that policies read with `secrets.get()`. */
 export function secretsCommand(context: CommandContext): Command {
-  const command = new Command('secrets').description('set, list and remove secrets of policies')
+  const command = new Command('secrets').description(
+    'set, list, allow and remove secrets of policies',
+  )
   command.addCommand(setCommand(context))
   command.addCommand(listCommand(context))
+  command.addCommand(allowCommand(context))
   command.addCommand(removeCommand(context))
   return command
 }
@@ -26,7 +31,7 @@ function setCommand(context: CommandContext): Command {
       '--allow <id...>',
       'authtokens, bot users and domains whose policies may use it, too; replaces earlier ones',
     )
-    .option('--account <id>', "bot user that owns the vault; default: the gateway's owner")
+    .option('--account <id>', ACCOUNT)
     .option('--json', 'print one JSON line on stdout')
     .addHelpText(
       'after',
@@ -52,12 +57,31 @@ function listCommand(context: CommandContext): Command {
   })
 }
 
+function allowCommand(context: CommandContext): Command {
+  const command = new Command('allow')
+    .description('set whose policies may use a secret; its value stays')
+    .argument('<vault>', 'name of the vault')
+    .argument('<name>', 'name of the secret')
+    .argument('[id...]', 'authtokens, bot users and domains; replaces earlier ones')
+    .option('--none', 'allow only cloud endpoints of the account')
+    .option('--account <id>', ACCOUNT)
+    .option('--json', 'print one JSON line on stdout')
+  return asking(command, async ([vault = '', name = '', ids = []], options: AllowOptions) => {
+    if ((ids.length === 0) !== (options.none === true)) {
+      command.error('error: name one id or more, or use --none')
+    }
+    const { allowSecret } = await import('./secrets.ts')
+    const named = { vault: String(vault), name: String(name) }
+    await allowSecret(context, named, { ...options, ids: [ids].flat() })
+  })
+}
+
 function removeCommand(context: CommandContext): Command {
   const command = new Command('remove')
     .description('delete a secret, and its vault if that is empty then')
     .argument('<vault>', 'name of the vault')
     .argument('<name>', 'name of the secret')
-    .option('--account <id>', "bot user that owns the vault; default: the gateway's owner")
+    .option('--account <id>', ACCOUNT)
     .option('--force', 'delete it even if policies use it')
     .option('--json', 'print one JSON line on stdout')
   return asking(command, async ([vault = '', name = ''], options: RemoveOptions) => {

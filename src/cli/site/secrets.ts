@@ -24,6 +24,12 @@ export interface SetOptions extends SecretsOptions {
   readonly account?: string
 }
 
+/** The options of `gateway secrets allow`. */
+export interface AllowOptions extends SecretsOptions {
+  readonly none?: boolean
+  readonly account?: string
+}
+
 /** The options of `gateway secrets remove`. */
 export interface RemoveOptions extends SecretsOptions {
   readonly account?: string
@@ -36,7 +42,12 @@ interface Named {
   readonly name: string
 }
 
-const Vault = z.object({ id: z.string(), name: z.string(), owner_id: z.string().nullable() })
+const Vault = z.object({
+  id: z.string(),
+  name: z.string(),
+  owner_id: z.string().nullable(),
+  description: z.string(),
+})
 const SecretItem = z.object({
   id: z.string(),
   name: z.string(),
@@ -60,10 +71,11 @@ export async function setSecret(
   const value = await readValue(file)
   const client = await open(context, options)
   const body = { value, ...(allow && { allow }) }
-  const found = await findSecret(client, { vault, name }, account)
+  const isMeant = await accountFilter(client, account)
+  const found = await findSecret(client, { vault, name }, isMeant)
   const kept = found
     ? await client.update(`vault_secrets/${found.id}`, body, SecretItem)
-    : await createSecret(client, { vault, name }, body, account)
+    : await createSecret(client, { vault, name }, body, { account, isMeant })
   const done = found ? 'Replaced the value of' : 'Created'
   const use = `Policies use it with secrets.get('${vault}', '${name}').`
   context.stdout.write(json ? lineOf(kept) : `${done} ${vault}/${name}. ${use}\n`)
@@ -73,12 +85,12 @@ async function createSecret(
   client: ManagementClient,
   { vault, name }: Named,
   body: object,
-  account: string | undefined,
+  { account, isMeant }: { account: string | undefined; isMeant: AccountFilter },
 ): Promise<SecretItem> {
   const vaults = await client.list('vaults', Vault)
   const owner = account === undefined ? {} : { owner_id: account }
   const { id } =
-    vaults.find((it) => it.name === vault && isOf(it, account)) ??
+    vaults.find((it) => it.name === vault && isMeant(it)) ??
     (await client.create('vaults', { name: vault, ...owner }, Vault))
   return client.create('vault_secrets', { vault_id: id, name, ...body }, SecretItem)
 }
@@ -108,6 +120,19 @@ export function describeSecrets(secrets: readonly SecretItem[]): string {
   )
 }
 
+/** Replaces the list of those whose policies may use a secret. Throws a StartError if it does not exist. */
+export async function allowSecret(
+  context: CommandContext,
+  { vault, name }: Named,
+  { ids, ...options }: AllowOptions & { readonly ids: readonly string[] },
+): Promise<void> {
+  const client = await open(context, options)
+  const { id } = await requireSecret(client, { vault, name }, options.account)
+  const kept = await client.update(`vault_secrets/${id}`, { allow: ids }, SecretItem)
+  const allowed = ['cloud endpoints of the account', ...kept.allow].join(', ')
+  context.stdout.write(options.json ? lineOf(kept) : `Allowed for ${vault}/${name}: ${allowed}.\n`)
+}
+
 /** Deletes a secret. Throws a StartError if it does not exist, or policies use it. */
 export async function removeSecret(
   context: CommandContext,
@@ -116,18 +141,23 @@ export async function removeSecret(
 ): Promise<void> {
   const { account, force, json } = options
   const client = await open(context, options)
-  const found = await findSecret(client, { vault, name }, account)
-  if (!found) {
-    throw new StartError(
-      `There is no secret ${vault}/${name}. List them: device-agent gateway secrets list`,
-    )
-  }
+  const found = await requireSecret(client, { vault, name }, account)
   const { id } = found
   await client.delete(force ? `vault_secrets/${id}/force` : `vault_secrets/${id}`)
-  const rest = await allSecrets(client)
-  const isEmpty = !rest.some((it) => it.vault.id === found.vault.id)
-  if (isEmpty) await client.delete(`vaults/${found.vault.id}`)
+  await removeEmptyVault(client, found.vault.id)
   context.stdout.write(json ? lineOf({ deleted: id }) : `Deleted ${vault}/${name}.\n`)
+}
+
+/** The secret is deleted: a vault that is gone or has new secrets is no failure. */
+async function removeEmptyVault(client: ManagementClient, id: string): Promise<void> {
+  try {
+    const vault = (await client.list('vaults', Vault)).find((it) => it.id === id)
+    const rest = await allSecrets(client)
+    const isEmpty = !rest.some((it) => it.vault.id === id)
+    if (isEmpty && vault?.description === '') await client.delete(`vaults/${id}`)
+  } catch (error) {
+    if (!(error instanceof StartError)) throw error
+  }
 }
 
 const open = (context: CommandContext, options: ManagementOptions) =>
@@ -136,17 +166,41 @@ const open = (context: CommandContext, options: ManagementOptions) =>
 const allSecrets = (client: ManagementClient) =>
   client.list('vault_secrets', SecretItem, { collection: 'secrets' })
 
-async function findSecret(
+/** Throws a StartError if the secret does not exist. */
+async function requireSecret(
   client: ManagementClient,
   { vault, name }: Named,
   account: string | undefined,
-): Promise<SecretItem | undefined> {
-  const secrets = await allSecrets(client)
-  return secrets.find((it) => it.vault_name === vault && it.name === name && isOf(it, account))
+): Promise<SecretItem> {
+  const isMeant = await accountFilter(client, account)
+  const found = await findSecret(client, { vault, name }, isMeant)
+  if (found) return found
+  throw new StartError(
+    `There is no secret ${vault}/${name}. List them: device-agent gateway secrets list`,
+  )
 }
 
-function isOf({ owner_id }: { owner_id: string | null }, account: string | undefined): boolean {
-  return owner_id === (account ?? null)
+async function findSecret(
+  client: ManagementClient,
+  { vault, name }: Named,
+  isMeant: AccountFilter,
+): Promise<SecretItem | undefined> {
+  const secrets = await allSecrets(client)
+  return secrets.find((it) => it.vault_name === vault && it.name === name && isMeant(it))
+}
+
+/** Whether a vault or secret belongs to the account that a command is about. */
+type AccountFilter = (item: { readonly owner_id: string | null }) => boolean
+
+/** By default the gateway's owner. A key that is limited to an account means that account. */
+async function accountFilter(
+  client: ManagementClient,
+  account: string | undefined,
+): Promise<AccountFilter> {
+  if (account !== undefined) return ({ owner_id }) => owner_id === account
+  // Nodes belong to the gateway's owner: a key of another account sees none, and only items of its account.
+  const nodes = await client.list('nodes', z.object({ id: z.string() }))
+  return ({ owner_id }) => owner_id === null || nodes.length === 0
 }
 
 /** Reads a value without the line break at its end. Throws a StartError. */

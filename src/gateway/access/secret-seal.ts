@@ -27,13 +27,19 @@ export type SealedPlace =
   | { readonly ownerId: string | null; readonly vaultId: string; readonly name: string }
   | { readonly certificateId: string }
 
+/** A sealed value with its place. */
+export interface SealedValue {
+  readonly sealed: string
+  readonly place: SealedPlace
+}
+
 interface SecretSealOptions {
   /** Path of the key file. */
   readonly path: string
   /** Several gateways share the key: it comes from their database, and none creates one here. */
   readonly isShared: boolean
-  /** Whether there are sealed values. A new key could not open them. */
-  readonly isUsed: () => boolean
+  /** One of the sealed values, if there are any. A new key could not open them. */
+  readonly sample: () => SealedValue | undefined
   readonly log: Logger
 }
 
@@ -48,15 +54,16 @@ export class NoKeyError extends ServiceError {
 export class SecretSeal {
   readonly #path: string
   readonly #isShared: boolean
-  readonly #isUsed: () => boolean
+  readonly #sample: () => SealedValue | undefined
   readonly #log: Logger
   #key: Buffer | undefined
   #hasWarned = false
+  #problem: string | undefined
 
-  constructor({ path, isShared, isUsed, log }: SecretSealOptions) {
+  constructor({ path, isShared, sample, log }: SecretSealOptions) {
     this.#path = path
     this.#isShared = isShared
-    this.#isUsed = isUsed
+    this.#sample = sample
     this.#log = log
   }
 
@@ -85,6 +92,33 @@ export class SecretSeal {
     return second
   }
 
+  /** Why stored values cannot be opened, with the fix, as of the last check. */
+  get problem(): string | undefined {
+    return this.#problem
+  }
+
+  /** Reads the key file, and looks whether it opens a stored value. */
+  check(): void {
+    this.#problem = this.#findProblem()
+  }
+
+  #findProblem(): string | undefined {
+    const sample = this.#sample()
+    if (!sample) return undefined
+    const key = readKey(this.#path, this.#log)
+    if (key && openWith(key, Buffer.from(sample.sealed, 'base64url'), sample.place) !== undefined) {
+      return undefined
+    }
+    const what = key ? 'has another key' : 'is missing or damaged'
+    return `The file ${SECRETS_KEY} ${what}: policies cannot read secrets, and uploaded certificates are not served. ${this.#fix}`
+  }
+
+  get #fix(): string {
+    return this.#isShared
+      ? 'Restart this gateway while it reaches PostgreSQL, which has the key.'
+      : 'Restore the file from a backup of the data directory.'
+  }
+
   /** The key of the file as it is now; undefined if the file is missing or damaged. */
   #reread(): Buffer | undefined {
     const key = readKey(this.#path, this.#log)
@@ -94,15 +128,11 @@ export class SecretSeal {
 
   #create(): Buffer {
     if (this.#isShared) {
-      throw new NoKeyError(
-        `This gateway has no ${SECRETS_KEY}. Restart it while PostgreSQL can be reached, which has the key.`,
-      )
+      throw new NoKeyError(`This gateway has no ${SECRETS_KEY}. ${this.#fix}`)
     }
-    const problem = this.#isUsed() ? 'is missing or damaged' : findProblem(this.#path)
+    const problem = this.#sample() ? 'is missing or damaged' : findProblem(this.#path)
     if (problem !== undefined) {
-      throw new NoKeyError(
-        `The file ${SECRETS_KEY} of the gateway ${problem}. Restore it from a backup of the data directory.`,
-      )
+      throw new NoKeyError(`The file ${SECRETS_KEY} of the gateway ${problem}. ${this.#fix}`)
     }
     writeFileDurably(this.#path, createSecretsKey())
     const key = this.#reread()
@@ -115,8 +145,8 @@ export class SecretSeal {
     if (this.#hasWarned) return
     this.#hasWarned = true
     const why = hasKey
-      ? 'a secret or the key of a certificate cannot be opened: restore the key file, or set the secret or upload the certificate again'
-      : 'secrets and keys of certificates cannot be opened without the key file: restore it from a backup'
+      ? `a secret or the key of a certificate cannot be opened. Set the secret or upload the certificate again. If the key file is wrong: ${this.#fix}`
+      : `secrets and keys of certificates cannot be opened without the key file. ${this.#fix}`
     this.#log.error({ path: this.#path }, why)
   }
 }

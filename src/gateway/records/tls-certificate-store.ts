@@ -39,7 +39,6 @@ export interface TlsCertificate {
 export class TlsCertificateStore extends ResourceTable<TlsCertificate> {
   readonly #countOf: Statement<[string | null], number>
   readonly #domainsOf: Statement<[string], string>
-  readonly #count: Statement<[], number>
 
   constructor(database: Database) {
     super({
@@ -58,17 +57,11 @@ export class TlsCertificateStore extends ResourceTable<TlsCertificate> {
     this.#countOf = database
       .prepare<[string | null], number>('SELECT count(*) FROM tls_certificates WHERE owner_id IS ?')
       .pluck()
-    this.#count = database.prepare<[], number>('SELECT count(*) FROM tls_certificates').pluck()
     this.#domainsOf = database
       .prepare<[string], string>(
         'SELECT domain FROM reserved_domains WHERE certificate_id = ? ORDER BY domain',
       )
       .pluck()
-  }
-
-  /** Certificates of all accounts. */
-  get count(): number {
-    return this.#count.get() ?? 0
   }
 
   /** Number of an account; null: the gateway's owner. */

@@ -100,7 +100,6 @@ export class VaultStore extends ResourceTable<Vault> {
 export class VaultSecretStore extends ResourceTable<VaultSecret> {
   readonly ofVault = this.allBy('vault_id')
   readonly #find: Statement<[string, string], string>
-  readonly #count: Statement<[], number>
 
   constructor(database: Database) {
     super({
@@ -113,16 +112,10 @@ export class VaultSecretStore extends ResourceTable<VaultSecret> {
         'SELECT id FROM vault_secrets WHERE vault_id = ? AND name = ?',
       )
       .pluck()
-    this.#count = database.prepare<[], number>('SELECT count(*) FROM vault_secrets').pluck()
   }
 
   find(vaultId: string, name: string): VaultSecret | undefined {
     const id = this.#find.get(vaultId, name)
     return id === undefined ? undefined : this.get(id)
-  }
-
-  /** Secrets of all accounts. */
-  get count(): number {
-    return this.#count.get() ?? 0
   }
 }

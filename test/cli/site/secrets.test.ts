@@ -20,7 +20,8 @@ async function startCommands() {
   }
   const keyFile = file('key', apiKey.reveal())
   const access = ['--api-url', `http://127.0.0.1:${running.addresses.api.port}`]
-  const run = async (...words: string[]) => {
+  const run = (...words: string[]) => runWith(keyFile, ...words)
+  const runWith = async (keyFile: string, ...words: string[]) => {
     let out = ''
     const into = new Writable({
       write: (chunk, _encoding, done) => {
@@ -38,7 +39,7 @@ async function startCommands() {
     )
     return { out, failure }
   }
-  return { run, call, file }
+  return { run, runWith, call, file }
 }
 
 describe('device-agent gateway secrets', () => {
@@ -80,6 +81,70 @@ describe('device-agent gateway secrets', () => {
       'There is no secret site/other',
     )
     expect([created, set, listed].map(({ out }) => out).join()).not.toContain(VALUE)
+  })
+
+  it('keeps an empty vault that has a description', async () => {
+    const { run, call, file } = await startCommands()
+    await call('POST', '/vaults', { name: 'site', description: 'of the site' })
+    const set = await run('set', 'site', 'key', '--file', file('value', VALUE))
+    expect(set.failure).toBeUndefined()
+    expect((await run('remove', 'site', 'key')).out).toBe('Deleted site/key.\n')
+    expect((await call('GET', '/vaults')).body.vaults).toMatchObject([{ name: 'site' }])
+  })
+
+  it('changes whose policies may use a secret, and keeps the value', async () => {
+    const { run, call, file } = await startCommands()
+    await run('set', 'site', 'key', '--file', file('value', VALUE))
+    const shown = async () => (await call('GET', '/vault_secrets')).body.secrets[0]
+    const before = await shown()
+    const { id: credential } = (await call('POST', '/credentials', {})).body
+    const allowed = await run('allow', 'site', 'key', credential)
+    expect(allowed.out).toBe(
+      `Allowed for site/key: cloud endpoints of the account, ${credential}.\n`,
+    )
+    const { updated_at: _, ...rest } = before
+    expect(await shown()).toMatchObject({ ...rest, allow: [credential] })
+    for (const words of [[], [credential, '--none']]) {
+      const { failure, out } = await run('allow', 'site', 'key', ...words)
+      expect(`${failure}${out}`).toContain('name one id or more, or use --none')
+    }
+    expect(JSON.parse((await run('allow', 'site', 'key', '--none', '--json')).out).allow).toEqual(
+      [],
+    )
+    expect((await run('allow', 'site', 'key', 'cr_none')).failure).toContain('cr_none')
+    expect((await run('allow', 'site', 'other', '--none')).failure).toContain('There is no secret')
+  })
+
+  it('means the account of its key, and no other', async () => {
+    const { run, runWith, call, file } = await startCommands()
+    const from = ['--file', file('value', VALUE)]
+    const [a, b] = await Promise.all(
+      ['a', 'b'].map(async (name) => {
+        const { id } = (await call('POST', '/bot_users', { name })).body
+        const body = { owner_id: id, owner_only: true }
+        const { token } = (await call('POST', '/api_keys', body)).body
+        return { id, key: file(`key-${name}`, token) }
+      }),
+    )
+    if (!a || !b) throw new Error('no accounts')
+    await run('set', 'site', 'key', ...from)
+    const owners = async () =>
+      (await call('GET', '/vault_secrets')).body.secrets.map(
+        ({ owner_id: owner }: { owner_id: string | null }) => owner,
+      )
+    expect((await runWith(a.key, 'set', 'site', 'key', ...from)).out).toContain('Created')
+    expect((await runWith(a.key, 'set', 'site', 'key', ...from)).out).toContain('Replaced')
+    expect((await runWith(a.key, 'allow', 'site', 'key', a.id)).failure).toBeUndefined()
+    expect((await runWith(b.key, 'remove', 'site', 'key')).failure).toContain('There is no secret')
+    expect(await owners()).toEqual([a.id, null])
+    // The gateway's owner names other accounts.
+    await run('remove', 'site', 'key')
+    expect((await run('remove', 'site', 'key')).failure).toContain('There is no secret')
+    expect(await owners()).toEqual([a.id])
+    expect((await run('remove', 'site', 'key', '--account', a.id)).failure).toBeUndefined()
+    await runWith(b.key, 'set', 'site', 'key', ...from)
+    expect((await runWith(b.key, 'remove', 'site', 'key')).failure).toBeUndefined()
+    expect(await owners()).toEqual([])
   })
 
   it('takes no value as an argument, and says why', async () => {

@@ -5,6 +5,7 @@ import {
   createSecretsKey,
   NoKeyError,
   SECRETS_KEY,
+  type SealedValue,
   SecretSeal,
 } from '../../../src/gateway/access/secret-seal.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
@@ -12,11 +13,17 @@ import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const PLACE = { ownerId: 'bot_1', vaultId: 'vault_1', name: 'key' }
 
-function open({ folder = temporaryFolder(), isShared = false, isUsed = false } = {}) {
+interface Options {
+  readonly folder?: string
+  readonly isShared?: boolean
+  readonly sample?: SealedValue
+}
+
+function open({ folder = temporaryFolder(), isShared = false, sample }: Options = {}) {
   const path = join(folder, SECRETS_KEY)
   const captured = captureLog()
   const { log } = captured
-  const seal = new SecretSeal({ path, isShared, isUsed: () => isUsed, log })
+  const seal = new SecretSeal({ path, isShared, sample: () => sample, log })
   return { folder, path, captured, seal }
 }
 
@@ -77,7 +84,7 @@ describe('SecretSeal', () => {
   })
 
   it('never replaces a key that is missing or damaged while there are values', () => {
-    const missing = open({ isUsed: true })
+    const missing = open({ sample: { sealed: '', place: PLACE } })
     expect(() => missing.seal.seal('a', PLACE)).toThrow(NoKeyError)
     expect(existsSync(missing.path)).toBe(false)
     const damaged = open()
@@ -88,7 +95,34 @@ describe('SecretSeal', () => {
 
   it('makes no key of its own where several gateways share one', () => {
     const { seal, path } = open({ isShared: true })
-    expect(() => seal.seal('a', PLACE)).toThrow(/Restart it while PostgreSQL/)
+    expect(() => seal.seal('a', PLACE)).toThrow(/Restart this gateway while it reaches PostgreSQL/)
     expect(existsSync(path)).toBe(false)
+  })
+
+  it('finds a key file that is missing, damaged or of another gateway, and names the fix', () => {
+    const { folder, path, seal } = open()
+    seal.check()
+    expect(seal.problem).toBeUndefined()
+    const sample = { sealed: seal.seal('value', PLACE), place: PLACE }
+    const key = readFileSync(path)
+    const find = (isShared = false) => {
+      const { seal } = open({ folder, sample, isShared })
+      seal.check()
+      return seal.problem
+    }
+    expect(find()).toBeUndefined()
+    for (const [content, what] of [
+      [undefined, 'is missing or damaged'],
+      ['short', 'is missing or damaged'],
+      [createSecretsKey(), 'has another key'],
+    ] as const) {
+      rmSync(path, { force: true })
+      if (content !== undefined) writeFileSync(path, content)
+      expect(find()).toContain(`secrets.key ${what}: policies cannot read secrets`)
+      expect(find()).toMatch(/Restore the file from a backup/)
+      expect(find(true)).toMatch(/Restart this gateway while it reaches PostgreSQL/)
+    }
+    writeFileSync(path, key)
+    expect(find()).toBeUndefined()
   })
 })

@@ -1,6 +1,7 @@
 import type { Clock } from '../../../base/clock.ts'
 import type { Logger } from '../../../base/logger.ts'
 import type { Database } from '../../../store/database.ts'
+import type { SecretSeal } from '../../access/secret-seal.ts'
 import type { Membership } from '../../ports/membership.ts'
 import type { OtherGateways, SeenGateway } from '../../ports/other-gateways.ts'
 import type { EventStore, NewEvent } from '../../records/event-store.ts'
@@ -16,6 +17,7 @@ export interface GatewayWatchOptions {
   readonly events: Pick<EventStore, 'append'>
   readonly member: Pick<Membership, 'readiness'>
   readonly others: Pick<OtherGateways, 'all' | 'self'>
+  readonly seal: Pick<SecretSeal, 'check' | 'problem'>
   readonly clock: Clock
   readonly log: Logger
 }
@@ -61,6 +63,7 @@ export class GatewayWatch {
   async #run(): Promise<void> {
     const { clock, log } = this.#options
     const { signal } = this.#stopping
+    this.#options.seal.check()
     for (;;) {
       await clock.sleep(POLL_MS, signal).catch(() => {})
       if (signal.aborted) return
@@ -74,7 +77,8 @@ export class GatewayWatch {
   }
 
   #poll(): void {
-    const { others } = this.#options
+    const { others, seal } = this.#options
+    seal.check()
     for (const gateway of others.all()) {
       if (gateway.isSelf) this.#follow(gateway, this.#ownProblem())
       else if (this.#isOnDuty) this.#follow(gateway, problemOf(gateway))
@@ -84,8 +88,11 @@ export class GatewayWatch {
   }
 
   #ownProblem(): string | undefined {
-    const { readiness } = this.#options.member
-    return readiness.state === 'ready' ? undefined : readiness.reasons.join(' ')
+    const { member, seal } = this.#options
+    const { readiness } = member
+    const reasons = readiness.state === 'ready' ? [] : [...readiness.reasons]
+    if (seal.problem !== undefined) reasons.push(seal.problem)
+    return reasons.length === 0 ? undefined : reasons.join(' ')
   }
 
   #follow(gateway: SeenGateway, problem: string | undefined): void {

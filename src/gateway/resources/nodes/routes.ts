@@ -5,6 +5,7 @@ import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { Route } from '../../../http/routes.ts'
 import type { Database } from '../../../store/database.ts'
 import type { NameClaims } from '../../access/name-claims.ts'
+import type { SecretSeal } from '../../access/secret-seal.ts'
 import type { CertificateKeeper } from '../../certificates/certificate-keeper.ts'
 import type { DomainCertificates } from '../../certificates/domain-certificates.ts'
 import { ownCertificateProblem } from '../../certificates/own-certificate.ts'
@@ -28,6 +29,7 @@ export interface ReadinessDeps {
   readonly member: Pick<Membership, 'readiness'>
   readonly domainCertificates: Pick<DomainCertificates, 'failed' | 'expiring'>
   readonly certificates: Pick<CertificateKeeper, 'ownEndsAt'>
+  readonly seal: Pick<SecretSeal, 'problem'>
   readonly clock: Clock
 }
 
@@ -52,7 +54,7 @@ export function readinessRoute(deps: ReadinessDeps): Route {
     handle: (_request, response) => {
       const now = deps.member.readiness
       const ready = now.state !== 'away'
-      const reasons = [...(now.state === 'ready' ? [] : now.reasons), ...certificateProblems(deps)]
+      const reasons = [...(now.state === 'ready' ? [] : now.reasons), ...otherProblems(deps)]
       const view: z.infer<typeof ReadinessView> = {
         ready,
         degraded: ready && reasons.length > 0,
@@ -64,10 +66,12 @@ export function readinessRoute(deps: ReadinessDeps): Route {
 }
 
 /** Problems that do not make the gateway unready. Without a key, names are not shown. */
-function certificateProblems(deps: ReadinessDeps): string[] {
+function otherProblems(deps: ReadinessDeps): string[] {
   const { failed, expiring } = deps.domainCertificates
   const own = ownCertificateProblem(deps.certificates.ownEndsAt, deps.clock.now())
+  const { problem: key } = deps.seal
   return [
+    ...(key === undefined ? [] : [key]),
     ...(own === undefined ? [] : [own]),
     ...(expiring === 0
       ? []

@@ -1,4 +1,7 @@
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
+import { SECRETS_KEY } from '../../../../src/gateway/access/secret-seal.ts'
 import type { Readiness } from '../../../../src/gateway/ports/membership.ts'
 import type { SeenGateway } from '../../../../src/gateway/ports/other-gateways.ts'
 import { GatewayWatch } from '../../../../src/gateway/resources/nodes/gateway-watch.ts'
@@ -21,7 +24,7 @@ function open() {
     },
   })
   const watch = new GatewayWatch({
-    ...{ database, events, clock, log },
+    ...{ database, events, seal: stores.seal, clock, log },
     member: state,
     others: { self: others.self, all: () => seen },
   })
@@ -31,7 +34,7 @@ function open() {
     events
       .after(0, 10)
       .map(({ type, details }) => [type, (details.node as { id: string }).id, details.text])
-  return { clock, state, seen, watch, told, self: others.self }
+  return { ...stores, state, seen, watch, told, self: others.self }
 }
 
 it('reports a problem that lasts a minute, and its end', async () => {
@@ -50,6 +53,29 @@ it('reports a problem that lasts a minute, and its end', async () => {
     ['gateway.degraded', self, 'The disk is full.'],
     ['gateway.recovered', self, undefined],
   ])
+})
+
+it('reports a lost key file of secrets, and its return', async () => {
+  const { clock, told, self, folder, seal, database, vaults, vaultSecrets } = open()
+  const made = { ownerId: null, description: '', metadata: '', createdAt: 0, createdBy: 'ak_1' }
+  const kept = { ...made, updatedAt: 0, updatedBy: 'ak_1' }
+  const place = { ownerId: null, vaultId: 'vault_1', name: 'key' }
+  const sealed = seal.seal('value', place)
+  await database.change(() => {
+    vaults.insert({ ...kept, id: 'vault_1', name: 'site' })
+    vaultSecrets.insert({ ...kept, ...place, id: 'secret_1', sealed, allow: [], valueAt: 0 })
+  })
+  const path = join(folder, SECRETS_KEY)
+  const key = readFileSync(path)
+  await clock.advance(2 * MINUTE)
+  expect(told()).toEqual([])
+  rmSync(path)
+  await clock.advance(2 * MINUTE)
+  const lost = ['gateway.degraded', self, expect.stringContaining('secrets.key is missing')]
+  expect(told()).toEqual([lost])
+  writeFileSync(path, key)
+  await clock.advance(MINUTE)
+  expect(told()).toEqual([lost, ['gateway.recovered', self, undefined]])
 })
 
 it('reports later what could not be written', async () => {

@@ -27,7 +27,8 @@ it('counts certificates that were not issued, and reads no records for anybody w
   })
   await domainCertificates.refresh()
   const certificates = { ownEndsAt: undefined as number | undefined }
-  const deps = { member, domainCertificates, certificates, clock }
+  const seal = { problem: undefined as string | undefined }
+  const deps = { member, domainCertificates, certificates, seal, clock }
   const app = express().use(mountRoutes([readinessRoute(deps)]))
   const { at } = await serveHttp(app)
   // From here on whatever asks it throws.
@@ -48,4 +49,9 @@ it('counts certificates that were not issued, and reads no records for anybody w
     certificates.ownEndsAt = clock.now() + inDays * day
     expect(await ask()).toEqual([200, { ...degraded, reasons: [...said, failed] }])
   }
+  seal.problem = 'The file is lost.'
+  expect(await ask()).toMatchObject([
+    200,
+    { degraded: true, reasons: expect.arrayContaining(['The file is lost.']) },
+  ])
 })

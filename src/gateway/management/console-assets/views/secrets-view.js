@@ -37,6 +37,16 @@ const valueField = () =>
     hint: '4 to 4,096 bytes. It is not shown again.',
   })
 
+const allowField = (ids = []) =>
+  textField({
+    name: 'allow',
+    label: 'Allowed for',
+    value: ids.join(' '),
+    hint: 'Ids of authtokens, bot users or domains, separated by spaces. Empty: only cloud endpoints.',
+  })
+
+const idsIn = (text) => text.split(/[\s,]+/).filter((id) => id !== '')
+
 async function create() {
   return openForm({
     title: 'Create a secret',
@@ -49,18 +59,14 @@ async function create() {
       }),
       textField({ name: 'name', label: 'Name', placeholder: 'api-key' }),
       valueField(),
-      textField({
-        name: 'allow',
-        label: 'Allowed for',
-        hint: 'Ids of authtokens, bot users or domains, separated by spaces. Empty: only cloud endpoints.',
-      }),
+      allowField(),
     ],
     action: 'Create',
     run: ({ vault, name, value, allow }) =>
       createIn(vault.trim(), {
         name: name.trim(),
         value,
-        allow: allow.split(/[\s,]+/).filter((id) => id !== ''),
+        allow: idsIn(allow),
       }),
   })
 }
@@ -87,6 +93,7 @@ function secretCard(secret, owners, reload) {
       badge: users.length > 0 ? badge('In use', 'good') : badge('Not used', 'plain'),
       actions: [
         actionButton('Replace value', title, () => replace(secret, title, reload)),
+        actionButton('Change access', title, () => changeAccess(secret, title, reload)),
         actionButton('Delete', title, () => remove(secret, title, reload), true),
       ],
     }),
@@ -112,6 +119,19 @@ async function replace({ id }, title, reload) {
   })
   if (!isDone) return
   say('The value was replaced.')
+  await reload()
+}
+
+async function changeAccess({ id, allow: before }, title, reload) {
+  const isDone = await openForm({
+    title: `Access to ${title}`,
+    text: 'Cloud endpoints of the account may always use it. The value stays.',
+    fields: [allowField(before)],
+    action: 'Save',
+    run: ({ allow }) => ask('PATCH', `api/vault_secrets/${id}`, { body: { allow: idsIn(allow) } }),
+  })
+  if (!isDone) return
+  say('The access was changed.')
   await reload()
 }
 
