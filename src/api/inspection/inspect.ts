@@ -1,6 +1,8 @@
 import type { Request } from 'express'
 import * as z from 'zod'
 import type { Agent } from '../../agent/agent.ts'
+import type { RecordedExchange } from '../../agent/inspection/recorded-exchange.ts'
+import { SecretValues } from '../../agent/inspection/secret-values.ts'
 import type { Tunnel } from '../../agent/tunnel.ts'
 import { writersOnly } from '../../http/caller.ts'
 import { changeOf } from '../../http/change-audit.ts'
@@ -35,12 +37,13 @@ export function inspectRoutes(agent: Agent): Route[] {
   const { inspections } = agent
   const path = '/tunnels/{url_part}/inspect'
   const tunnelOf = ({ params }: Request): Tunnel => agent.find(String(params.url_part))
-  const view = (id: string): z.infer<typeof InspectionView> => {
+  const view = ({ id, spec }: Tunnel): z.infer<typeof InspectionView> => {
     const { state, endsAt } = inspections.status(id)
+    const secrets = new SecretValues(spec.policy)
     return {
       state,
       ends_at: endsAt === undefined ? null : isoTime(endsAt),
-      exchanges: inspections.list(id).map(exchangeLine),
+      exchanges: inspections.list(id).map((it) => secrets.mask(exchangeLine(it), it)),
     }
   }
   return [
@@ -56,7 +59,7 @@ export function inspectRoutes(agent: Agent): Route[] {
       },
       before: [inspectorsOnly],
       handle: (request, response) => {
-        response.json(view(tunnelOf(request).id))
+        response.json(view(tunnelOf(request)))
       },
     },
     {
@@ -73,14 +76,15 @@ export function inspectRoutes(agent: Agent): Route[] {
       before: [inspectorsOnly, jsonBody],
       handle: async (request, response) => {
         const { minutes } = parse(InspectionRequest, request.body)
-        const { id, spec } = tunnelOf(request)
+        const tunnel = tunnelOf(request)
+        const { id, spec } = tunnel
         const start = () => inspections.start({ id, spec }, minutes * 60_000)
         await changeOf(response).run(start, undefined, {
           action: 'tunnel.inspect',
           targetId: id,
           targetName: spec.domain,
         })
-        response.json(view(id))
+        response.json(view(tunnel))
       },
     },
     {
@@ -116,7 +120,8 @@ function exchangeRoutes(
       answers: { 200: { means: 'The exchange.', schema: { Exchange: ExchangeView } } },
       before: [inspectorsOnly],
       handle: (request, response) => {
-        response.json(exchangeView(inspections.find(tunnelOf(request).id, numberOf(request))))
+        const { id, spec } = tunnelOf(request)
+        response.json(maskedView(inspections.find(id, numberOf(request)), spec))
       },
     },
     {
@@ -133,11 +138,14 @@ function exchangeRoutes(
           targetId: id,
           targetName: spec.domain,
         })
-        response.json(exchangeView(made))
+        response.json(maskedView(made, spec))
       },
     },
   ]
 }
+
+const maskedView = (exchange: RecordedExchange, { policy }: Tunnel['spec']) =>
+  new SecretValues(policy).mask(exchangeView(exchange), exchange)
 
 /** Recordings may contain secrets of visitors. Reading them needs the right to change the tunnel. */
 const inspectorsOnly = writersOnly('Inspecting a tunnel')

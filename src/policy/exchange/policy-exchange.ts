@@ -1,5 +1,6 @@
 import type { X509Certificate } from 'node:crypto'
 import type { Transform } from 'node:stream'
+import { ReadSecrets } from '../../base/read-secrets.ts'
 import { Account } from '../expression/account.ts'
 import { EvaluationError } from '../expression/expression-problem.ts'
 import type { Phase } from '../phase.ts'
@@ -7,7 +8,7 @@ import { AddressLookUps, type AddressTables } from './address-tables.ts'
 import type { HeaderList } from './header-list.ts'
 import type { EndTls, Outcome } from './outcome.ts'
 import { ParsedFields } from './parsed-fields.ts'
-import { type PolicySecrets, ReadSecrets, type SecretName } from './policy-secrets.ts'
+import type { PolicySecrets, SecretName } from './policy-secrets.ts'
 
 /** The TLS session of a connection that the gateway terminates. */
 export interface TlsSession {

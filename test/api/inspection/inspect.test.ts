@@ -1,3 +1,4 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import { randomBytes } from 'node:crypto'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -5,6 +6,7 @@ import { text } from 'node:stream/consumers'
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { MAX_BODY_BYTES } from '../../../src/agent/inspection/recorded-exchange.ts'
+import type { JsonObject } from '../../../src/agent/tunnel.ts'
 import { sendRequest } from '../../helpers/serve-http.ts'
 import { startApi } from '../started-api.ts'
 
@@ -16,7 +18,7 @@ const COMPRESSIONS = [
 ] as const
 
 /** A tunnel to a service that repeats what it was told, and a visitor of it. */
-async function startInspection() {
+async function startInspection(policy: JsonObject | null = null) {
   const heard: string[] = []
   const server = createServer(async (request, response) => {
     heard.push(`${request.method} ${request.url} ${request.headers.authorization ?? ''}`)
@@ -32,7 +34,7 @@ async function startInspection() {
     protocol: 'http',
     domain: 'cam.site.test',
     forwardsTo: `localhost:${port}`,
-    policy: null,
+    policy,
   })
   const visit = (path: string, sent: Parameters<typeof sendRequest>[1] = {}) => {
     const url = api.service.connector.last.endpoints.get('cam.site.test')?.dialUrl ?? ''
@@ -42,6 +44,53 @@ async function startInspection() {
 }
 
 describe('/tunnels/{url_part}/inspect', () => {
+  it('hides secrets of the gateway that its policy puts into headers, wherever they appear', async () => {
+    const read = (name: string) => `\${secrets.get('site', '${name}')}`
+    const actions = [
+      { type: 'set-vars', config: { vars: [{ hall: read('hall') }, { tier: 'gold' }] } },
+      {
+        type: 'add-headers',
+        config: {
+          headers: {
+            'X-Site': `id ${read('site')};`,
+            'x-hall': '${vars.hall}',
+            'x-tier': '${vars.tier}',
+            'x-short': read('short'),
+            'x-odd': read('odd'),
+          },
+        },
+      },
+    ]
+    const { call, visit } = await startInspection({ on_http_request: [{ actions }] })
+    await call('PUT', PATH, { minutes: 1 })
+    const body = 'blue door, green hall, gold; e; odd horse, blue%20door'
+    await visit('/a?x=blue%20door&y=shown', {
+      method: 'POST',
+      headers: {
+        'x-site': 'id blue door;',
+        'x-hall': 'green hall',
+        'x-tier': 'gold',
+        'x-short': 'e',
+        'x-odd': 'odd horse',
+      },
+      body,
+    })
+    const list = (await call('GET', PATH)).json.exchanges
+    expect(list).toMatchObject([{ target: '/a?x=[secret]&y=shown' }])
+    const shown = (await call('GET', `${PATH}/1`)).json
+    const masked = '[secret], [secret], gold; e; [secret], [secret]'
+    expect([shown.request.body.text, shown.response.body.text]).toEqual([masked, masked])
+    expect(shown.request.fields).toEqual(
+      expect.arrayContaining([
+        { name: 'x-site', value: 'id [secret];' },
+        { name: 'x-hall', value: '[secret]' },
+        { name: 'x-tier', value: 'gold' },
+        { name: 'x-odd', value: '[secret]' },
+      ]),
+    )
+    expect(shown.state).toBe('answered')
+  })
+
   it('is off, then on for so long, then off', async () => {
     const { call } = await startInspection()
     const off = { state: 'off', ends_at: null, exchanges: [] }

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
+import { ReadSecrets } from '../../../src/base/read-secrets.ts'
 import { checkPolicy } from '../../../src/policy/check.ts'
 import { PolicyError } from '../../../src/policy/document/problem.ts'
-import { type PolicySecrets, ReadSecrets } from '../../../src/policy/exchange/policy-secrets.ts'
+import type { PolicySecrets } from '../../../src/policy/exchange/policy-secrets.ts'
 import { explainPolicy } from '../../../src/policy/explain.ts'
 import { compilePolicy } from '../../../src/policy/policy.ts'
 import {
