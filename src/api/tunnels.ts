@@ -127,7 +127,7 @@ function listAndCreate(agent: Agent): Route[] {
         )
         response
           .status(pending ? 202 : 200)
-          .location(locationOf(tunnel))
+          .location(`${request.baseUrl}${locationOf(tunnel)}`)
           .json(tunnelView(tunnel, tunnel.spec.policy))
       },
     },
@@ -223,7 +223,7 @@ function oneTunnel(agent: Agent): Route[] {
         )
         response
           .status(pending ? 202 : created ? 201 : 200)
-          .location(locationOf(tunnel))
+          .location(`${request.baseUrl}${locationOf(tunnel)}`)
           .json(tunnelView(tunnel, tunnel.spec.policy))
       },
     },

@@ -4,6 +4,7 @@ import { text } from 'node:stream/consumers'
 import { describe, expect, it } from 'vitest'
 import type { OpenApiDocument } from '../../src/http/openapi.ts'
 import { startApi } from '../api/started-api.ts'
+import { ConsoleBrowser } from '../helpers/console-browser.ts'
 import { startManagementApi } from '../helpers/management-client.ts'
 import { startGateway } from '../helpers/running-gateway.ts'
 
@@ -91,6 +92,16 @@ describe('the Location of a creation', () => {
     }
   })
 
+  it('leads to the resource within the console, too', async () => {
+    const { baseUrl, key } = await startManagementApi()
+    const browser = new ConsoleBrowser(baseUrl)
+    await browser.signIn(key.reveal())
+    const made = await browser.call('POST', '/console/api/vaults', { body: { name: 'site' } })
+    const location = String(made.headers.location)
+    expect(location).toMatch(/^\/console\/api\/vaults\/vault_/)
+    expect((await browser.call('GET', location)).status).toBe(200)
+  })
+
   it('leads to the resource of the agent API', async () => {
     const { call } = await startApi()
     const token = await call('POST', '/tokens', { name: 'site monitor' })
@@ -101,6 +112,20 @@ describe('the Location of a creation', () => {
     expect(foundToken.json).toMatchObject({ id: token.json.id, name: 'site monitor' })
     const foundTunnel = await call('GET', String(tunnel.headers.location))
     expect(foundTunnel.json).toMatchObject({ domain: 'a.site.test' })
+  })
+})
+
+describe('HEAD', () => {
+  it('answers like GET, without the body', async () => {
+    const { baseUrl, key } = await startManagementApi()
+    const headers = { authorization: `Bearer ${key.reveal()}`, 'svc-version': '2' }
+    for (const path of ['/vaults', '/nothing', '/healthz']) {
+      const ask = (method: string) => fetch(`${baseUrl}${path}`, { method, headers })
+      const [get, head] = [await ask('GET'), await ask('HEAD')]
+      expect([head.status, await head.text()], path).toEqual([get.status, ''])
+      const body = await get.text()
+      expect(head.headers.get('content-length'), path).toBe(String(body.length))
+    }
   })
 })
 

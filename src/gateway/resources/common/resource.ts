@@ -185,7 +185,7 @@ export function resourceRoutes<Item extends AnyItem>(
         const view = await createItem(resource, create, asked, response)
         response
           .status(201)
-          .location(`${all}/${idOf(view)}`)
+          .location(`${request.baseUrl}${all}/${idOf(view)}`)
           .json(view)
       },
     },
