@@ -7,7 +7,7 @@ import {
   expectGoodView,
   field,
   goTo,
-  heading,
+  openLine,
   PHONE,
   signIn,
 } from '../helpers/console-page.ts'
@@ -29,7 +29,8 @@ describe.runIf(hasChromium)('accounts in the console in Chromium', () => {
     })
     await signIn(page, key)
     await goTo(page, 'Bot users')
-    await page.getByText('1 of 2000').waitFor()
+    await openLine(page, 'press')
+    await page.getByText('1 of 2,000', { exact: true }).waitFor()
     const edit = async (values: Record<string, string>) => {
       await page.getByRole('button', { name: /^Quotas/ }).click()
       for (const [label, value] of Object.entries(values)) await field(page, label).fill(value)
@@ -38,7 +39,7 @@ describe.runIf(hasChromium)('accounts in the console in Chromium', () => {
     }
     await edit({ Domains: '1', 'Policy bytes': '4096' })
     await page.getByText('1 of 1', { exact: true }).waitFor()
-    await page.getByText('0 of 4096').waitFor()
+    await page.getByText('0 of 4,096').waitFor()
     expect(await quotas()).toMatchObject({ domains: 1, policy_bytes: 4_096, keys: 200 })
     // No number is no default.
     await edit({ Domains: '2O' })
@@ -46,7 +47,7 @@ describe.runIf(hasChromium)('accounts in the console in Chromium', () => {
     expect((await quotas()).domains).toBe(1)
     await field(page, 'Domains').fill('')
     await dialogButton(page, 'Save').click()
-    await page.getByText('1 of 2000').waitFor()
+    await page.getByText('1 of 2,000', { exact: true }).waitFor()
     expect((await quotas()).domains).toBe(2_000)
   })
 
@@ -59,7 +60,7 @@ describe.runIf(hasChromium)('accounts in the console in Chromium', () => {
     await call('POST', '/credentials', { body: { description: 'Hall', acl, owner_id: user.id } })
     await signIn(page, key)
     await goTo(page, 'Authtokens')
-    await heading(page, 'Hall').waitFor()
+    await openLine(page, 'Hall')
     await page.getByText('bind:*.press.test: The rule gives no names').waitFor()
     expect(await page.getByText('The rule gives no names').count()).toBe(1)
     await expectGoodView(page, 'authtokens-without-effect')

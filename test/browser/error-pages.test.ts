@@ -12,6 +12,8 @@ import {
   expectGoodView,
   field,
   goTo,
+  line,
+  openLine,
   PHONE,
   signIn,
 } from '../helpers/console-page.ts'
@@ -83,10 +85,11 @@ describe.runIf(hasChromium)('error pages in Chromium', () => {
     // A script would have asked for the parent, which a sandbox without an origin may not have.
     expect(complaints.filter((text) => !/script/i.test(text))).toEqual([])
     await dialogButton(page, 'Create').click()
-    await page.getByText('*.cams.test').waitFor()
+    await line(page, 'Device offline').getByText('*.cams.test').waitFor()
     await expectGoodView(page, 'error-pages')
     const { error_pages: made } = (await call('GET', '/error_pages')).body
     expect(made).toMatchObject([{ kind: 'offline', in_use: true }])
+    await openLine(page, 'Device offline')
     await button(page, 'Change Device offline, *.cams.test').click()
     await expect.poll(() => field(page, 'HTML').inputValue()).toContain('Gone: {{host}}')
   })

@@ -13,7 +13,8 @@ import {
   expectGoodView,
   field,
   goTo,
-  heading,
+  line,
+  openLine,
   PHONE,
   signIn,
 } from '../helpers/console-page.ts'
@@ -75,17 +76,19 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     expect(await page.content()).not.toContain(text)
     const { authtoken } = joined
     await connectSdk(site, { authtoken, metadata: 'camera-7' })
-    await page.locator('.device-line').getByText('camera-7').waitFor()
+    await page.locator('.item-line').getByText('camera-7').waitFor()
 
     await button(page, 'Add a device').click()
     await dialogButton(page, 'Create the command').click()
     await dialogButton(page, 'Done').click()
     await goTo(page, 'Invitations')
+    await openLine(page, 'camera-7')
     await page.getByText(/^camera-7, .+ from 127\.0\.0\.1$/).waitFor()
     await expectGoodView(page, 'invitations')
+    await openLine(page, 'Named by the device')
     await button(page, 'Withdraw Named by the device').click()
     await dialogButton(page, 'Withdraw invitation').click()
-    await page.getByText('withdrawn', { exact: true }).waitFor()
+    await page.getByText('Withdrawn', { exact: true }).waitFor()
     expect(complaints.filter((it) => !it.includes('400'))).toEqual([])
   })
 
@@ -120,10 +123,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     await field(page, 'Domain').fill('*.sitea.test')
     await field(page, 'Description').fill('Factory, hall A')
     await dialogButton(page, 'Reserve').click()
-    const card = page
-      .getByRole('article')
-      .filter({ has: page.getByRole('heading', { name: '*.sitea.test' }) })
-    await card.waitFor()
+    const card = await openLine(page, '*.sitea.test')
     const [domain] = gateway.parts.domains.page({ limit: 1 })
     const records = await card.getByRole('code').allTextContents()
     expect(records).toEqual([
@@ -151,7 +151,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     await button(page, 'Create a bot user').click()
     await field(page, 'Name').fill('Press 7')
     await dialogButton(page, 'Create').click()
-    await heading(page, 'Press 7').waitFor()
+    await line(page, 'Press 7').waitFor()
     await expectGoodView(page, 'bot-users')
 
     await goTo(page, 'Authtokens')
@@ -175,7 +175,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     await expectGoodView(page, 'authtoken-shown')
     for (let n = 0; n < 3; n += 1) await page.keyboard.press('Escape')
     await dialogButton(page, 'I have copied it').click()
-    await heading(page, 'Press 7, north door').waitFor()
+    await line(page, 'Press 7, north door').waitFor()
     expect(await page.content()).not.toContain(authtoken)
     await expectGoodView(page, 'authtokens')
 
@@ -192,7 +192,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
       .domain('cam.sitea.test')
       .listenAndForward(`http://127.0.0.1:${upstream.server.port}`)
     await goTo(page, 'Devices')
-    await page.locator('.device-line').first().click()
+    await page.locator('.item-line').first().click()
     await page.getByRole('link', { name: listener.url() ?? '' }).waitFor()
     const ingress = `http://${formatListenAddress(addresses.http)}`
     for (let n = 0; n < 3; n += 1) await publicRequest({ ingress, host: 'cam.sitea.test' })
@@ -207,12 +207,13 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     await eventually(() => expect(told).toEqual(['restart', 'stop']))
 
     await goTo(page, 'Bot users')
+    await openLine(page, 'Press 7')
     await button(page, 'Deactivate Press 7').click()
     await expectGoodView(page, 'confirm')
     await dialogButton(page, 'Deactivate').click()
     await button(page, 'Activate Press 7').waitFor()
     await goTo(page, 'Devices')
-    await page.locator('.device-line').filter({ hasText: 'Offline' }).click()
+    await page.locator('.item-line').filter({ hasText: 'Offline' }).click()
     await page.getByText('The authtoken is no longer valid.').waitFor()
 
     await goTo(page, 'API keys')
@@ -229,16 +230,16 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     await field(page, 'Owner').selectOption({ label: 'No owner' })
     await dialogButton(page, 'Create').click()
     await dialogButton(page, 'I have copied it').click()
-    await heading(page, 'Night shift').waitFor()
+    const night = await openLine(page, 'Night shift')
     const [made] = gateway.parts.apiKeys.page({ limit: 1 })
     expect(made).toMatchObject({ name: 'Night shift', scope: 'read', ownerId: null })
     expect(new Date(made?.expiresAt ?? 0).getUTCFullYear()).toBe(2199)
-    const night = page.getByRole('article').filter({ hasText: 'Night shift' })
-    await night.getByText('read only').waitFor()
+    await night.getByText('read only').last().waitFor()
     await expectGoodView(page, 'api-keys')
     await button(page, 'Delete Night shift').click()
     await dialogButton(page, 'Delete API key').click()
-    await heading(page, 'Night shift').waitFor({ state: 'detached' })
+    await line(page, 'Night shift').waitFor({ state: 'detached' })
+    await openLine(page, 'Site office')
     await button(page, 'Delete Site office').click()
     await dialogButton(page, 'Delete API key').click()
     await page.getByText('Your session has ended').waitFor()

@@ -46,3 +46,19 @@ export const field = (page: Page, label: string) =>
   page.getByRole('dialog').getByLabel(label, { exact: true })
 export const heading = (page: Page, name: string) =>
   page.getByRole('heading', { name, exact: true })
+
+/** The line of an item in a list. */
+export const line = (page: Page, name: string | RegExp) =>
+  page.locator('.item-line').filter({
+    has: page.locator('.item-name').getByText(name, { exact: true }),
+  })
+
+/** Shows the details of an item. */
+export async function openLine(page: Page, name: string | RegExp) {
+  const item = page.locator('.item').filter({ has: line(page, name) })
+  if ((await line(page, name).getAttribute('aria-expanded')) === 'false') {
+    await line(page, name).click()
+  }
+  await item.locator('.item-below > div').waitFor()
+  return item
+}

@@ -115,8 +115,7 @@ describe('served routes', () => {
       'post /console/api/qr_codes',
       'get /console/api/device_rows',
       'get /console/api/device_details/{id}',
-      'get /console/api/cloud_endpoints',
-      'get /console/api/cloud_endpoints/{id}',
+      'get /console/api/endpoint_rows',
     ]
     const declared = [...documentedIn(document), ...console, ...internal]
     expect(servedBy(layersOf(app)).sort()).toEqual(declared.sort())

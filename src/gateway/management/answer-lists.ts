@@ -21,6 +21,7 @@ import {
 } from '../resources/tunnel-sessions/routes.ts'
 import { type VaultSecretsDeps, vaultSecrets } from '../resources/vaults/routes.ts'
 import { answerDevices, type DeviceRoutesDeps } from './console/device-routes.ts'
+import { answerEndpoints } from './console/endpoint-rows.ts'
 
 /** Size of a page of one node. The rest comes with the next page. */
 const MAX_BYTES = 4_194_304
@@ -34,6 +35,7 @@ export interface ElsewhereDeps extends DeviceRoutesDeps, VaultSecretsDeps {
 export function answerLists(deps: ElsewhereDeps): void {
   const { others, clock } = deps
   answerDevices(deps)
+  answerEndpoints(deps)
   const lists = new ResourceLists(clock)
   const resources: readonly Resource<AnyItem>[] = [
     endpoints(deps),

@@ -274,7 +274,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     codeOf: refusalCode,
     clock,
   })
-  app.use(consoleRoutes({ ...deps, lists, noteChange }, resources))
+  app.use(consoleRoutes({ ...deps, noteChange }, resources))
   app.use(apiKeyAuth(deps), mountRoutes(metrics, methodNotAllowed))
   app.use(noteChange, versionHeader, keyScopeGuard)
   app.use(mountRoutes([...resources, ...others], methodNotAllowed))

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { ResourceNotFoundError } from '../../../src/gateway/records/service-error.ts'
 import { elsewhere } from '../../../src/gateway/resources/common/elsewhere.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
+import { ConsoleBrowser } from '../../helpers/console-browser.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
@@ -32,7 +33,7 @@ describe.skipIf(!hasPostgres)('lists of several gateways', () => {
       ...{ authtoken: one.authtoken, apiListen: API },
       peer: { listen: peer, address: proxy.address },
     })
-    const { call } = await managed(one)
+    const { call, apiKey } = await managed(one)
     const seen = await managed(two)
     await eventually(async () => {
       const { nodes } = (await seen.call('GET', '/nodes')).body
@@ -84,6 +85,22 @@ describe.skipIf(!hasPostgres)('lists of several gateways', () => {
         ['press', 'online', 1],
       ])
     })
+    // The console adds the figures of a cloud endpoint that each gateway counts.
+    for (const { gateway } of [one, two]) {
+      const endpoint = gateway.parts.registry.find(made.id) ?? expect.fail('no cloud endpoint')
+      endpoint.traffic.requests = 2
+    }
+    const browser = new ConsoleBrowser(`http://127.0.0.1:${one.addresses.api?.port}`)
+    await browser.signIn(apiKey.reveal())
+    const rows = (await browser.call('GET', '/console/api/endpoint_rows')).body.endpoints
+    const figures = rows.map(({ url, device, requests }: Record<string, string>) => {
+      return [url?.split('.')[0], device !== null, requests]
+    })
+    expect(figures.sort()).toEqual([
+      ['https://cloud', false, 4],
+      ['https://oven', true, 0],
+      ['https://press', true, 0],
+    ])
     const [oven] = (await call('GET', `/endpoints?filter=${filter}`)).body.endpoints
     expect(await call('DELETE', `/endpoints/${oven.id}`)).toMatchObject({ status: 400 })
     expect((await call('GET', `/endpoints/${made.id}`)).body.host).toBe('cloud.site.test')
@@ -105,6 +122,13 @@ describe.skipIf(!hasPostgres)('lists of several gateways', () => {
     const { issuer } = one.gateway.parts
     const bot = await issuer.createBotUser({ name: 'somebody' })
     const { token } = await issuer.createApiKey({ ownerId: bot.id, isOwnerOnly: true })
+    const ofBotOnly = new ConsoleBrowser(`http://127.0.0.1:${one.addresses.api?.port}`)
+    await ofBotOnly.signIn(token.reveal())
+    const lostId = nodeIn(two.gateway)?.nodeId
+    for (const path of ['device_rows', 'endpoint_rows']) {
+      const { body } = await ofBotOnly.call('GET', `/console/api/${path}`)
+      expect([path, body.missing_nodes]).toEqual([path, [{ id: lostId, name: lostId }]])
+    }
     const { body: ofBot } = await call('GET', '/endpoints', undefined, token.reveal())
     expect(ofBot).toMatchObject({
       endpoints: [],

@@ -9,6 +9,7 @@ import { certificatesView } from './views/certificates-view.js'
 import { clientCasView } from './views/client-cas-view.js'
 import { devicesView } from './views/devices-view.js'
 import { domainsView } from './views/domains-view.js'
+import { endpointsView } from './views/endpoints-view.js'
 import { errorPagesView } from './views/error-pages-view.js'
 import { invitesView } from './views/invites-view.js'
 import { nodesView } from './views/nodes-view.js'
@@ -20,6 +21,7 @@ void runPage({
   title: 'Gateway console',
   views: {
     devices: { label: 'Devices', make: devicesView },
+    endpoints: { label: 'Endpoints', make: endpointsView },
     invitations: { label: 'Invitations', make: invitesView },
     domains: { label: 'Domains', make: domainsView },
     certificates: { label: 'Certificates', make: certificatesView },

@@ -1,13 +1,13 @@
 import { ask } from './api.js'
 import { actionButton, facts } from './card.js'
-import { chart } from './chart.js'
 import { conditionBadge } from './condition.js'
 import { confirm } from './confirm.js'
 import { reasonOf } from './device-states.js'
 import { openForm, textField } from './dialog.js'
 import { element, fill, keepChildren, setText } from './element.js'
-import { endpointRow } from './endpoint-row.js'
-import { formatBytes, formatDate, formatNumber } from './format.js'
+import { endpointWithCharts, trafficCharts } from './endpoint-charts.js'
+import { versionOf } from './endpoint-details.js'
+import { formatDate } from './format.js'
 import { errorNotice, say } from './notice.js'
 import { measureRates } from './rates.js'
 
@@ -47,12 +47,7 @@ export function deviceDetails({ id, name }, reload) {
     reason.hidden = reason.textContent === ''
     showAbout(device)
     showCharts(device)
-    const versions = measured.endpoints.map((it) => ({
-      ...it,
-      // One with another policy is another row.
-      id: [it.id, it.upstream_url, it.traffic_policy, it.warning?.msg].join(' '),
-    }))
-    keepChildren(rows, versions, kept, endpointWithChart)
+    keepChildren(rows, measured.endpoints.map(versionOf), kept, endpointWithCharts)
     setText(last, lastSentence(device))
     last.hidden = last.textContent === ''
   }
@@ -114,45 +109,9 @@ export function deviceDetails({ id, name }, reload) {
       Array.from({ length: MINUTES }, (_, at) =>
         histories.reduce((total, history) => total + history[what][at], 0),
       )
-    fill(charts, twoCharts({ requests: sum('requests'), bytes: sum('bytes') }))
+    const series = { requests: sum('requests'), errors: sum('errors'), bytes: sum('bytes') }
+    fill(charts, trafficCharts(series))
   }
-}
-
-function endpointWithChart(endpoint) {
-  const row = endpointRow(endpoint)
-  const charts = element('div', { class: 'charts' })
-  row.node.append(charts)
-  let shown
-  return {
-    node: row.node,
-    update: (now) => {
-      row.update(now)
-      const text = JSON.stringify(now.history)
-      if (text === shown) return
-      shown = text
-      fill(charts, now.history && twoCharts(now.history))
-    },
-  }
-}
-
-function twoCharts({ requests, bytes }) {
-  return [
-    figure(
-      'Requests a minute',
-      chart('Requests', requests, formatNumber),
-      formatNumber(requests.at(-1)),
-    ),
-    figure('Bytes a minute', chart('Bytes', bytes, formatBytes), formatBytes(bytes.at(-1))),
-  ]
-}
-
-function figure(caption, drawing, now) {
-  return element(
-    'figure',
-    {},
-    element('figcaption', {}, caption, element('span', { class: 'muted' }, `, last minute ${now}`)),
-    drawing,
-  )
 }
 
 function lastSentence({ state, endpoints, last_endpoints: urls }) {

@@ -1,4 +1,4 @@
-import { formatDistance } from './format.js'
+import { formatSpan } from './format.js'
 
 /** What the states of devices are called, and how they look. */
 const STATES = {
@@ -25,5 +25,5 @@ export const toneOf = (state) => STATES[state].tone
 export const reasonOf = ({ state, reason }) =>
   state === 'away' ? 'Disconnected a moment ago, expected to reconnect.' : (REASONS[reason] ?? '')
 
-/** `2 hours ago`; of devices that nobody has seen nothing. */
-export const sinceOf = ({ since }) => (since ? formatDistance(since) : '')
+/** `for 2 hours`. Empty for a device that was never seen. */
+export const sinceOf = ({ since }) => (since ? `for ${formatSpan(since)}` : '')

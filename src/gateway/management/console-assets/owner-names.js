@@ -19,8 +19,8 @@ export class OwnerNames {
     }
   }
 
-  /** The name, or the id where there is none. */
-  of(id) {
-    return this.#names.get(id) ?? id
+  /** The name, or the id if there is no name. Undefined without an owner. */
+  nameOf(id) {
+    return id ? (this.#names.get(id) ?? id) : undefined
   }
 }

@@ -7,37 +7,14 @@ import { BrowserSessions, type SessionRows } from '../../../http/pages/browser-s
 import { ownPagesOnly, pageAssets } from '../../../http/pages/page-assets.ts'
 import { mountRoutes, type Route } from '../../../http/routes.ts'
 import type { Database } from '../../../store/database.ts'
-import type { CloudEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
 import type { ConsoleSessionStore } from '../../records/console-session-store.ts'
 import { keyScopeGuard, versionHeader } from '../../resources/common/caller.ts'
 import { noSuchRoute } from '../../resources/common/error-response.ts'
 import { parseBody } from '../../resources/common/request.ts'
-import { type Resource, resourceRoutes } from '../../resources/common/resource.ts'
-import { livePage, type ResourceLists } from '../../resources/common/resource-lists.ts'
-import { type EndpointsDeps, EndpointView, endpoints } from '../../resources/endpoints/routes.ts'
 import { type DeviceRoutesDeps, deviceRoutes } from './device-routes.ts'
+import { endpointRows } from './endpoint-rows.ts'
 import { errorPagePreview } from './error-page-preview.ts'
 import { type SessionRoutesDeps, sessionAuth, sessionRoutes } from './session-routes.ts'
-
-/** Only cloud endpoints: the console shows those of agents with their devices. */
-function cloudEndpoints(deps: EndpointsDeps): Resource<Endpoint> {
-  const { get, view, ownerOf } = endpoints(deps)
-  return {
-    path: 'cloud_endpoints',
-    noun: 'Endpoint',
-    collection: 'cloud_endpoints',
-    prefix: 'ep',
-    schema: EndpointView,
-    page: (request) => livePage(onlyCloud(deps.registry.all()), request),
-    get,
-    view,
-    ownerOf,
-  }
-}
-
-function* onlyCloud(endpoints: Iterable<Endpoint>): Generator<CloudEndpoint> {
-  for (const endpoint of endpoints) if (endpoint.type === 'cloud') yield endpoint
-}
 
 /** Longest join string. Most have one address, and phones read them off a screen. */
 const MAX_TEXT = 2_048
@@ -71,12 +48,11 @@ const START: Route = {
 /** Requests that the console repeats without a user. */
 export const LIVE_PATHS: ReadonlySet<string> = new Set([
   '/console/api/device_rows',
-  '/console/api/cloud_endpoints',
+  '/console/api/endpoint_rows',
 ])
 
 export type ConsoleDeps = SessionRoutesDeps &
   DeviceRoutesDeps & {
-    readonly lists: ResourceLists
     readonly noteChange: RequestHandler
   }
 
@@ -120,8 +96,7 @@ export function siteSessions({
  * key authentication.
  */
 export function consoleRoutes(deps: ConsoleDeps, resources: readonly Route[]): Router {
-  const cloud = resourceRoutes(cloudEndpoints(deps), deps.lists)
-  const own = [...deviceRoutes(deps), ...cloud.map((it) => ({ ...it, isInternal: true as const }))]
+  const own = [...deviceRoutes(deps), endpointRows(deps)]
   // With the version header, browsers send a preflight request for other origins.
   const api = Router().use(sessionAuth(deps), versionHeader)
   // A QR code is asked for by POST, and changes nothing.

@@ -6,7 +6,7 @@ import type { BotUserStore } from '../../records/bot-user-store.ts'
 import type { CredentialStore } from '../../records/credential-store.ts'
 import { ResourceNotFoundError } from '../../records/service-error.ts'
 import { callerOf, sees } from '../../resources/common/caller.ts'
-import { askOthers } from '../../resources/common/elsewhere.ts'
+import { askOthers, shownTo } from '../../resources/common/elsewhere.ts'
 import { baseUrlOf, refuseQuery } from '../../resources/common/request.ts'
 import type { Device } from '../../resources/devices/device-store.ts'
 import {
@@ -47,7 +47,7 @@ export function deviceRoutes(deps: DeviceRoutesDeps): Route[] {
         const rows = own
           .slice(0, MAX_ROWS)
           .map((device) => ({ ...viewRow(device, deps), ...live.get(device.id) }))
-        const part = missing.length > 0 && { missing_nodes: missing }
+        const part = missing.length > 0 && { missing_nodes: shownTo(caller, missing) }
         response.json({ devices: rows, is_part: own.length > MAX_ROWS, ...part })
       },
     },
@@ -179,7 +179,7 @@ const OF_VISITORS: Readonly<Partial<Record<VisitorState, string>>> = {
  * State of an online endpoint for its visitors, in the words of the device. `condition_at`: when its last visitors
  * met that. The service may be back since then.
  */
-function conditionOf({ traffic }: AgentEndpoint, { latencyMs = 0 }: ConnectedAgent) {
+export function conditionOf({ traffic }: AgentEndpoint, { latencyMs = 0 }: ConnectedAgent) {
   const { state, judgedAt } = traffic.outcomes
   const ofVisitors = OF_VISITORS[state]
   if (ofVisitors) return { condition: ofVisitors, condition_at: new Date(judgedAt).toISOString() }

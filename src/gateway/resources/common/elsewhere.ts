@@ -104,6 +104,9 @@ export function elsewhere(others: OtherGateways, path: string): Elsewhere {
 }
 
 /** Host names of gateways are shown only to callers that manage all of them. */
-function shownTo({ isOwnerOnly }: Viewer, missing: readonly MissingNode[]): readonly MissingNode[] {
+export function shownTo(
+  { isOwnerOnly }: Viewer,
+  missing: readonly MissingNode[],
+): readonly MissingNode[] {
   return isOwnerOnly ? missing.map(({ id }) => ({ id, name: id })) : missing
 }

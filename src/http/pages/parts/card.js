@@ -25,7 +25,9 @@ export function facts(...pairs) {
     'dl',
     { class: 'facts' },
     pairs
-      .filter(([, value]) => value !== undefined && value !== null && value !== '')
+      .filter(
+        ([, value]) => value !== undefined && value !== null && value !== false && value !== '',
+      )
       .map(([name, value]) =>
         element('div', {}, element('dt', {}, name), element('dd', {}, value)),
       ),

@@ -15,6 +15,9 @@ const TONES = {
 /** Whether visitors of a tunnel in this state get errors. */
 export const isBad = (condition) => TONES[condition] === 'bad'
 
+/** Tone of the state, for badges and dots. */
+export const toneOfCondition = (condition) => TONES[condition]
+
 export const conditionText = (condition) => condition.replace('_', ' ')
 
 /** State of a tunnel for its visitors, in the same words on each page. */

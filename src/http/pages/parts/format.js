@@ -31,6 +31,20 @@ export function formatDate(iso) {
   return date.format(new Date(iso))
 }
 
+/** `3 minutes`, the time since. */
+export function formatSpan(iso) {
+  const seconds = (Date.now() - Date.parse(iso)) / 1_000
+  for (const [unit, length] of SPANS) {
+    if (seconds >= length) return formatCount(Math.round(seconds / length), unit)
+  }
+  return 'less than a minute'
+}
+
+/** `1 device`, `1,000 devices` */
+export function formatCount(count, noun) {
+  return `${formatNumber(count)} ${noun}${count === 1 ? '' : 's'}`
+}
+
 /** `3 minutes ago`, `in 59 days`. */
 export function formatDistance(iso) {
   const seconds = (Date.parse(iso) - Date.now()) / 1_000

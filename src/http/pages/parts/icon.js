@@ -3,6 +3,7 @@ const SVG = 'http://www.w3.org/2000/svg'
 /** Paths in a viewBox of 24 by 24, for a stroke width of 1.75. */
 const PATHS = {
   devices: 'M4 5h16v10H4zM9 19h6M12 15v4',
+  endpoints: 'M4 12h12M12 8l4 4-4 4M20 4v16',
   invitations: 'M3 6h18v13H3zM3 7l9 7 9-7',
   domains: 'M12 3a9 9 0 100 18 9 9 0 000-18zM3 12h18M12 3c3 3 3 15 0 18M12 3c-3 3-3 15 0 18',
   certificates: 'M5 4h14v11H5zM8 8h8M8 11h5M12 15v6l2-1.5 2 1.5v-6',

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { CONDITIONS } from '../../../../src/agent/condition.ts'
 import { IDLE_MS } from '../../../../src/http/pages/browser-sessions.ts'
-import { agentWithEndpoint, connectedAgent } from '../../../helpers/connected-agent.ts'
+import { agentWithEndpoint } from '../../../helpers/connected-agent.ts'
 import { ConsoleBrowser } from '../../../helpers/console-browser.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
 
@@ -137,8 +137,9 @@ describe('a session of the console', () => {
     const { id: a } = await issuer.createBotUser({ name: 'a' })
     const { id: b } = await issuer.createBotUser({ name: 'b' })
     for (const [at, ownerId] of [a, b, null].entries()) {
-      const agent = connectedAgent(String(at + 1))
-      await online({ ...agent, identity: { ...agent.identity, ownerId } })
+      const { agent } = agentWithEndpoint(String(at + 1))
+      const endpoints = () => agent.endpoints().map((it) => ({ ...it, ownerId }))
+      await online({ ...agent, endpoints, identity: { ...agent.identity, ownerId } })
     }
     const all = (await browser.call('GET', '/console/api/device_rows')).body
     expect(all.devices).toBeUndefined()
@@ -146,6 +147,12 @@ describe('a session of the console', () => {
     await browser.call('POST', '/console/session', { body: { api_key: token.reveal() } })
     const { devices } = (await browser.call('GET', '/console/api/device_rows')).body
     expect(devices.map(({ name }: { name: string }) => name)).toEqual(['press-1'])
+    const rows = (await browser.call('GET', '/console/api/endpoint_rows')).body
+    expect(rows).toMatchObject({
+      is_part: false,
+      endpoints: [{ url: 'https://press-1.site.test', device: { name: 'press-1' } }],
+    })
+    expect(rows.endpoints).toHaveLength(1)
     const details = async (name: string) => {
       const { id } = deviceNamed(name)
       return (await browser.call('GET', `/console/api/device_details/${id}`)).status

@@ -26,19 +26,21 @@ describe('the traffic of an endpoint', () => {
   it('is told minute by minute, the newest last', async () => {
     const { connect, pass, history } = recorded()
     const traffic = connect()
-    for (const [requests, bytesIn, bytesOut] of [
-      [2, 10, 100],
-      [0, 0, 0],
-      [3, 0, 7],
+    for (const [requests, errors, bytesIn, bytesOut] of [
+      [2, 1, 10, 100],
+      [0, 0, 0, 0],
+      [3, 2, 0, 7],
     ] as const) {
       traffic.requests += requests
+      traffic.refused += errors
       traffic.bytesIn += bytesIn
       traffic.bytesOut += bytesOut
       await pass()
     }
-    const { requests, bytes } = history.of('device', URL) ?? {}
+    const { requests, errors, bytes } = history.of('device', URL) ?? {}
     expect(requests).toHaveLength(60)
     expect(requests?.slice(-4)).toEqual([0, 2, 0, 3])
+    expect(errors?.slice(-4)).toEqual([0, 1, 0, 2])
     expect(bytes?.slice(-4)).toEqual([0, 110, 0, 7])
     expect(history.of('another', URL)).toBeUndefined()
   })

@@ -1,9 +1,9 @@
 import { ask, askAll } from '../api.js'
-import { actionButton, cardHead, facts } from '../card.js'
+import { actionButton, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
-import { element } from '../element.js'
 import { formatDate } from '../format.js'
+import { itemDetails } from '../item-details.js'
 import { say } from '../notice.js'
 import { OwnerNames } from '../owner-names.js'
 import { listView } from './list-view.js'
@@ -11,6 +11,7 @@ import { listView } from './list-view.js'
 /** Reserved addresses: the ports that belong to one account, for SSH and the like. */
 export function addressesView() {
   const owners = new OwnerNames()
+  const ownerOf = ({ owner_id: id }) => owners.nameOf(id)
   return listView({
     title: 'Addresses',
     intro: 'Ports for services that do not use HTTP.',
@@ -23,7 +24,16 @@ export function addressesView() {
       text: 'TCP tunnels get any free address and keep it. Reserve an address to make it permanent.',
     },
     prepare: (items) => owners.learn(items),
-    row: (addr, reload) => addressCard(addr, owners, reload),
+    nameOf: ({ addr }) => addr,
+    stateOf: () => ({ text: 'Reserved', tone: 'good' }),
+    cellsOf: (it) => [ownerOf(it) ?? 'This gateway', it.description],
+    ownerOf,
+    search: {
+      placeholder: 'address, owner, description',
+      fields: ['addr', 'description'],
+      texts: ({ description }) => [description],
+    },
+    details: (addr, { reload }) => ({ node: addressDetails(addr, ownerOf(addr), reload) }),
   })
 }
 
@@ -64,17 +74,14 @@ async function reserve() {
   return reserved
 }
 
-function addressCard(reserved, owners, reload) {
-  const { addr, owner_id: owner } = reserved
-  return element(
-    'article',
-    {},
-    cardHead(addr, {
-      actions: [actionButton('Delete', addr, () => release(reserved, reload), true)],
-    }),
+function addressDetails(reserved, owner, reload) {
+  const { addr } = reserved
+  return itemDetails(
+    [actionButton('Delete', addr, () => release(reserved, reload), true)],
     facts(
+      ['Address', addr],
       ['Description', reserved.description],
-      ['Owner', owner && owners.of(owner)],
+      ['Owner', owner],
       ['Reserved', formatDate(reserved.created_at)],
     ),
   )

@@ -1,21 +1,26 @@
 import { ask, askAll } from '../api.js'
-import { actionButton, badge, cardHead, facts } from '../card.js'
+import { actionButton, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate, formatDistance } from '../format.js'
+import { itemDetails } from '../item-details.js'
 import { OwnerNames } from '../owner-names.js'
 import { showOnce } from '../shown-once.js'
 import { listView } from './list-view.js'
 
 /** What a key of a bot user is good for; the values of a select field are texts. */
 const OWNER_ONLY = 'owner'
+const SCOPES = { read: 'read only', write: 'read and change' }
 
 /** API keys: with what programs and people get in here. */
 export function apiKeysView({ session }) {
   const owners = new OwnerNames()
+  const ownerOf = ({ owner_id: id }) => owners.nameOf(id)
+  const isOwn = ({ id }) => id === session.id
   return listView({
     title: 'API keys',
+    nouns: 'API keys',
     intro: 'Credentials for this console and for the management API.',
     path: 'api_keys',
     collection: 'keys',
@@ -23,7 +28,27 @@ export function apiKeysView({ session }) {
     create,
     empty: { title: 'No API keys', text: 'Create an API key for each person and each program.' },
     prepare: (items) => owners.learn(items),
-    row: (key, reload) => apiKeyCard(key, { isOwn: key.id === session.id, owners }, reload),
+    nameOf: ({ name }) => name,
+    stateOf: (key) => stateOf(key, isOwn(key)),
+    cellsOf: ({ scope, last_used_at: usedAt }) => [
+      SCOPES[scope],
+      usedAt ? `used ${formatDistance(usedAt)}` : 'never used',
+    ],
+    ownerOf,
+    search: {
+      placeholder: 'name, owner, id',
+      fields: ['name', 'description', 'id'],
+      texts: ({ description, scope }) => [description, SCOPES[scope]],
+    },
+    orders: {
+      used: {
+        label: 'Last used',
+        compare: (a, b) => (b.last_used_at ?? '').localeCompare(a.last_used_at ?? ''),
+      },
+    },
+    details: (key, { reload }) => ({
+      node: apiKeyDetails(key, { isOwn: isOwn(key), owner: ownerOf(key) }, reload),
+    }),
   })
 }
 
@@ -88,24 +113,23 @@ async function create() {
   return key
 }
 
-function apiKeyCard(key, { isOwn, owners }, reload) {
-  const { id, name, description, scope, owner_id, owner_only, created_at } = key
+function stateOf({ expires_at: endsAt }, isOwn) {
+  if (endsAt !== null && Date.parse(endsAt) <= Date.now()) return { text: 'Expired', tone: 'bad' }
+  return { text: isOwn ? 'In use by you' : 'Valid', tone: 'good' }
+}
+
+function apiKeyDetails(key, { isOwn, owner = 'Nobody' }, reload) {
+  const { id, name, description, scope, owner_only, created_at } = key
   const { expires_at, last_used_at } = key
-  const hasEnded = expires_at !== null && Date.parse(expires_at) <= Date.now()
-  const owner = owner_id ? owners.of(owner_id) : 'Nobody'
-  return element(
-    'article',
-    {},
-    cardHead(name, {
-      badge: isOwn ? badge('In use by you', 'good') : hasEnded && badge('Expired', 'bad'),
-      actions: [actionButton('Delete', name, () => remove({ id, name, isOwn }, reload), true)],
-    }),
+  return itemDetails(
+    [actionButton('Delete', name, () => remove({ id, name, isOwn }, reload), true)],
     facts(
+      ['Name', name],
       ['Description', description === name ? '' : description],
-      ['May', scope === 'read' ? 'read only' : 'read and change'],
+      ['May', SCOPES[scope]],
       ['Owner', owner_only ? `${owner}, only resources of this owner` : owner],
       ['Ends', expires_at ? formatDate(expires_at) : 'Never'],
-      ['Last used', last_used_at ? formatDistance(last_used_at) : 'Never'],
+      ['Last used', last_used_at ? formatDate(last_used_at) : 'Never'],
       ['Id', element('code', {}, id)],
       ['Created', formatDate(created_at)],
     ),

@@ -1,7 +1,10 @@
-import { badge } from '../card.js'
-import { selectField, textField } from '../dialog.js'
+import { auditSentence, NOUNS } from '../audit-sentence.js'
+import { facts } from '../card.js'
+import { textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate } from '../format.js'
+import { itemDetails } from '../item-details.js'
+import { quoted } from '../server-filter.js'
 import { listView } from './list-view.js'
 
 const KINDS = {
@@ -13,60 +16,54 @@ const KINDS = {
 }
 const RESULTS = [
   ['', 'All'],
-  ['obj.result == "ok"', 'Changed'],
+  ['obj.result == "ok"', 'Done'],
   ['obj.result != "ok"', 'Refused or unknown'],
 ]
 
-/** The audit trail: who changed what, from where, and what became of it. */
+/** The audit trail: changes, their authors and results. */
 export function auditView() {
   return listView({
     title: 'Audit',
+    nouns: 'audit entries',
     intro: 'Changes on this gateway and their authors, newest first. This list cannot be edited.',
     path: 'audit',
     collection: 'entries',
-    empty: {
-      title: 'No entries',
-      text: 'No change matches the filter, or no change was made yet.',
+    className: 'items-sentences',
+    empty: { title: 'No entries', text: 'No change was made yet.' },
+    nameOf: auditSentence,
+    stateOf,
+    cellsOf: ({ created_at }) => [formatDate(created_at)],
+    search: {
+      placeholder: 'who, name, address, id',
+      fields: ['who.name', 'who.id', 'action', 'target.name', 'target.id', 'client', 'result'],
     },
-    row: entryLine,
-    isDense: true,
-    choice,
+    onServer: {
+      selections: [
+        { name: 'object', label: 'Object', options: objectOptions() },
+        { name: 'result', label: 'Result', options: RESULTS },
+      ],
+      fields: [
+        textField({ name: 'since', label: 'Since', type: 'date' }),
+        textField({ name: 'until', label: 'Until', type: 'date' }),
+      ],
+      filterOf: ({ object, result, since, until }) => [
+        object && `obj.action.startsWith(${quoted(`${object}.`)})`,
+        result,
+        since && `obj.created_at >= timestamp(${quoted(momentOf(since))})`,
+        until && `obj.created_at < timestamp(${quoted(momentOf(until, 1))})`,
+      ],
+    },
+    details: (entry) => ({ node: entryDetails(entry) }),
   })
 }
 
-/** The form above the list. What is typed counts once it is sent. */
-function choice(reload) {
-  const form = element(
-    'form',
-    { class: 'choice', onsubmit: send, 'aria-label': 'Filter' },
-    textField({ name: 'who', label: 'Who' }),
-    textField({ name: 'action', label: 'Action', placeholder: 'api_key.create' }),
-    textField({ name: 'since', label: 'Since', type: 'date' }),
-    textField({ name: 'until', label: 'Until', type: 'date' }),
-    selectField({ name: 'result', label: 'Result', options: RESULTS }),
-    element('button', { type: 'submit', class: 'button' }, 'Show'),
-  )
-  return { node: form, filter }
-
-  function send(event) {
-    event.preventDefault()
-    void reload()
-  }
-
-  function filter() {
-    const { who, action, since, until, result } = Object.fromEntries(new FormData(form))
-    const conditions = [
-      who && `(obj.who.name.contains(${quoted(who)}) || obj.who.id == ${quoted(who)})`,
-      action && `obj.action.contains(${quoted(action)})`,
-      since && `obj.created_at >= timestamp(${quoted(momentOf(since))})`,
-      until && `obj.created_at < timestamp(${quoted(momentOf(until, 1))})`,
-      result,
-    ]
-    return conditions.filter((condition) => condition).join(' && ')
-  }
+function objectOptions() {
+  const options = Object.entries(NOUNS).map(([key, noun]) => [
+    key,
+    noun.charAt(0).toUpperCase() + noun.slice(1),
+  ])
+  return [['', 'All'], ...options.sort(([, a], [, b]) => a.localeCompare(b))]
 }
-
-const quoted = (text) => JSON.stringify(text.trim())
 
 /** A day begins at midnight of the reader. */
 function momentOf(day, daysLater = 0) {
@@ -75,41 +72,39 @@ function momentOf(day, daysLater = 0) {
   return midnight.toISOString()
 }
 
-/** What was done to what, and when; then who did it, and what is different since. */
-function entryLine({ created_at, who, client, action, target, changes, result }) {
-  const changed = changes && changeList(changes)
-  return element(
-    'article',
-    { class: 'entry' },
-    element(
-      'div',
-      { class: 'entry-head' },
-      element('h2', { tabindex: '-1' }, action),
-      (target.name ?? target.id) &&
-        element('span', { class: 'entry-target' }, target.name ?? target.id),
-      result !== 'ok' && badge(result, result === 'unknown' ? 'wait' : 'bad'),
+function stateOf({ result }) {
+  if (result === 'ok') return { text: 'Done', tone: 'good' }
+  return result === 'unknown' ? { text: 'Unknown', tone: 'wait' } : { text: 'Refused', tone: 'bad' }
+}
+
+function entryDetails({ created_at, who, client, action, target, changes, result, request_id }) {
+  return itemDetails(
+    [],
+    facts(
+      ['Who', `${who.name} (${KINDS[who.kind]})`],
+      ['From', client],
+      ['When', formatDate(created_at)],
+      ['Action', element('code', {}, action)],
+      ['Object', target.name],
+      ['Object id', target.id && element('code', {}, target.id)],
+      ['Result', result === 'ok' ? 'done' : result],
+      ['Request id', request_id && element('code', {}, request_id)],
     ),
-    element('time', { datetime: created_at, class: 'entry-time' }, formatDate(created_at)),
-    element(
-      'p',
-      { class: 'entry-by' },
-      element('span', {}, `${who.name} (${KINDS[who.kind]})`),
-      client && ` from ${client}`,
-      target.name && target.id && [', ', element('code', {}, target.id)],
-    ),
-    changed && element('p', { class: 'entry-changes' }, changed),
+    changes && Object.keys(changes).length > 0 && changeList(changes),
   )
 }
 
 function changeList(changes) {
-  const lines = Object.entries(changes).map(([field, change]) => {
-    if (change === 'changed') return `${field} changed`
-    const [before, after] = change
-    return before === null
-      ? `${field}: ${shown(after)}`
-      : `${field}: ${shown(before)} → ${shown(after)}`
-  })
-  return lines.length === 0 ? undefined : lines.join('; ')
+  return [
+    element('p', { class: 'hint changes-hint' }, 'Changes'),
+    facts(...Object.entries(changes).map(([field, change]) => [field, changeText(change)])),
+  ]
+}
+
+function changeText(change) {
+  if (change === 'changed') return 'changed'
+  const [before, after] = change
+  return before === null ? shown(after) : `${shown(before)} → ${shown(after)}`
 }
 
 function shown(value) {

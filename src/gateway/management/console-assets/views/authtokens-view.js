@@ -1,19 +1,22 @@
 import { ask, askAll } from '../api.js'
-import { actionButton, badge, cardHead, facts } from '../card.js'
+import { actionButton, badge, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate } from '../format.js'
+import { itemDetails } from '../item-details.js'
 import { OwnerNames } from '../owner-names.js'
 import { showOnce } from '../shown-once.js'
 import { listView } from './list-view.js'
 
 const ANY_NAME = ''
 const OTHER_RULE = 'other'
+const ALL_NAMES = 'all domains of its owner'
 
 /** Authtokens: with what devices sign in, and which names they may open. */
 export function authtokensView() {
   const owners = new OwnerNames()
+  const ownerOf = ({ owner_id: id }) => owners.nameOf(id)
   return listView({
     title: 'Authtokens',
     intro: 'Credentials of devices. ACL rules limit the names that a device can open.',
@@ -26,7 +29,18 @@ export function authtokensView() {
       text: 'Create an authtoken for each device or site, and set it on the device as SVC_AUTHTOKEN.',
     },
     prepare: (items) => owners.learn(items),
-    row: (credential, reload) => authtokenCard(credential, owners, reload),
+    nameOf,
+    stateOf,
+    cellsOf: (it) => [rulesText(it), ownerOf(it) ?? 'no owner'],
+    ownerOf,
+    search: {
+      placeholder: 'description, rule, owner',
+      fields: ['description', 'id'],
+      texts: ({ acl }) => acl,
+    },
+    details: (credential, { reload }) => ({
+      node: authtokenDetails(credential, ownerOf(credential), reload),
+    }),
   })
 }
 
@@ -99,19 +113,28 @@ async function create() {
   return credential
 }
 
-function authtokenCard(credential, owners, reload) {
-  const { id, description, acl, owner_id, created_at, rules_without_effect = [] } = credential
-  const name = description || id
-  const rules =
-    acl.length === 0 ? [badge('all domains of its owner')] : acl.map((rule) => badge(rule))
-  return element(
-    'article',
-    {},
-    cardHead(name, {
-      actions: [actionButton('Delete', name, () => revoke(id, name, reload), true)],
-    }),
+const nameOf = ({ description, id }) => description || id
+
+function stateOf({ rules_without_effect: rules = [] }) {
+  return rules.length > 0
+    ? { text: 'Rule without effect', tone: 'wait' }
+    : { text: 'Valid', tone: 'good' }
+}
+
+function rulesText({ acl }) {
+  if (acl.length === 0) return ALL_NAMES
+  return acl.length === 1 ? acl[0] : `${acl[0]} and ${acl.length - 1} more`
+}
+
+function authtokenDetails(credential, owner = 'Nobody', reload) {
+  const { id, acl, created_at, rules_without_effect = [] } = credential
+  const name = nameOf(credential)
+  const rules = acl.length === 0 ? [badge(ALL_NAMES)] : acl.map((rule) => badge(rule))
+  return itemDetails(
+    [actionButton('Delete', name, () => revoke(id, name, reload), true)],
     facts(
-      ['Owner', owner_id ? owners.of(owner_id) : 'Nobody'],
+      ['Description', credential.description],
+      ['Owner', owner],
       ['Can open', element('span', { class: 'row' }, rules)],
       ...rules_without_effect.map(({ rule, msg }) => ['No effect', `${rule}: ${msg}`]),
       ['Id', element('code', {}, id)],

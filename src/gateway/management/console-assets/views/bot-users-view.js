@@ -1,10 +1,12 @@
 import { ask } from '../api.js'
-import { actionButton, badge, cardHead, facts } from '../card.js'
+import { actionButton, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, textField } from '../dialog.js'
 import { element } from '../element.js'
-import { formatDate } from '../format.js'
+import { formatCount, formatDate, formatNumber } from '../format.js'
+import { itemDetails } from '../item-details.js'
 import { say } from '../notice.js'
+import { shareBar } from '../share-bar.js'
 import { listView } from './list-view.js'
 
 /** Bot users: who owns the authtokens of devices. Keys of one of them only see it. */
@@ -21,7 +23,20 @@ export function botUsersView({ session }) {
       title: 'No bot users',
       text: 'Create a bot user for each site or device. Deactivating it takes all its devices offline at once.',
     },
-    row: (botUser, reload) => botUserCard(botUser, mayChange && reload),
+    nameOf: ({ name }) => name,
+    stateOf,
+    cellsOf: (botUser) => [
+      highestText(botUser),
+      formatCount(botUser.usage.credentials, 'authtoken'),
+    ],
+    search: { placeholder: 'name, id', fields: ['name', 'id'] },
+    orders: {
+      usage: {
+        label: 'Quota use',
+        compare: (a, b) => highestOf(b).share - highestOf(a).share,
+      },
+    },
+    details: (botUser, { reload }) => ({ node: botUserDetails(botUser, mayChange && reload) }),
   })
 }
 
@@ -42,28 +57,55 @@ async function create() {
   return botUser
 }
 
-function botUserCard(botUser, reload) {
-  const { id, name, active, quotas, usage, warning, created_at } = botUser
-  return element(
-    'article',
-    {},
-    cardHead(name, {
-      badge: active ? badge('Active', 'good') : badge('Inactive', 'wait'),
-      actions: reload && [
+function stateOf({ active, warning }) {
+  if (!active) return { text: 'Inactive', tone: 'wait' }
+  return warning ? { text: 'Over quota', tone: 'bad' } : { text: 'Active', tone: 'good' }
+}
+
+function botUserDetails(botUser, reload) {
+  const { id, name, active, warning, created_at } = botUser
+  const actions = reload
+    ? [
         active
           ? actionButton('Deactivate', name, () => deactivate(botUser, reload))
           : actionButton('Activate', name, () => activate(botUser, reload)),
         actionButton('Quotas', name, () => changeQuotas(botUser, reload)),
         actionButton('Delete', name, () => remove(botUser, reload), true),
-      ],
-    }),
-    facts(
-      ['Id', element('code', {}, id)],
-      ['Created', formatDate(created_at)],
-      ...QUOTAS.map(([key, label]) => [label, `${usage[key]} of ${quotas[key]}`]),
-    ),
+      ]
+    : []
+  return itemDetails(
+    actions,
+    facts(['Name', name], ['Id', element('code', {}, id)], ['Created', formatDate(created_at)]),
     warning && element('p', { class: 'hint' }, `Warning: ${warning.msg}`),
+    element(
+      'dl',
+      { class: 'quotas' },
+      usesOf(botUser).map(({ label, text, share }) =>
+        element(
+          'div',
+          { class: share > 1 ? 'is-over' : '' },
+          element('dt', {}, label),
+          element('dd', {}, text, shareBar(Math.min(1, share))),
+        ),
+      ),
+    ),
   )
+}
+
+/** Use of each quota, in the order of `QUOTAS`. */
+function usesOf({ usage, quotas }) {
+  return QUOTAS.map(([key, label]) => ({
+    label,
+    text: `${formatNumber(usage[key])} of ${formatNumber(quotas[key])}`,
+    share: usage[key] === 0 ? 0 : usage[key] / quotas[key],
+  }))
+}
+
+const highestOf = (botUser) => usesOf(botUser).reduce((a, b) => (b.share > a.share ? b : a))
+
+function highestText(botUser) {
+  const { label, text, share } = highestOf(botUser)
+  return share === 0 ? 'nothing used' : `${label}: ${text}`
 }
 
 const QUOTAS = [

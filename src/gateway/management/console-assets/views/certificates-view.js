@@ -1,10 +1,11 @@
 import { ask, askAll } from '../api.js'
-import { actionButton, cardHead, facts } from '../card.js'
-import { endBadge } from '../certificate-state.js'
+import { actionButton, facts } from '../card.js'
+import { EXPIRES_FIRST, expiryState } from '../certificate-state.js'
 import { confirm } from '../confirm.js'
 import { longTextField, openForm, selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate, formatDistance } from '../format.js'
+import { itemDetails } from '../item-details.js'
 import { say } from '../notice.js'
 import { OwnerNames } from '../owner-names.js'
 import { listView } from './list-view.js'
@@ -12,6 +13,7 @@ import { listView } from './list-view.js'
 /** Certificates that were uploaded for domains. */
 export function certificatesView() {
   const owners = new OwnerNames()
+  const ownerOf = ({ owner_id: id }) => owners.nameOf(id)
   return listView({
     title: 'Certificates',
     intro: 'Certificates of your own for domains.',
@@ -24,7 +26,25 @@ export function certificatesView() {
       text: 'Upload a certificate with its key. Then choose it in Domains with Edit certificate.',
     },
     prepare: (items) => owners.learn(items),
-    row: (certificate, reload) => certificateCard(certificate, owners, reload),
+    nameOf: namesOf,
+    stateOf: expiryState,
+    cellsOf: ({ not_after: end, issuer_common_name: issuer }) => [
+      `expires ${formatDistance(end)}`,
+      `by ${issuer}`,
+    ],
+    ownerOf,
+    search: {
+      placeholder: 'domain, issuer, description',
+      fields: ['description', 'issuer_common_name', 'subject_common_name'],
+      texts: (it) => [
+        ...it.subject_alternative_names.dns_names,
+        ...[it.issuer_common_name, it.subject_common_name, it.description],
+      ],
+    },
+    orders: { end: EXPIRES_FIRST },
+    details: (certificate, { reload }) => ({
+      node: certificateDetails(certificate, ownerOf(certificate), reload),
+    }),
   })
 }
 
@@ -71,19 +91,15 @@ export function namesOf({ subject_alternative_names: { dns_names: names } }) {
   return names.slice(0, 3).join(', ') + (more > 0 ? ` and ${more} more` : '')
 }
 
-function certificateCard(certificate, owners, reload) {
-  const names = namesOf(certificate)
-  const { id, not_after: end, owner_id: owner } = certificate
-  return element(
-    'article',
-    {},
-    cardHead(names, {
-      badge: endBadge(Date.parse(end)),
-      actions: [actionButton('Delete', names, () => remove(certificate, reload), true)],
-    }),
+function certificateDetails(certificate, owner, reload) {
+  const { id, not_after: end } = certificate
+  const action = () => remove(certificate, reload)
+  return itemDetails(
+    [actionButton('Delete', namesOf(certificate), action, true)],
     facts(
+      ['Domains', certificate.subject_alternative_names.dns_names.join(', ')],
       ['Description', certificate.description],
-      ['Owner', owner && owners.of(owner)],
+      ['Owner', owner],
       ['Issuer', certificate.issuer_common_name],
       ['Expires', `${formatDate(end)} (${formatDistance(end)})`],
       ['Key', certificate.private_key_type],

@@ -1,10 +1,11 @@
 import { ask, askAll } from '../api.js'
-import { actionButton, cardHead, facts } from '../card.js'
-import { endBadge } from '../certificate-state.js'
+import { actionButton, facts } from '../card.js'
+import { EXPIRES_FIRST, expiryState } from '../certificate-state.js'
 import { confirm } from '../confirm.js'
 import { longTextField, openForm, selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate, formatDistance } from '../format.js'
+import { itemDetails } from '../item-details.js'
 import { say } from '../notice.js'
 import { OwnerNames } from '../owner-names.js'
 import { listView } from './list-view.js'
@@ -12,8 +13,10 @@ import { listView } from './list-view.js'
 /** CAs of client certificates. */
 export function clientCasView() {
   const owners = new OwnerNames()
+  const ownerOf = ({ owner_id: id }) => owners.nameOf(id)
   return listView({
     title: 'Client CAs',
+    nouns: 'client CAs',
     intro: 'CAs of client certificates. Policies name them by id in terminate-tls.',
     path: 'certificate_authorities',
     collection: 'certificate_authorities',
@@ -24,7 +27,19 @@ export function clientCasView() {
       text: 'Add the CA that signs the certificates of your visitors. Then name its id in a policy.',
     },
     prepare: (items) => owners.learn(items),
-    row: (authority, reload) => authorityCard(authority, owners, reload),
+    nameOf,
+    stateOf: expiryState,
+    cellsOf: ({ not_after: end, description }) => [`expires ${formatDistance(end)}`, description],
+    ownerOf,
+    search: {
+      placeholder: 'name, description, id',
+      fields: ['subject_common_name', 'description', 'id'],
+      texts: ({ description }) => [description],
+    },
+    orders: { end: EXPIRES_FIRST },
+    details: (authority, { reload }) => ({
+      node: authorityDetails(authority, ownerOf(authority), reload),
+    }),
   })
 }
 
@@ -61,19 +76,15 @@ async function add() {
 
 const nameOf = ({ subject_common_name: name, id }) => name || id
 
-function authorityCard(authority, owners, reload) {
+function authorityDetails(authority, owner, reload) {
   const name = nameOf(authority)
-  const { id, not_after: end, owner_id: owner } = authority
-  return element(
-    'article',
-    {},
-    cardHead(name, {
-      badge: endBadge(Date.parse(end)),
-      actions: [actionButton('Delete', name, () => remove(authority, reload), true)],
-    }),
+  const { id, not_after: end } = authority
+  return itemDetails(
+    [actionButton('Delete', name, () => remove(authority, reload), true)],
     facts(
+      ['Name', name],
       ['Description', authority.description],
-      ['Owner', owner && owners.of(owner)],
+      ['Owner', owner],
       ['Expires', `${formatDate(end)} (${formatDistance(end)})`],
       ['Added', formatDate(authority.created_at)],
       ['Id', element('code', {}, id)],

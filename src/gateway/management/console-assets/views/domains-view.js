@@ -1,11 +1,12 @@
 import { ask, askAll } from '../api.js'
-import { actionButton, cardHead, facts } from '../card.js'
-import { certificateState } from '../certificate-state.js'
+import { actionButton, facts } from '../card.js'
+import { certificateState, isCertificatePending } from '../certificate-state.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
 import { recordRow, recordsOf } from '../dns-record.js'
-import { element, fill } from '../element.js'
+import { element, fill, setText } from '../element.js'
 import { formatDate } from '../format.js'
+import { itemDetails } from '../item-details.js'
 import { errorNotice, say } from '../notice.js'
 import { OwnerNames } from '../owner-names.js'
 import { namesOf } from './certificates-view.js'
@@ -14,6 +15,7 @@ import { listView } from './list-view.js'
 /** Reserved domains: the names below which devices may be reached. */
 export function domainsView() {
   const owners = new OwnerNames()
+  const ownerOf = ({ owner_id: id }) => owners.nameOf(id)
   return listView({
     title: 'Domains',
     intro: 'Host names of devices.',
@@ -26,7 +28,17 @@ export function domainsView() {
       text: 'Reserve a wildcard domain such as *.site.example.com. Every device of the site then gets a name below it.',
     },
     prepare: (items) => owners.learn(items),
-    row: (domain, reload) => domainCard(domain, owners, reload),
+    nameOf: ({ domain }) => domain,
+    stateOf,
+    cellsOf: (domain) => [ownerOf(domain) ?? 'this gateway', domain.description],
+    ownerOf,
+    isPending: isCertificatePending,
+    search: {
+      placeholder: 'domain, owner, description',
+      fields: ['domain', 'description'],
+      texts: ({ description }) => [description],
+    },
+    details: (domain, after) => domainDetails(domain, ownerOf(domain), after),
   })
 }
 
@@ -101,20 +113,30 @@ const HINTS = [
 ]
 const CORRECT = ['DNS is correct.', 'The record is correct.', 'Both records are correct.']
 
-function domainCard(domain, owners, reload) {
-  const { domain: name } = domain
+function stateOf(domain) {
+  const state = certificateState(domain)
+  if (state.tone === 'bad') return state
+  if (domain.overlap) return { text: 'Overlap', tone: 'bad' }
+  return domain.warning ? { text: 'Warning', tone: 'wait' } : state
+}
+
+function domainDetails(domain, owner, { reload, replace }) {
+  const { id, domain: name } = domain
   const records = recordsOf(domain).map(recordRow)
   const problem = element('div', {})
   const outcome = element('p', { class: 'outcome', role: 'status' })
+  const certificate = element('span', {})
+  const kept = withoutStatus(domain)
   const check = actionButton('Check status', `of ${name}`, async () => {
     check.disabled = true
     fill(problem)
     fill(outcome, 'Checking DNS…')
     try {
-      const result = await ask('POST', `api/reserved_domains/${domain.id}/check`)
+      const result = await ask('POST', `api/reserved_domains/${id}/check`)
       for (const [at, record] of result.records.entries()) records[at]?.show(record)
-      certificate.followRetry(node)
       fill(outcome, result.ok ? CORRECT[records.length] : 'DNS is not ready yet.')
+      // The check may have made the gateway try again.
+      replace(await ask('GET', `api/reserved_domains/${id}`))
     } catch (error) {
       for (const record of records) record.forget()
       fill(outcome)
@@ -124,28 +146,22 @@ function domainCard(domain, owners, reload) {
       if (document.activeElement === document.body) check.focus()
     }
   })
-  const certificate = certificateState(domain)
-  const node = element(
-    'article',
-    {},
-    cardHead(name, {
-      badge: certificate.badge,
-      actions: [
-        check,
-        actionButton('Edit certificate', `of ${name}`, () => changeCertificate(domain, reload)),
-        actionButton('Delete', name, () => release(domain, reload), true),
-      ],
-    }),
+  const node = itemDetails(
+    [
+      check,
+      actionButton('Edit certificate', `of ${name}`, () => changeCertificate(domain, reload)),
+      actionButton('Delete', name, () => release(domain, reload), true),
+    ],
     facts(
+      ['Domain', name],
       ['Description', domain.description],
-      ['Owner', domain.owner_id && owners.of(domain.owner_id)],
+      ['Owner', owner],
       ['Reserved', formatDate(domain.created_at)],
-      ['Certificate', certificate.sentence],
+      ['Certificate', certificate],
       ['Overlap', domain.overlap?.msg],
       ['Warning', domain.warning?.msg],
     ),
-    element('h3', {}, 'DNS records'),
-    element('p', { class: 'hint' }, HINTS[records.length]),
+    element('p', { class: 'hint records-hint' }, HINTS[records.length]),
     element(
       'div',
       { class: 'records' },
@@ -154,9 +170,17 @@ function domainCard(domain, owners, reload) {
     outcome,
     problem,
   )
-  certificate.follow(node)
-  return node
+  update(domain)
+  return { node, update }
+
+  /** Only the state of the certificate changes without a user. */
+  function update(now) {
+    setText(certificate, certificateState(now).sentence)
+    return withoutStatus(now) === kept
+  }
 }
+
+const withoutStatus = (domain) => JSON.stringify({ ...domain, certificate_management_status: 0 })
 
 async function changeCertificate(reserved, reload) {
   const { id, domain } = reserved

@@ -1,9 +1,10 @@
 import { ask, askAll } from '../api.js'
-import { actionButton, badge, cardHead, facts } from '../card.js'
+import { actionButton, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { longTextField, openForm, selectField } from '../dialog.js'
 import { element } from '../element.js'
-import { formatDate } from '../format.js'
+import { formatBytes, formatDate } from '../format.js'
+import { itemDetails } from '../item-details.js'
 import { say } from '../notice.js'
 import { listView } from './list-view.js'
 
@@ -58,7 +59,16 @@ export function errorPagesView() {
       text: 'Visitors see the page of the gateway. Create a page to show your name and a contact.',
     },
     prepare: learnDomains,
-    row: (page, reload) => pageCard(page, placeOf(page), reload),
+    nameOf: ({ kind }) => labelOf(kind),
+    stateOf: ({ in_use: isInUse }) =>
+      isInUse ? { text: 'In use', tone: 'good' } : { text: 'Not in use', tone: 'plain' },
+    cellsOf: (page) => [placeOf(page), formatBytes(page.size)],
+    search: {
+      placeholder: 'error, domain, description',
+      fields: ['kind', 'description'],
+      texts: (page) => [page.kind, placeOf(page), page.description],
+    },
+    details: (page, { reload }) => ({ node: pageDetails(page, placeOf(page), reload) }),
   })
 }
 
@@ -85,24 +95,19 @@ function create(domains) {
   })
 }
 
-function pageCard(page, place, reload) {
-  const { id, kind, description, size, in_use: isInUse, created_at: createdAt } = page
+function pageDetails(page, place, reload) {
+  const { id, kind, description, in_use: isInUse, created_at: createdAt } = page
   const name = `${labelOf(kind)}, ${place}`
-  return element(
-    'article',
-    {},
-    cardHead(labelOf(kind), {
-      badge: isInUse ? undefined : badge('Not in use', 'plain'),
-      actions: [
-        actionButton('Change', name, () => change(page, name, reload)),
-        actionButton('Delete', name, () => remove(page, name, reload), true),
-      ],
-    }),
+  return itemDetails(
+    [
+      actionButton('Change', name, () => change(page, name, reload)),
+      actionButton('Delete', name, () => remove(page, name, reload), true),
+    ],
     facts(
       ['Shown at', place],
       ['Not in use', isInUse ? undefined : 'the domain belongs to another account'],
       ['Description', description],
-      ['Size', `${size} bytes`],
+      ['Size', formatBytes(page.size)],
       ['Created', formatDate(createdAt)],
       ['Id', element('code', {}, id)],
     ),

@@ -1,16 +1,23 @@
 import { addDevice } from '../add-device.js'
-import { actionButton, badge, cardHead, facts } from '../card.js'
+import { actionButton, badge, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { element } from '../element.js'
-import { formatDate } from '../format.js'
+import { formatDate, formatDistance } from '../format.js'
+import { itemDetails } from '../item-details.js'
 import { OwnerNames } from '../owner-names.js'
 import { listView } from './list-view.js'
 
-const TONES = { open: 'wait', used: 'good', expired: 'plain', withdrawn: 'bad' }
+const STATES = {
+  open: { text: 'Open', tone: 'wait' },
+  used: { text: 'Used', tone: 'good' },
+  expired: { text: 'Expired', tone: 'plain' },
+  withdrawn: { text: 'Withdrawn', tone: 'bad' },
+}
 
 /** Invitations: with what devices join, and which devices have joined. */
 export function invitesView() {
   const owners = new OwnerNames()
+  const ownerOf = ({ owner_id: id }) => owners.nameOf(id)
   return listView({
     title: 'Invitations',
     intro: 'One command connects a device. Invitations are deleted 30 days after their end.',
@@ -23,22 +30,33 @@ export function invitesView() {
       text: 'Add a device: you get one command for it.',
     },
     prepare: (items) => owners.learn(items),
-    row: (invite, reload) => inviteCard(invite, owners, reload),
+    nameOf,
+    stateOf: ({ state }) => STATES[state],
+    cellsOf: ({ uses, max_uses, state, expires_at }) => [
+      `${uses} of ${max_uses} ${max_uses === 1 ? 'device' : 'devices'}`,
+      `${state === 'open' ? 'ends' : 'ended'} ${formatDistance(expires_at)}`,
+    ],
+    ownerOf,
+    search: {
+      placeholder: 'name, tag, joined device',
+      fields: ['name', 'description', 'domain'],
+      texts: ({ description, domain, tags, claims }) => [
+        ...[description, domain, ...tags],
+        ...claims.flatMap(({ name, address }) => [name, address]),
+      ],
+    },
+    details: (invite, { reload }) => ({ node: inviteDetails(invite, ownerOf(invite), reload) }),
   })
 }
 
-function inviteCard(invite, owners, reload) {
-  const { id, name, description, state, uses, max_uses, expires_at, tags, domain, acl } = invite
-  const title = name ?? (description || 'Named by the device')
-  return element(
-    'article',
-    {},
-    cardHead(title, {
-      badge: badge(state, TONES[state]),
-      actions: state === 'open' ? [withdrawButton(id, title, reload)] : [],
-    }),
+const nameOf = ({ name, description }) => name ?? (description || 'Named by the device')
+
+function inviteDetails(invite, owner = 'Nobody', reload) {
+  const { id, state, uses, max_uses, expires_at, tags, domain, acl } = invite
+  return itemDetails(
+    state === 'open' ? [withdrawButton(id, nameOf(invite), reload)] : [],
     facts(
-      ['Owner', invite.owner_id ? owners.of(invite.owner_id) : 'Nobody'],
+      ['Owner', owner],
       ['Domain', domain],
       ['Further rules', acl.length > 0 ? rowOf(acl) : undefined],
       ['Tags', tags.length > 0 ? rowOf(tags) : undefined],

@@ -1,9 +1,10 @@
 import { ask } from '../api.js'
-import { actionButton, badge, cardHead, facts } from '../card.js'
+import { actionButton, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, textField } from '../dialog.js'
 import { element } from '../element.js'
-import { formatDate } from '../format.js'
+import { formatDate, formatDistance } from '../format.js'
+import { itemDetails } from '../item-details.js'
 import { say } from '../notice.js'
 import { OwnerNames } from '../owner-names.js'
 import { listView } from './list-view.js'
@@ -13,6 +14,7 @@ const NO_VAULT = 'ERR_NGROK_24009'
 /** Secrets of policies. Their values can be set and not read. */
 export function secretsView() {
   const owners = new OwnerNames()
+  const ownerOf = ({ owner_id: id }) => owners.nameOf(id)
   return listView({
     title: 'Secrets',
     intro: 'Policies read secrets with secrets.get(). Values are never shown.',
@@ -25,7 +27,20 @@ export function secretsView() {
       text: 'Create a secret, so that policies need no passwords and keys in them.',
     },
     prepare: (items) => owners.learn(items),
-    row: (secret, reload) => secretCard(secret, owners, reload),
+    nameOf: titleOf,
+    stateOf: ({ used_by: users }) =>
+      users.length > 0 ? { text: 'In use', tone: 'good' } : { text: 'Not used', tone: 'plain' },
+    cellsOf: (it) => [
+      ownerOf(it) ?? 'gateway owner',
+      `value set ${formatDistance(it.value_set_at)}`,
+    ],
+    ownerOf,
+    search: {
+      placeholder: 'vault, name, description',
+      fields: ['name', 'vault_name', 'description'],
+      texts: (it) => [it.description, ...it.used_by.map(({ url }) => url)],
+    },
+    details: (secret, { reload }) => ({ node: secretDetails(secret, ownerOf(secret), reload) }),
   })
 }
 
@@ -83,22 +98,19 @@ async function createIn(vault, secret) {
   return ask('POST', 'api/vault_secrets', { body })
 }
 
-function secretCard(secret, owners, reload) {
+const titleOf = ({ vault_name: vault, name }) => `${vault}/${name}`
+
+function secretDetails(secret, owner = 'Gateway owner', reload) {
   const { id, name, vault_name: vault, allow, used_by: users, description } = secret
-  const title = `${vault}/${name}`
-  return element(
-    'article',
-    {},
-    cardHead(title, {
-      badge: users.length > 0 ? badge('In use', 'good') : badge('Not used', 'plain'),
-      actions: [
-        actionButton('Replace value', title, () => replace(secret, title, reload)),
-        actionButton('Change access', title, () => changeAccess(secret, title, reload)),
-        actionButton('Delete', title, () => remove(secret, title, reload), true),
-      ],
-    }),
+  const title = titleOf(secret)
+  return itemDetails(
+    [
+      actionButton('Replace value', title, () => replace(secret, title, reload)),
+      actionButton('Change access', title, () => changeAccess(secret, title, reload)),
+      actionButton('Delete', title, () => remove(secret, title, reload), true),
+    ],
     facts(
-      ['Owner', secret.owner_id ? owners.of(secret.owner_id) : 'Gateway owner'],
+      ['Owner', owner],
       ['Description', description],
       ['In policies', element('code', {}, `secrets.get('${vault}', '${name}')`)],
       ['Allowed for', allow.length > 0 ? allow.join(', ') : 'Cloud endpoints of the account'],

@@ -1,9 +1,10 @@
 import { ask } from '../api.js'
-import { actionButton, badge, cardHead, facts } from '../card.js'
+import { actionButton, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
 import { element, fill } from '../element.js'
 import { formatDate, formatDistance, formatNumber } from '../format.js'
+import { itemDetails } from '../item-details.js'
 import { errorNotice, say } from '../notice.js'
 import { showOnce } from '../shown-once.js'
 import { listView } from './list-view.js'
@@ -45,7 +46,18 @@ export function webhooksView() {
       title: 'No webhooks',
       text: 'Create a webhook to notify your pager, chat or fleet software within 30 seconds when a device goes offline.',
     },
-    row: webhookCard,
+    nameOf: ({ url }) => url,
+    stateOf,
+    cellsOf: ({ behind, event_types: types, last_delivered_at: at }) => [
+      behind > 0 ? `${formatNumber(behind)} waiting` : deliveredText(at),
+      labelOf(types),
+    ],
+    search: {
+      placeholder: 'URL, event, description',
+      fields: ['url', 'description'],
+      texts: ({ description, event_types: types }) => [description, labelOf(types), ...types],
+    },
+    details: (webhook, after) => ({ node: webhookDetails(webhook, after) }),
   })
 }
 
@@ -87,7 +99,9 @@ async function create() {
   return webhook
 }
 
-function webhookCard(webhook, reload) {
+const deliveredText = (at) => (at ? `delivered ${formatDistance(at)}` : 'nothing delivered')
+
+function webhookDetails(webhook, { reload, replace }) {
   const { id, url, description, active, event_types: types, created_at: createdAt } = webhook
   const problem = element('div', {})
   const outcome = element('p', { class: 'outcome', role: 'status' })
@@ -105,23 +119,18 @@ function webhookCard(webhook, reload) {
     fill(outcome, ok ? 'The test message was delivered.' : text)
   })
   const toggle = attempt(async () => {
-    await ask('PATCH', `api/webhook_endpoints/${id}`, { body: { active: !active } })
-    await reload()
+    replace(await ask('PATCH', `api/webhook_endpoints/${id}`, { body: { active: !active } }))
   })
-  return element(
-    'article',
-    {},
-    cardHead(url, {
-      badge: stateBadge(webhook),
-      actions: [
-        actionButton('Test', url, test),
-        actionButton('Send again', url, () => replay(webhook)),
-        actionButton('New secret', url, () => rotate(webhook, reload)),
-        actionButton(active ? 'Pause' : 'Resume', url, toggle),
-        actionButton('Delete', url, () => remove(webhook, reload), true),
-      ],
-    }),
+  return itemDetails(
+    [
+      actionButton('Test', url, test),
+      actionButton('Send again', url, () => replayTo(webhook)),
+      actionButton('New secret', url, () => rotate(webhook, reload)),
+      actionButton(active ? 'Pause' : 'Resume', url, toggle),
+      actionButton('Delete', url, () => remove(webhook, reload), true),
+    ],
     facts(
+      ['URL', url],
       ['Description', description],
       ['Gets', labelOf(types)],
       ['Last delivered', webhook.last_delivered_at && formatDistance(webhook.last_delivered_at)],
@@ -144,9 +153,9 @@ function webhookCard(webhook, reload) {
 /** Undefined when there is nothing to say. */
 const countOf = (number) => (number > 0 ? formatNumber(number) : undefined)
 
-function stateBadge({ active, failures }) {
-  if (!active) return badge('Paused', 'plain')
-  return failures > 0 ? badge('Not delivered', 'bad') : badge('Active', 'good')
+function stateOf({ active, failures }) {
+  if (!active) return { text: 'Paused', tone: 'plain' }
+  return failures > 0 ? { text: 'Not delivered', tone: 'bad' } : { text: 'Active', tone: 'good' }
 }
 
 const typesOf = (choice) => CHOICES.find(({ key }) => key === choice)?.types ?? []
@@ -156,7 +165,7 @@ function labelOf(types) {
   return CHOICES.find((it) => sorted(it.types) === sorted(types))?.label ?? types.join(', ')
 }
 
-async function replay({ id, url }) {
+async function replayTo({ id, url }) {
   const isDone = await openForm({
     title: `Send again to ${url}`,
     text: 'Sends all its events again from a given time, with the same ids.',
