@@ -80,17 +80,19 @@ export class GatewayWatch {
     const { others, seal } = this.#options
     seal.check()
     for (const gateway of others.all()) {
-      if (gateway.isSelf) this.#follow(gateway, this.#ownProblem())
+      if (gateway.isSelf) this.#follow(gateway, this.#ownProblem(gateway))
       else if (this.#isOnDuty) this.#follow(gateway, problemOf(gateway))
       // Another gateway reports the end of a problem that it has seen.
       else this.#troubles.delete(gateway.id)
     }
   }
 
-  #ownProblem(): string | undefined {
+  #ownProblem({ standing }: SeenGateway): string | undefined {
     const { member, seal } = this.#options
     const { readiness } = member
-    const reasons = readiness.state === 'ready' ? [] : [...readiness.reasons]
+    // A person drains a gateway.
+    const isFine = readiness.state === 'ready' || standing === 'draining'
+    const reasons = isFine ? [] : [...readiness.reasons]
     if (seal.problem !== undefined) reasons.push(seal.problem)
     return reasons.length === 0 ? undefined : reasons.join(' ')
   }

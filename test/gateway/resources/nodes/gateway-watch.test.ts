@@ -78,6 +78,16 @@ it('reports a lost key file of secrets, and its return', async () => {
   expect(told()).toEqual([lost, ['gateway.recovered', self, undefined]])
 })
 
+it('does not report a drain, which a person wants', async () => {
+  const { clock, state, seen, told } = open()
+  const [own] = seen
+  if (!own) throw new Error('there is no gateway')
+  seen[0] = { ...own, standing: 'draining' }
+  state.readiness = { state: 'away', reasons: ['This gateway is draining.'] }
+  await clock.advance(5 * MINUTE)
+  expect(told()).toEqual([])
+})
+
 it('reports later what could not be written', async () => {
   const { clock, state, told } = open()
   state.readiness = { state: 'away', reasons: ['No database.'] }
