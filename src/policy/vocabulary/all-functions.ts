@@ -40,7 +40,7 @@ const LOOK_UP = price(8, 10)
 const TEST = price(5, 10)
 
 /**
- * Prices of functions, in steps of about 50 ns: of a call, of 1,024 characters, of a list item. A language
+ * Prices of functions, in steps of about 70 ns: of a call, of 1,024 characters, of a list item. A language
  * function without a price costs a call of an operator, another function `DEFAULT_PRICE`. `npm run
  * bench:prices` measures all of them, and fails if a price is off by more than a factor of two.
  */
