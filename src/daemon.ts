@@ -167,6 +167,7 @@ function createAgent({ options, database, own, socketPath, onBroken }: AgentNeed
       value: config.authtoken,
     },
     caCert: readCaCert(config.caCertPath),
+    caCertPath: config.caCertPath,
     own: domain === undefined ? undefined : { domain, socketPath },
     forward: {
       ...config.forward,
@@ -333,7 +334,7 @@ export function readCaCert(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   const refuse = (flaw: string, cause?: unknown) =>
     new StartError(
-      `Cannot use SVC_CA_CERT ${path}: ${flaw}. Copy ca.pem of the gateway to this path, readable by the user of the agent.`,
+      `Cannot use SVC_CA_CERT ${path}: ${flaw}. Copy ca.pem of the gateway to this path, readable by the user of the agent. On the gateway, device-agent gateway show ca prints it.`,
       { cause },
     )
   let text: string

@@ -1,6 +1,7 @@
 import { formatDuration } from '../base/clock.ts'
 import { parseListenAddress } from '../base/listen-address.ts'
 import type { Resources, Shortage } from './device/resources.ts'
+import { hostedWords } from './hosted-words.ts'
 import { hasSession, type LinkState } from './link-state.ts'
 import type { Reachable } from './probes/reach.ts'
 import type { Problem, Reason, ShownProblem } from './problem.ts'
@@ -127,12 +128,14 @@ export type AgentFacts = Omit<
 /** Concludes the status from the facts. */
 export function concludeStatus(facts: AgentFacts): AgentStatus {
   const tunnels = countTunnels(facts.tunnels)
-  const problems = problemsOf(facts)
+  const isHosted = facts.link.serverAddr === undefined
+  const named = (cause: Cause) => (isHosted ? hostedCause(cause) : cause)
+  const problems = problemsOf(facts).map(named)
   const notReady = notReadyOf(facts, tunnels)
   const unverified = unverifiedOf(facts)
   const serving = servingText(facts.tunnels)
   const ofLink = [...flapping(facts.link), ...slowness(facts.link)]
-  const notes = [...ofLink, ...unverified, ...outdatedPolicies(facts)]
+  const notes = [...ofLink, ...unverified, ...outdatedPolicies(facts)].map(named)
   return {
     ...facts,
     tunnels,
@@ -145,6 +148,11 @@ export function concludeStatus(facts: AgentFacts): AgentStatus {
     notReady,
     unverified: unverified.map(({ problem, remedy }) => `${sentence(problem)} ${remedy}`.trimEnd()),
   }
+}
+
+function hostedCause({ problem, remedy, short, ...rest }: Cause): Cause {
+  const words = { problem: hostedWords(problem), remedy: hostedWords(remedy) }
+  return { ...rest, ...words, ...(short !== undefined && { short: hostedWords(short) }) }
 }
 
 function countTunnels(tunnels: readonly Tunnel[]): TunnelCounts {
@@ -327,7 +335,7 @@ function outdatedPolicies({ tunnels, defaultPolicy }: AgentFacts): Cause[] {
 function skewCauses(skewMs: number): Cause[] {
   if (Math.abs(skewMs) <= MAX_SKEW_MS) return []
   const amount = formatDuration(Math.abs(skewMs))
-  const problem = `the device clock is ${amount} ${skewMs > 0 ? 'ahead of' : 'behind'} the service`
+  const problem = `the device clock is ${amount} ${skewMs > 0 ? 'ahead of' : 'behind'} the gateway`
   return [{ problem, remedy: 'Set the clock that is wrong.' }]
 }
 
@@ -338,7 +346,7 @@ function moreOf(count: number, noun: string): string | undefined {
 function notReadyOf({ link, ownEndpoint, resources }: AgentFacts, tunnels: TunnelCounts): string[] {
   const notReady: string[] = []
   if ('problem' in resources) notReady.push(`The agent is out of ${resources.name}.`)
-  if (!hasSession(link.state)) notReady.push('There is no link to the service.')
+  if (!hasSession(link.state)) notReady.push('There is no link to the gateway.')
   else if (link.state === 'suspect') notReady.push('The public address does not answer.')
   if (ownEndpoint && ownEndpoint.state !== 'online') notReady.push('The agent API is not online.')
   if (tunnels.opening > 0) notReady.push(`${counted(tunnels.opening, 'tunnel')} still opening.`)

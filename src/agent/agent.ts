@@ -5,13 +5,14 @@ import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import type { AgentSettings, TunnelSettings } from '../settings/agent-settings.ts'
 import type { Database } from '../store/database.ts'
-import { type AgentStatus, concludeStatus } from './agent-status.ts'
-import { AuthtokenSource } from './authtoken-source.ts'
+import { type AgentStatus, concludeStatus, type LinkStatus } from './agent-status.ts'
+import { AuthtokenSource, withTokenPlace } from './authtoken-source.ts'
 import { Conflicts } from './conflicts.ts'
 import type { Connector, EndpointTraffic, Session } from './connector.ts'
 import { Identity } from './device/device-id.ts'
 import { DeviceWatch } from './device/device-watch.ts'
 import { SteadyClock, withShownTimes } from './device/steady-clock.ts'
+import { hostedProblem } from './hosted-words.ts'
 import { Inspections } from './inspection/inspections.ts'
 import { KeptValues } from './kept-values.ts'
 import { Link } from './link.ts'
@@ -31,6 +32,7 @@ import {
   ServiceTime,
   timeSources,
 } from './probes/service-time.ts'
+import type { ShownProblem } from './problem.ts'
 import { isRetryNotice, policyWarningsIn } from './sessions/gateway-notice.ts'
 import { TrafficCounts } from './sessions/traffic-counts.ts'
 import { surroundings } from './shown-status.ts'
@@ -65,6 +67,8 @@ export interface AgentOptions extends OwnSettings {
   }
   /** PEM text of the CA that signed the service's certificates. */
   readonly caCert: string | undefined
+  /** Its file, for remedies. */
+  readonly caCertPath?: string | undefined
   /** Public name of the API, and the unix socket (absolute path) that serves it. */
   readonly own: { readonly domain: string; readonly socketPath: string } | undefined
   readonly forward: ForwardRulesOptions
@@ -279,7 +283,7 @@ export class Agent {
     return concludeStatus({
       startedAt: this.#steady.shown(this.#startedAt),
       deviceId: this.#identity.deviceId,
-      link: withShownTimes(this.#link.status, this.#steady),
+      link: withShownTimes(this.#linkStatus, this.#steady),
       tunnels: this.#tunnels.list(),
       damagedRows: this.#tunnels.damaged,
       ownEndpoint: this.#own && withShownTimes(this.#own.status, this.#steady),
@@ -346,8 +350,18 @@ export class Agent {
     this.inspections.close()
   }
 
+  /** The link, with remedies for people. */
+  get #linkStatus(): LinkStatus {
+    const { path } = this.#authtoken
+    const { renewal, ...link } = this.#link.status
+    const isHosted = this.#options.serverAddrs.length === 0
+    const words = <T extends ShownProblem>(it: T) => (isHosted ? hostedProblem(it) : it)
+    const renewed = renewal && words(withTokenPlace(renewal, path, true))
+    return { ...words(withTokenPlace(link, path)), renewal: renewed }
+  }
+
   #createLink(): Link {
-    const { serverAddrs, caCert, onPoisoned, link } = this.#options
+    const { serverAddrs, caCert, caCertPath, onPoisoned, link } = this.#options
     return new Link({
       connector: this.#echoes,
       serverAddrs,
@@ -356,6 +370,7 @@ export class Agent {
       hasStandby: !link.isMetered,
       preflight: preflightsTo(serverAddrs, {
         caCert,
+        caCertPath,
         serviceDate: () => this.#askServiceDate(),
         timings: this.#timings.preflight,
         ...this.#common,
@@ -405,7 +420,7 @@ export class Agent {
       session: () => this.#link.session,
       steady: this.#steady,
       surroundings: surroundings(() => ({
-        link: this.#link.status,
+        link: this.#linkStatus,
         reach: this.#own?.probe.reach ?? UNKNOWN_REACH,
         movedMs: this.#steady.shown(0),
       })),

@@ -1,7 +1,8 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
-import type { Problem } from './problem.ts'
+import type { Problem, ShownProblem } from './problem.ts'
+import { isTokenRefused } from './service-error.ts'
 import { type FileReading, WatchedFile } from './watched-file.ts'
 
 const MAX_BYTES = 4_096
@@ -29,6 +30,7 @@ export class AuthtokenSource {
   readonly #file: WatchedFile
   #current: Secret | Problem
   #flaw: string | undefined
+  #path: string | undefined
 
   constructor(options: AuthtokenSourceOptions) {
     const { files, everyMs, clock } = options
@@ -40,6 +42,11 @@ export class AuthtokenSource {
   /** The token, or the reason why it is missing. The object changes only with the token or the reason. */
   get current(): Secret | Problem {
     return this.#current
+  }
+
+  /** File of the current token. Undefined: from the environment. */
+  get path(): string | undefined {
+    return this.#path
   }
 
   /** Reason why the file is not used while an earlier token still is, with the remedy. */
@@ -75,6 +82,7 @@ export class AuthtokenSource {
     const next = isToken ? new Secret(found) : (value ?? authtokenLack(path ?? files[0], flaw))
     if (isSame(next, this.#current)) return false
     this.#current = next
+    this.#path = next === value ? undefined : path
     const from = next === value ? 'environment' : path
     if (next instanceof Secret) log.info({ from }, 'authtoken loaded')
     return true
@@ -84,6 +92,27 @@ export class AuthtokenSource {
 function isSame(a: Secret | Problem, b: Secret | Problem): boolean {
   if (a instanceof Secret && b instanceof Secret) return a.reveal() === b.reveal()
   return !(a instanceof Secret) && !(b instanceof Secret) && a.detail === b.detail
+}
+
+const JOIN = 'Run device-agent gateway invite on the gateway and device-agent join on this device.'
+const OFFLINE = 'All tunnels are offline until then.'
+
+/**
+ * Returns a refused authtoken's problem with a remedy that names the place of the token. `isServing`: an
+ * earlier session still serves.
+ */
+export function withTokenPlace<T extends ShownProblem>(
+  problem: T,
+  path: string | undefined,
+  isServing = false,
+): T {
+  if (!isTokenRefused(problem.serviceCode)) return problem
+  const place =
+    path === undefined
+      ? 'set SVC_AUTHTOKEN to a valid authtoken and restart the agent.'
+      : `write a valid authtoken to ${path}. No restart is needed.`
+  const effect = isServing ? 'The tunnels stay online while this connection lasts.' : OFFLINE
+  return { ...problem, remedy: `${JOIN} Or ${place} ${effect}` }
 }
 
 /**
@@ -96,13 +125,12 @@ export function authtokenLack(path: string | undefined, flaw: string | undefined
     return {
       ...shared,
       detail: 'no authtoken is set',
-      remedy:
-        'Run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and restart the agent.',
+      remedy: `${JOIN} With an authtoken at hand, run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and restart the agent. ${OFFLINE}`,
     }
   }
   return {
     ...shared,
     detail: flaw ? `cannot use the authtoken file: ${flaw}` : 'the authtoken file is missing',
-    remedy: `Write an authtoken to ${path}, readable by the agent. No restart is needed.`,
+    remedy: `Write an authtoken to ${path}, readable by the agent. No restart is needed. For a new authtoken: ${JOIN} ${OFFLINE}`,
   }
 }

@@ -31,6 +31,7 @@ interface ConditionFacts {
 const OF_UPSTREAM: Readonly<Record<string, Condition>> = {
   down: 'service_down',
   garbage: 'service_down',
+  wrong_protocol: 'service_down',
   untrusted: 'service_down',
   old_tls: 'service_down',
   slow: 'service_slow',

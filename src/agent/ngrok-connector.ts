@@ -169,7 +169,7 @@ export class NgrokConnector implements Connector {
       // False disables the SDK's own reconnects, whose delays grow to days. A return value other than a
       // boolean, a promise or an exception ends the process.
       .handleDisconnection((_address, error) => {
-        wire.to?.lane.lose(`the connection to the service was lost: ${error}`)
+        wire.to?.lane.lose(`the connection to the gateway was lost: ${error}`)
         return false
       })
       // A missed heartbeat is reported as null, which is missing in the SDK's types.
@@ -220,13 +220,13 @@ export class NgrokConnector implements Connector {
     builder: Sdk.SessionBuilder,
     {
       authtoken,
-      serverAddr = 'the service',
+      serverAddr = 'the gateway',
       preflightMs = 0,
     }: Pick<ConnectRequest, 'authtoken' | 'serverAddr' | 'preflightMs'>,
   ): Promise<Sdk.Session> {
     const withinMs = this.#deadlines.connectMs + CONNECT_SHARE * preflightMs
     try {
-      return await withDeadline(builder.connect(), withinMs, 'connecting to the service')
+      return await withDeadline(builder.connect(), withinMs, 'connecting to the gateway')
     } catch (error) {
       if (error instanceof DeadlineError) throw new PoisonedError(error.message)
       if (isForeign(error)) throw new ProblemError(foreignProblem(serverAddr), { cause: error })
@@ -433,7 +433,7 @@ class NgrokSession implements Session {
   ): Promise<string | undefined> {
     const listen = () => lane.session.httpEndpoint().domain(domain).metadata(notice).listen()
     try {
-      const listener = await this.#rpc(listen, 'telling the service', { lane, longestMs })
+      const listener = await this.#rpc(listen, 'telling the gateway', { lane, longestMs })
       const url = listener.url() ?? ''
       // After a drain the connection is closed with open endpoints, which stay at the service.
       if (!DRAINED.test(url))
@@ -444,7 +444,7 @@ class NgrokSession implements Session {
       return url
     } catch (error) {
       const err = messageOf(error, this.#parts.authtoken)
-      this.#parts.log.debug({ err, domain }, 'cannot send a notice to the service')
+      this.#parts.log.debug({ err, domain }, 'cannot send a notice to the gateway')
       return undefined
     }
   }
@@ -545,7 +545,7 @@ class NgrokSession implements Session {
       if (!closed) return lane.lose(`the session ended: ${message}`)
       void this.#close(lane, listener)
       const [, text, code] = closed
-      return onDropped(serviceProblem(`the service closed the endpoint: ${text}`, code))
+      return onDropped(serviceProblem(`the gateway closed the endpoint: ${text}`, code))
     })
   }
 

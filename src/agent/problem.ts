@@ -66,7 +66,7 @@ export function saturatedProblem(detail: string, serviceCode: string): Problem {
     reason: 'saturated',
     detail,
     remedy:
-      'Too many concurrent requests. Wait, or find the busiest tunnel in the console of the service.',
+      'Too many concurrent requests. Wait, or find the busiest tunnel in the console of the gateway.',
     permanent: false,
     serviceCode,
   }

@@ -14,22 +14,27 @@ interface ErrorMapping {
   readonly remedy: string
 }
 
+/** The status adds the place of the authtoken: see `withTokenPlace`. */
+const NEW_AUTHTOKEN =
+  'Run device-agent gateway invite on the gateway and device-agent join on this device.'
+const TOKEN_CODES = [105, 106, 107, 300, 4018]
+
 /** All codes that an agent can receive in an auth or bind reply. */
 const MEANINGS: readonly ErrorMapping[] = [
   {
-    codes: [105, 106, 107, 300, 4018],
+    codes: TOKEN_CODES,
     reason: 'auth',
     permanent: true,
     answer: 'service-refused',
-    remedy:
-      'Set a valid authtoken on the device. An authtoken file needs no restart, a setting does.',
+    remedy: NEW_AUTHTOKEN,
   },
   {
     codes: [102, 103, 115, 116, 337, 338, 636, 15014],
     reason: 'auth',
     permanent: true,
     answer: 'service-refused',
-    remedy: 'The account may not connect. Ask the owner of the service to enable the account.',
+    remedy:
+      'The account may not connect. Ask the owner of the gateway to enable the account. All tunnels are offline until then.',
   },
   {
     codes: [308, 316, 356, 395, 399],
@@ -87,7 +92,7 @@ const MEANINGS: readonly ErrorMapping[] = [
     reason: 'policy',
     permanent: true,
     answer: 'policy-invalid',
-    remedy: 'Make the traffic policy shorter. It exceeds the size limit of the service.',
+    remedy: 'Make the traffic policy shorter. It exceeds the size limit of the gateway.',
   },
   {
     codes: [108, 324, 348, 350, 18021],
@@ -108,14 +113,14 @@ const MEANINGS: readonly ErrorMapping[] = [
     reason: 'limit',
     permanent: false,
     answer: 'service-refused',
-    remedy: 'No action needed. The service limits the rate, and the agent slows down.',
+    remedy: 'No action needed. The gateway limits the rate, and the agent slows down.',
   },
   {
     codes: [742],
     reason: 'network',
     permanent: false,
     answer: 'service-refused',
-    remedy: 'No action needed. The service is restarting, and the agent reconnects automatically.',
+    remedy: 'No action needed. The gateway is restarting, and the agent reconnects automatically.',
   },
   {
     // The service says why in its message, such as a gateway that does not reach its database.
@@ -146,7 +151,7 @@ const MEANINGS: readonly ErrorMapping[] = [
     reason: 'internal',
     permanent: true,
     answer: 'service-refused',
-    remedy: 'Update the agent. The service does not support this version.',
+    remedy: 'Update the agent. The gateway does not support this version.',
   },
 ]
 
@@ -155,12 +160,17 @@ export function isUnconfirmed({ serviceCode }: Problem): boolean {
   return serviceCode === 'ERR_NGROK_803'
 }
 
+/** Whether the gateway refused the authtoken itself, and not its account. */
+export function isTokenRefused(serviceCode: string | undefined): boolean {
+  return TOKEN_CODES.some((code) => serviceCode === `ERR_NGROK_${code}`)
+}
+
 /** Used for unknown codes, which are refusals too. */
 const UNKNOWN: Omit<ErrorMapping, 'codes'> = {
   reason: 'internal',
   permanent: true,
   answer: 'service-refused',
-  remedy: 'Look up the code in the documentation of the service.',
+  remedy: 'Look up the code in the documentation of the gateway.',
 }
 
 const BY_CODE = new Map(

@@ -20,6 +20,8 @@ type LinkOfTunnels = Pick<LinkStatus, 'state' | 'since'> & {
 export interface Surroundings {
   readonly link: LinkOfTunnels
   readonly isSlowLink: boolean
+  /** Whether the link leads to the hosted service. */
+  readonly isHosted: boolean
   /** Result of the device's own probe. */
   readonly reach: Reach
   /** Change of the device's clock, see `SteadyClock`. */
@@ -36,13 +38,15 @@ export function surroundings(
     const { state, since, nextRetryAt, reason, serviceCode, remedy, lastError } = link
     const shown = { state, since, nextRetryAt, reason, serviceCode, remedy, lastError }
     const isSlowLink = isSlow(link)
-    const now: Surroundings = { link: withMovedTimes(shown, movedMs), isSlowLink, reach, movedMs }
+    const isHosted = link.serverAddr === undefined
+    const moved = withMovedTimes(shown, movedMs)
+    const now: Surroundings = { link: moved, isSlowLink, isHosted, reach, movedMs }
     if (!seen || !isDeepStrictEqual(seen, now)) seen = now
     return seen
   }
 }
 
-type OwnPart = Omit<TunnelStatus, 'condition' | 'reachable' | 'upstreamSettings'>
+type OwnPart = Omit<TunnelStatus, 'condition' | 'conditionSince' | 'reachable' | 'upstreamSettings'>
 
 /**
  * Returns the status of a tunnel for display. A problem of the link is a problem of every tunnel: a waiting

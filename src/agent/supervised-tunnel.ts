@@ -2,6 +2,7 @@ import { AppError } from '../base/app-error.ts'
 import { withDeadline } from '../base/deadline.ts'
 import type { Session } from './connector.ts'
 import { type SteadyClock, withMovedTimes } from './device/steady-clock.ts'
+import { hostedProblem } from './hosted-words.ts'
 import type { Inspections } from './inspection/inspections.ts'
 import { policyOf } from './policies/policy-check.ts'
 import type { Problem } from './problem.ts'
@@ -75,6 +76,8 @@ export class SupervisedTunnel {
   #visitors: VisitorReport | undefined
   /** Warning of the current session about the current policy. */
   #policyWarning: string | undefined
+  /** Time since which the condition lasts. */
+  #conditionSince: number | undefined
   /** The latest view and its input. */
   #view: { readonly facts: ViewFacts; readonly tunnel: Tunnel } | undefined
 
@@ -182,7 +185,7 @@ export class SupervisedTunnel {
     if (warning === this.#policyWarning) return
     this.#policyWarning = warning
     const { log } = this.#options
-    log.warn({ domain: this.spec.domain, warning }, 'the service warns about a stored policy')
+    log.warn({ domain: this.spec.domain, warning }, 'the gateway warns about a stored policy')
   }
 
   visitorsGot(report: VisitorReport): void {
@@ -230,7 +233,15 @@ export class SupervisedTunnel {
       policyWarning: this.#policyWarning,
     }
     if (!this.#view || !isSame(this.#view.facts, facts)) {
-      this.#view = { facts, tunnel: viewOf(facts, upstreams) }
+      const before = this.#view?.tunnel.status.condition
+      const tunnel = viewOf(facts, upstreams)
+      const { condition } = tunnel.status
+      if (condition !== before) {
+        this.#conditionSince = before ? this.#options.steady.now() : facts.own.since
+      }
+      const since = (this.#conditionSince ?? facts.own.since) + facts.around.movedMs
+      const status = { ...tunnel.status, conditionSince: since }
+      this.#view = { facts, tunnel: { ...tunnel, status } }
     }
     return this.#view.tunnel
   }
@@ -254,11 +265,17 @@ export class SupervisedTunnel {
   }
 }
 
-function viewOf(facts: ViewFacts, upstreams: TunnelUpstreams): Tunnel {
+/** A tunnel, without the time since which its condition lasts. */
+type ViewedTunnel = Omit<Tunnel, 'status'> & {
+  readonly status: Omit<Tunnel['status'], 'conditionSince'>
+}
+
+function viewOf(facts: ViewFacts, upstreams: TunnelUpstreams): ViewedTunnel {
   const { stored, around, url, upstream, visitors, policyWarning } = facts
-  const { link, movedMs } = around
+  const { link, movedMs, isHosted } = around
   const upstreamSettings = upstreams.settingsOf(stored.spec)
-  const status = shownStatus(withMovedTimes(facts.own, movedMs), link, upstream)
+  const own = shownStatus(withMovedTimes(facts.own, movedMs), link, upstream)
+  const status = isHosted ? hostedProblem(own) : own
   const { forwardsTo } = stored.spec
   const shown = withUpstreamTrouble(status, forwardsTo, upstreamSettings, visitors?.busy)
   return {

@@ -153,6 +153,7 @@ export interface TunnelStatus {
   readonly state: TunnelState
   /** The state, the link and the service combined. */
   readonly condition: Condition
+  readonly conditionSince: number
   readonly since: number
   /** Whether the device can reach its own public domain. The domains of tunnels are not probed. */
   readonly reachable: Reachable

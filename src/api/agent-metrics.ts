@@ -23,6 +23,7 @@ const UPSTREAM_STATES = [
   'slow',
   'busy',
   'garbage',
+  'wrong_protocol',
   'untrusted',
   'old_tls',
   'unknown',

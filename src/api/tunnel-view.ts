@@ -43,11 +43,22 @@ export const TunnelStatusView = TunnelView.extend({
   condition: z
     .enum(CONDITIONS)
     .describe('combined state for visitors: endpoint, link and upstream'),
+  condition_since: IsoTime.describe('time since which the condition lasts'),
   since: IsoTime,
   ...problemFields,
   reachable: ReachableView,
   upstream: z
-    .enum(['up', 'down', 'slow', 'busy', 'garbage', 'untrusted', 'old_tls', 'unknown'])
+    .enum([
+      'up',
+      'down',
+      'slow',
+      'busy',
+      'garbage',
+      'wrong_protocol',
+      'untrusted',
+      'old_tls',
+      'unknown',
+    ])
     .describe('state of the upstream, from health checks and from responses to visitors'),
   upstream_settings: z
     .strictObject({
@@ -122,6 +133,7 @@ export function tunnelStatusView(tunnel: Tunnel, inForce: JsonObject): TunnelSta
     url_part: tunnel.spec.domain || tunnel.id,
     state: status.state,
     condition: status.condition,
+    condition_since: isoTime(status.conditionSince),
     since: isoTime(status.since),
     ...problemView(status),
     reachable: status.reachable,

@@ -8,7 +8,12 @@ import { type Upstream, upstreamProblem } from '../../src/agent/upstreams/upstre
 import { verdictFrom } from '../../src/agent/verdict.ts'
 
 const NOW = Date.UTC(2030, 0, 1)
-const UP: LinkStatus = { state: 'up', since: NOW - 60_000, forMs: 60_000 }
+const UP: LinkStatus = {
+  state: 'up',
+  since: NOW - 60_000,
+  forMs: 60_000,
+  serverAddr: 'gateway.test:4443',
+}
 const DOWN: LinkStatus = {
   state: 'waiting',
   since: NOW - 180_000,
@@ -38,7 +43,7 @@ function tunnel(change: Partial<TunnelStatus> = {}): Tunnel {
     url: `https://t${made}.test`,
     createdAt: 0,
     updatedAt: 0,
-    status: { ...withSurroundings(status, seen), ...change },
+    status: { ...withSurroundings(status, seen), conditionSince: NOW, ...change },
   }
 }
 
@@ -122,7 +127,7 @@ describe('the verdict', () => {
     ['The tunnel does not work. localhost:1 does not answer in time.', serviceIs('slow')],
     ['The tunnel is busy. localhost:1 is busy: all its connections are in use.', serviceIs('busy')],
     ['The tunnel is opening.', tunnel({ state: 'opening' })],
-    ['The tunnel does not work. The service does not allow t1.test.', refused('acl')],
+    ['The tunnel does not work. The gateway does not allow t1.test.', refused('acl')],
   ])('of one tunnel: %s', (headline, only) => {
     made = 0
     const named = JSON.parse(JSON.stringify(only).replace(/\b(t|localhost:|tun_)\d+/g, '$11'))
@@ -225,7 +230,7 @@ describe('the verdict', () => {
   it.each<[string, string, Partial<LinkStatus>]>([
     ['gw.test cannot be resolved by DNS.', 'gw.test cannot be resolved by DNS.', {}],
     [
-      'The service refuses the authtoken.',
+      'The gateway refuses the authtoken.',
       'No.',
       { state: 'refused', reason: 'auth', lastError: 'no' },
     ],
@@ -235,11 +240,11 @@ describe('the verdict', () => {
       { state: 'refused', reason: 'limit', lastError: 'no' },
     ],
     [
-      'The service refuses this device.',
+      'The gateway refuses this device.',
       'No.',
       { state: 'refused', reason: 'acl', lastError: 'no' },
     ],
-    ['The service told this device to stop.', 'No.', { state: 'parked', lastError: 'no' }],
+    ['The gateway told this device to stop.', 'No.', { state: 'parked', lastError: 'no' }],
     ['Another device has the same identity.', 'No.', { state: 'duplicate', lastError: 'no' }],
     [
       'The public address does not answer.',
@@ -271,7 +276,7 @@ describe('the verdict', () => {
     expect(conclude({ link })).toMatchObject({
       headline: 'No tunnels. Connecting to gw.test:1.',
       advice: [],
-      notReady: ['There is no link to the service.'],
+      notReady: ['There is no link to the gateway.'],
     })
   })
 
@@ -321,8 +326,8 @@ describe('the verdict', () => {
 
   it.each([
     [59_000, 'No tunnels.'],
-    [400_000, 'No tunnels. The device clock is 7 min ahead of the service.'],
-    [-86_400_000, 'No tunnels. The device clock is 24 h behind the service.'],
+    [400_000, 'No tunnels. The device clock is 7 min ahead of the gateway.'],
+    [-86_400_000, 'No tunnels. The device clock is 24 h behind the gateway.'],
   ])('tells of a clock that is %i ms off', (skewMs, headline) => {
     expect(conclude({ clock: { now: NOW, skewMs } }).headline).toBe(headline)
   })

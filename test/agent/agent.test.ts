@@ -137,7 +137,7 @@ describe('the link', () => {
         lastError: 'the wire was cut',
       }),
     )
-    expect(agent.status().notReady).toContain('There is no link to the service.')
+    expect(agent.status().notReady).toContain('There is no link to the gateway.')
     away.open()
     await eventually(() => expect(agent.find('a').status.state).toBe('online'))
     expect(agent.status()).toMatchObject({ ready: true, notReady: [] })
@@ -415,7 +415,7 @@ describe('a clock that is set', () => {
     movedMs = 400 * 86_400_000
     const { causes, link, clock: told } = agent.status()
     expect(causes.map(({ problem }) => problem)).toContain(
-      'the device clock is 400 days ahead of the service',
+      'the device clock is 400 days ahead of the gateway',
     )
     // Two clocks are read one after the other, on a machine that may be busy.
     expect(agent.find('a').status.since - before - movedMs).toBeLessThan(60_000)

@@ -89,7 +89,7 @@ describe('nobody notices', () => {
     expect(on.gateway.parts.registry.size).toBe(1)
   })
 
-  it('a policy that the service refuses: the one before stays in force', async () => {
+  it('a policy that the gateway refuses: the one before stays in force', async () => {
     const on = await device({ unknownActions: 'warn' })
     const load = visitors(on)
     const [{ forwardsTo } = { forwardsTo: '' }] = on.agent.list().map(({ spec }) => spec)

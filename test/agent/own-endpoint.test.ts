@@ -109,7 +109,7 @@ describe('OwnEndpoint', () => {
     expect(changes()).toBeGreaterThan(before)
   })
 
-  it('knows no longer whether it is reachable once the service refuses it', async () => {
+  it('knows no longer whether it is reachable once the gateway refuses it', async () => {
     const { own, connector, clock, connect } = await setUp()
     own.start()
     await connect()

@@ -7,7 +7,7 @@ import { eventually } from '../helpers/eventually.ts'
 import { connectSdk, type RunningGateway, startGateway } from '../helpers/running-gateway.ts'
 
 const NAMES = ['a', 'b'] as const
-const NOT_READY = 'There is no link to the service.'
+const NOT_READY = 'There is no link to the gateway.'
 
 /** A device with two tunnels, and who tells it what to do. */
 async function deviceWithTunnels() {
@@ -70,13 +70,13 @@ describe('a device that is told by the management API', () => {
       tunnels: { waiting: 2 },
       link: { state: 'parked', reason: 'auth', nextRetryAt: undefined },
     })
-    expect(status.verdict).toBe('0 of 2 tunnels work. The service told this device to stop.')
+    expect(status.verdict).toBe('0 of 2 tunnels work. The gateway told this device to stop.')
     expect(status.causes[0]?.remedy).toMatch(/^To connect again, restart the agent or /)
     for (const tunnel of on.agent.list()) {
       expect(tunnel.status).toMatchObject({
         state: 'waiting',
         reason: 'auth',
-        lastError: 'the service told this device to stop',
+        lastError: 'the gateway told this device to stop',
         nextRetryAt: undefined,
       })
     }
@@ -92,7 +92,7 @@ describe('a device that is told by the management API', () => {
     expect(on.logText()).toContain('the agent was stopped by command')
     expect(on.agent.status().link).toMatchObject({
       state: 'parked',
-      lastError: 'the service told this device to stop',
+      lastError: 'the gateway told this device to stop',
     })
     expect(on.agentLog()).not.toMatch(/broke|heartbeat|failed at/)
     expect(on.logText().match(/agent online/g)).toHaveLength(1)

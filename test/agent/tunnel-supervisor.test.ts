@@ -346,7 +346,7 @@ describe('TunnelSupervisor', () => {
     expect(connector.last.endpoints.get('a.test')?.forwardsTo).toBe('localhost:2')
   })
 
-  it('opens again after the service closed the endpoint, later each time', async () => {
+  it('opens again after the gateway closed the endpoint, later each time', async () => {
     const { supervisor, connector, clock, start, pause } = await setUp()
     // A device that is up for a while does not count as a tunnel that is.
     await clock.advance(10 * TIMINGS.stableMs)
@@ -366,7 +366,7 @@ describe('TunnelSupervisor', () => {
     expect(await drop()).toBe(500)
   })
 
-  it('is refused when the service closed the endpoint for good', async () => {
+  it('is refused when the gateway closed the endpoint for good', async () => {
     const { supervisor, connector, clock, start } = await setUp()
     await start()
     connector.last.drop('a.test', serviceProblem('revoked', 'ERR_NGROK_300'))

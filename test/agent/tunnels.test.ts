@@ -411,7 +411,7 @@ describe('replace', () => {
     expect(connector.journal).toEqual(['open a.site.test'])
   })
 
-  it('keeps the old tunnel open when the service refuses the new one', async () => {
+  it('keeps the old tunnel open when the gateway refuses the new one', async () => {
     const { agent, connector, again } = await started()
     await agent.create(specOf('a'))
     connector.onOpen = ({ forwardsTo }) => {

@@ -107,7 +107,7 @@ describe('replaceAll', () => {
     expect(await found()).toEqual(['a.site.test localhost:1', 'b.site.test localhost:1'])
   })
 
-  it('keeps what the service refuses, shows it, and tries it again when it is asked for again', async () => {
+  it('keeps what the gateway refuses, shows it, and tries it again when it is asked for again', async () => {
     const { agent, connector, found } = await started()
     await agent.create(specOf('b'))
     connector.onOpen = ({ domain, forwardsTo }) => {

@@ -127,7 +127,7 @@ describe('a site in trouble', () => {
         FAKETIME: '+400d',
       })
       await eventually(async () => expect((await status()).link.reason).toBe('clock'))
-      expect((await status()).verdict).toContain('The clocks of this device and the service')
+      expect((await status()).verdict).toContain('The clocks of this device and the gateway')
     })
   })
 })

@@ -55,7 +55,7 @@ const SERVICES: readonly Fault[] = [
   ['speaks first', () => serve((socket) => socket.write('SSH-2.0-x\r\n')), 502, 'garbage'],
   ['answers garbage', afterRequest('\0\0\0 not HTTP\r\n\r\n'), 502, 'garbage'],
   ['breaks its head off', afterRequest('HTTP/1.1 200 OK\r\nContent-'), 502, 'garbage'],
-  ['speaks TLS alone', serveTlsOnly, 502, 'garbage'],
+  ['speaks TLS alone', serveTlsOnly, 502, 'wrong_protocol'],
   ['hangs', () => serve((socket) => socket.resume()), 504, 'slow'],
   ['takes longer than its time', () => answerAfter(3_000), 504, 'slow'],
   ['breaks its body off', serveHalfBody, CUT, 'garbage'],
@@ -66,6 +66,7 @@ const CONDITIONS: Record<string, Condition> = {
   up: 'working',
   down: 'service_down',
   garbage: 'service_down',
+  wrong_protocol: 'service_down',
   slow: 'service_slow',
 }
 
@@ -73,6 +74,7 @@ const VERDICTS: Record<string, RegExp> = {
   up: /^The tunnel works\.$/,
   down: /^The tunnel does not work\. localhost:\d+ refuses connections\.$/,
   garbage: /^The tunnel does not work\. localhost:\d+ sends no valid HTTP\.$/,
+  wrong_protocol: /^The tunnel does not work\. Wrong protocol: localhost:\d+ speaks TLS\.$/,
   slow: /^The tunnel does not work\. localhost:\d+ does not answer in time\.$/,
 }
 

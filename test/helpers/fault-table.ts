@@ -125,6 +125,7 @@ export class FaultyDevice {
     this.#agent = this.on.another({
       ...{ serverAddrs: config.serverAddrs, ingress: config.ingress, link: config.link },
       caCert: readCaCert(config.caCertPath),
+      caCertPath: config.caCertPath,
       authtoken: {
         files: config.authtokenFile === undefined ? [] : [config.authtokenFile],
         value: config.authtoken,

@@ -1,4 +1,5 @@
 import type { Problem, Reason } from '../problem.ts'
+import { HOSTED_SERVICE } from './service-time.ts'
 
 const DNS_CODES = new Set([
   'ENOTFOUND',
@@ -23,7 +24,7 @@ const REMEDIES = {
   dns: 'Check the host name and the DNS server of the device.',
   tls: 'Check the address in SVC_SERVER_ADDR. A proxy or a firewall may also interfere with TLS.',
   network:
-    'Check that the service runs, its address in SVC_SERVER_ADDR, and the network of the device.',
+    'Check that the gateway runs, its address in SVC_SERVER_ADDR, and the network of the device.',
 } as const satisfies Partial<Record<Reason, string>>
 
 export const CLOCK_REMEDY =
@@ -50,7 +51,7 @@ export function clockProblem(where: string, ours: number, theirs: number): Probl
   const [device, service] = [ours, theirs].map((ms) => new Date(ms).toISOString())
   return {
     reason: 'clock',
-    detail: `the clocks of this device and the service disagree: ${device} here, ${service} there. The certificate of ${where} cannot be checked`,
+    detail: `the clocks of this device and the gateway disagree: ${device} here, ${service} there. The certificate of ${where} cannot be checked`,
     remedy: CLOCK_REMEDY,
     permanent: false,
   }
@@ -74,20 +75,34 @@ export function expiredProblem(
 }
 
 const AGENT_PORT = 'Agents connect to GATEWAY_AGENT_LISTEN of the gateway, by default port 4443.'
-const UNKNOWN_CA =
-  'Copy ca.pem of the gateway to the device, and set SVC_CA_CERT to its path. A proxy or a login page of the network may also intercept the connection.'
+const INTERCEPTED = 'A proxy or a login page of the network may also intercept the connection.'
+
+/** `path`: the file of SVC_CA_CERT. The agent reads it at its start. */
+function caRemedy(path: string | undefined): string {
+  const print = 'On the gateway, device-agent gateway show ca prints the right CA.'
+  return path === undefined
+    ? `SVC_CA_CERT is not set. ${print} Save it on this device, set SVC_CA_CERT to its path, and restart the agent. ${INTERCEPTED}`
+    : `${path} (SVC_CA_CERT) is the CA of another gateway. ${print} Save it to this file, and restart the agent. ${INTERCEPTED}`
+}
+
+/** Remedies for the hosted service, whose address is no setting. */
+const HOSTED_REMEDIES = {
+  dns: 'Check that the device has a network, and that its DNS server answers.',
+  tls: 'A proxy or a login page of the network intercepts the connection. Sign in there, or use another network.',
+  network: `Check the network of the device. Firewalls must allow TCP to ${HOSTED_SERVICE}: the agent uses no HTTP proxy.`,
+} as const
 const NO_TLS = `Check the port in SVC_SERVER_ADDR. ${AGENT_PORT} A login page of the network or an HTTP proxy may also answer.`
 const NO_ROUTE = 'Check the network of the device, and the address in SVC_SERVER_ADDR.'
 const FIREWALL =
   'Check the network of the device, and the address in SVC_SERVER_ADDR. Firewalls must allow TCP to this address: the agent uses no HTTP proxy.'
-const SILENT = `Check the port in SVC_SERVER_ADDR. ${AGENT_PORT} A firewall or a login page of the network may also hold the connection, or the service hangs.`
+const SILENT = `Check the port in SVC_SERVER_ADDR. ${AGENT_PORT} A firewall or a login page of the network may also hold the connection, or the gateway hangs.`
 /** More precise remedies than those of the reason. */
 const CODE_REMEDIES: Readonly<Record<string, string>> = {
   ENOTFOUND: 'Correct the host name in SVC_SERVER_ADDR, or add it to the DNS server of the device.',
   EAI_AGAIN: 'Check that the device has a network, and that its DNS server answers.',
-  ECONNREFUSED: `Check that the service runs, and its address and port in SVC_SERVER_ADDR. ${AGENT_PORT}`,
+  ECONNREFUSED: `Check that the gateway runs, and its address and port in SVC_SERVER_ADDR. ${AGENT_PORT}`,
   ECONNRESET:
-    'Check the log of the service: it may be stopping, or at its limit of connections. A firewall may also close the connection.',
+    'Check the log of the gateway: it may be stopping, or at its limit of connections. A firewall may also close the connection.',
   EHOSTUNREACH: NO_ROUTE,
   ENETUNREACH: NO_ROUTE,
   ETIMEDOUT: FIREWALL,
@@ -135,14 +150,17 @@ export function nameProblem(where: string, host: string, names: string): Problem
   }
 }
 
-/** Explains why `where` could not be reached, from the error of a lookup, a socket or a handshake. */
-export function connectionProblem(where: string, error: unknown): Problem {
+/**
+ * Explains why `where` could not be reached, from the error of a lookup, a socket or a handshake.
+ * `caCertPath`: the file of the CA that the certificate was checked against.
+ */
+export function connectionProblem(where: string, error: unknown, caCertPath?: string): Problem {
   const code = codeOf(error)
   const reason = reasonOf(code)
   return {
     reason,
     detail: `${where} ${sentenceOf(reason, code)}`,
-    remedy: remedyFor(reason, code),
+    remedy: isHosted(where) ? HOSTED_REMEDIES[reason] : remedyFor(reason, code, caCertPath),
     permanent: false,
   }
 }
@@ -153,7 +171,7 @@ export function silenceProblem(where: string, ms: number, isAccepted = false): P
   return {
     reason: 'network',
     detail: isAccepted ? `${detail} (it accepts connections)` : detail,
-    remedy: isAccepted ? SILENT : FIREWALL,
+    remedy: isHosted(where) ? HOSTED_REMEDIES.network : isAccepted ? SILENT : FIREWALL,
     permanent: false,
   }
 }
@@ -177,12 +195,21 @@ export const RENEW_REMEDY =
 
 /** Problem of a certificate that Node accepts and the SDK does not, because it trusts another CA. */
 export function untrustedProblem(cause: string): Problem {
-  const detail = `the service has a certificate of an unknown CA (${cause})`
-  return { reason: 'tls', detail, remedy: UNKNOWN_CA, permanent: false }
+  const detail = `the gateway has a certificate of an unknown CA (${cause})`
+  return { reason: 'tls', detail, remedy: caRemedy(undefined), permanent: false }
 }
 
-function remedyFor(reason: keyof typeof REMEDIES, code: string): string {
-  if (UNKNOWN_CA_CODES.has(code)) return UNKNOWN_CA
+/** `where` is the host of a lookup, or host and port. */
+function isHosted(where: string): boolean {
+  return where === HOSTED_SERVICE || HOSTED_SERVICE.startsWith(`${where}:`)
+}
+
+function remedyFor(
+  reason: keyof typeof REMEDIES,
+  code: string,
+  caCertPath: string | undefined,
+): string {
+  if (UNKNOWN_CA_CODES.has(code)) return caRemedy(caCertPath)
   if (NO_TLS_CODES.has(code)) return NO_TLS
   return CODE_REMEDIES[code] ?? REMEDIES[reason]
 }

@@ -65,6 +65,8 @@ export interface PreflightOptions {
   readonly serverAddr: string | undefined
   /** PEM text. Without it only the dates are checked, because the SDK has its own CA. */
   readonly caCert: string | undefined
+  /** Its file, for remedies. */
+  readonly caCertPath?: string | undefined
   /** Returns the time of the service (HTTP `Date`), if it answers. */
   readonly serviceDate: () => Promise<number | undefined>
   /** Called with the certificates of the service before they are checked. */
@@ -193,7 +195,7 @@ export class Preflight {
 
   /** Throws unless the certificate of the service is trusted and valid now. */
   async #judge(socket: TLSSocket): Promise<void> {
-    const { clock, caCert, onChain } = this.#options
+    const { clock, caCert, caCertPath, onChain } = this.#options
     onChain?.(shownChain(socket))
     const certificate = socket.getPeerX509Certificate()
     const now = clock.now()
@@ -211,7 +213,8 @@ export class Preflight {
       const names = certificate?.subjectAltName ?? ''
       throw new ProblemError(nameProblem(this.#where, this.#server.host, names))
     }
-    throw new ProblemError(connectionProblem(this.#where, Object.assign(new Error(), { code })))
+    const error = Object.assign(new Error(), { code })
+    throw new ProblemError(connectionProblem(this.#where, error, caCertPath))
   }
 
   async #blame(flaw: string, otherwise: 'clock' | 'tls'): Promise<never> {
@@ -219,7 +222,8 @@ export class Preflight {
     const ours = this.#options.clock.now()
     const agrees = theirs !== undefined && Math.abs(theirs - ours) <= CLOCK_TOLERANCE_MS
     const reason = theirs === undefined ? otherwise : agrees ? 'tls' : 'clock'
-    const said = theirs === undefined ? '' : `, the service clock ${new Date(theirs).toISOString()}`
+    const said =
+      theirs === undefined ? '' : `, the clock of the gateway ${new Date(theirs).toISOString()}`
     throw new ProblemError({
       reason,
       detail: `the certificate of ${this.#where} ${flaw}; the device clock says ${new Date(ours).toISOString()}${said}`,

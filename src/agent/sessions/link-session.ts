@@ -15,7 +15,7 @@ export const AUTHTOKEN_CHANGED: Problem = {
 
 export const RESTART_ASKED: Problem = {
   reason: 'network',
-  detail: 'the service asked for a new session',
+  detail: 'the gateway asked for a new session',
   remedy: 'No action needed. The agent reconnects automatically.',
   permanent: false,
 }
@@ -30,7 +30,7 @@ export const UNCONFIRMED: Problem = {
 /** `auth`: the account's owner decides which devices may connect, for example by revoking a credential. */
 export const STOP_ASKED: Problem = {
   reason: 'auth',
-  detail: 'the service told this device to stop',
+  detail: 'the gateway told this device to stop',
   remedy: 'To connect again, restart the agent or change the authtoken.',
   permanent: true,
 }

@@ -30,6 +30,20 @@ interface UpstreamQuestion {
 /** `exhausted`: the check failed because this process has no file descriptors or memory left. */
 export type UpstreamAnswer = UpstreamEvent | 'exhausted'
 
+const TLS_MS = 3_000
+
+/** Whether a service that sends no valid HTTP completes a TLS handshake. Never throws. */
+export function speaksTls(target: ForwardTarget, lookup?: LookupFunction): Promise<boolean> {
+  if (!('host' in target) || target.isSecure) return Promise.resolve(false)
+  const secure: ForwardTarget = { ...target, isSecure: true }
+  return abortedAfter(TLS_MS, NEVER, async (signal) => {
+    const wish = { lookup, verifyTls: false, tlsMinVersion: '1.0', signal } as const
+    const socket = await connectUpstream(secure, wish)
+    socket.destroy()
+    return true
+  }).catch(() => false)
+}
+
 const EXHAUSTED: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOMEM', 'ENOBUFS'])
 /** A health check path of the tunnel's owner has to return a lower status. */
 const FIRST_FAILING_STATUS = 500
@@ -114,6 +128,9 @@ export interface UpstreamCheckOptions {
   /** Called if this process has no file descriptors or memory left for checks. */
   readonly onExhausted?: () => void
 }
+
+/** States in which an accepted connection proves nothing. */
+const DOUBTED: ReadonlySet<Upstream> = new Set(['slow', 'garbage', 'wrong_protocol', 'busy'])
 
 /** Options for the check of a service. */
 type UpstreamQuestions = Pick<
@@ -210,8 +227,17 @@ export class UpstreamCheck {
       const pauses = event === 'crowded' ? 2 * BELIEVED_PAUSES : BELIEVED_PAUSES
       if (isAsked) watched.dueAt = now + timings.intervalMs * pauses
       this.#become(watched, event)
+      if (watched.state === 'garbage') void this.#askForTls(watched)
     }
     this.#wakeUp.set()
+  }
+
+  async #askForTls(watched: Watched): Promise<void> {
+    const { lookupFor } = this.#options
+    const isTls = await speaksTls(watched.target, lookupFor?.(watched.target))
+    if (isTls && watched.state === 'garbage' && !this.#isStopped) {
+      this.#become(watched, 'speaks-tls')
+    }
   }
 
   async #run(): Promise<void> {
@@ -259,8 +285,7 @@ export class UpstreamCheck {
   /** Returns the request for a check. If visitors did not get valid answers, it is like theirs. */
   #questionFor({ how: { health, http2 }, state }: Watched): UpstreamQuestion['http'] {
     if (health.startsWith('/')) return { method: 'GET', path: health, http2 }
-    const isDoubted = state === 'slow' || state === 'garbage' || state === 'busy'
-    return isDoubted ? { method: 'HEAD', path: '/', http2 } : undefined
+    return DOUBTED.has(state) ? { method: 'HEAD', path: '/', http2 } : undefined
   }
 
   #note(watched: Watched, event: UpstreamEvent): void {

@@ -104,6 +104,10 @@ const TROUBLES: Partial<Record<Upstream, Trouble>> = {
       ? `Check that a web service with TLS listens on ${service}.`
       : `Check that a web service without TLS listens on ${service}. If it speaks TLS, forward to https://${service}.`,
   }),
+  wrong_protocol: (service) => ({
+    detail: `wrong protocol: ${service} speaks TLS. The tunnel forwards plain HTTP`,
+    remedy: `Forward to https://${service}.`,
+  }),
   untrusted: (service) => ({
     detail: `${service} has an untrusted certificate`,
     remedy: `Add its CA to NODE_EXTRA_CA_CERTS, or install a certificate of a trusted CA on ${service}. Less secure: set upstream.verify_tls of the tunnel to false.`,
@@ -166,6 +170,7 @@ export function upstreamProblem(
  * - `slow`: it accepts connections but does not answer in time. Some services are slow by nature, so it is
  *   never reported as down.
  * - `garbage`: its answers are not HTTP.
+ * - `wrong_protocol`: it speaks TLS, and visitors are forwarded without TLS.
  * - `untrusted`: its certificate is not trusted.
  * - `old_tls`: its TLS version is too old.
  */
@@ -175,6 +180,7 @@ export type Upstream =
   | 'slow'
   | 'busy'
   | 'garbage'
+  | 'wrong_protocol'
   | 'untrusted'
   | 'old_tls'
   | 'down'
@@ -186,6 +192,7 @@ export type UpstreamEvent =
   | 'hung'
   | 'crowded'
   | 'garbled'
+  | 'speaks-tls'
   | 'untrusted'
   | 'old-tls'
   | 'failed'
@@ -195,6 +202,7 @@ const SEEN = {
   hung: 'slow',
   crowded: 'busy',
   garbled: 'garbage',
+  'speaks-tls': 'wrong_protocol',
   untrusted: 'untrusted',
   'old-tls': 'old_tls',
   failed: 'down',
@@ -206,6 +214,8 @@ const NEXT: Record<Upstream, Partial<Record<UpstreamEvent, Upstream>>> = {
   slow: SEEN,
   busy: SEEN,
   garbage: SEEN,
+  // Visitors get no valid HTTP because of the TLS.
+  wrong_protocol: { ...SEEN, garbled: 'wrong_protocol' },
   // A connection counts only after its certificate is trusted.
   untrusted: { ...SEEN, connected: 'up' },
   old_tls: { ...SEEN, connected: 'up' },

@@ -5,6 +5,7 @@ import {
   type ForwardTarget,
   parseForwardTarget,
 } from '../../agent/upstreams/forward-target.ts'
+import { speaksTls } from '../../agent/upstreams/upstream-check.ts'
 import { connectUpstream, HandshakeError } from '../../agent/upstreams/upstream-connection.ts'
 import { requestStatus } from '../../agent/upstreams/upstream-request.ts'
 import { causeIn } from '../../agent/verdict.ts'
@@ -15,13 +16,13 @@ import { abortedAfter } from '../../base/deadline.ts'
 import { hostsFileHasLocalhost, localhostLookup } from '../../base/listen-address.ts'
 import { encodeProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import type { CommandContext } from '../command-context.ts'
+import { commandRemedy } from '../local/command-remedy.ts'
 import { LocalAgent, NO_ACCESS } from '../local/local-agent.ts'
 import { readVersion } from '../version.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
 
 /** Time for an answer, below the time that the tunnel allows. */
 const MAX_ANSWER_MS = 15_000
-const TLS_MS = 3_000
 const START =
   'Start the agent: systemctl start device-agent. If it stops again, check device-agent logs.'
 const SEE_LOG = 'Check the log: device-agent logs.'
@@ -89,7 +90,7 @@ function others({ advice, healthy }: StatusView, findings: readonly Finding[]): 
     check: 'status',
     outcome: healthy ? 'good' : 'bad',
     detail: problem,
-    remedy,
+    remedy: commandRemedy(remedy),
   }))
 }
 
@@ -131,16 +132,18 @@ function ownDomain({ own_endpoint: own }: StatusView): Finding[] {
   return [bad(check, own.last_error ?? own.reason ?? own.state, own.remedy ?? SEE_LOG)]
 }
 
-function tunnel({ domain, state, last_error: error, reason, remedy }: TunnelStatusView): Finding {
-  const check = `tunnel ${domain}`
+function tunnel({ url_part, state, last_error: error, reason, remedy }: TunnelStatusView): Finding {
+  const check = `tunnel ${url_part}`
   if (state === 'online') return good(check, 'online')
-  return bad(check, `${state}: ${error ?? reason ?? 'no reason known yet'}`, remedy ?? SEE_LOG)
+  const advice = remedy === null ? SEE_LOG : commandRemedy(remedy, url_part)
+  return bad(check, `${state}: ${error ?? reason ?? 'no reason known yet'}`, advice)
 }
 
 /** Any response counts: its content matters only to visitors. */
 async function upstream(tunnel: TunnelStatusView): Promise<Finding> {
   const { protocol, forwards_to: forwardsTo, upstream_settings: settings } = tunnel
   const check = `upstream ${forwardsTo}`
+  const set = `device-agent tunnels set ${tunnel.url_part}`
   const target = parseForwardTarget(forwardsTo)
   if (!target) return skipped(check, 'unknown kind of upstream')
   const { verify_tls: verifyTls, tls_min_version: tlsMinVersion, http2 } = settings
@@ -169,35 +172,37 @@ async function upstream(tunnel: TunnelStatusView): Promise<Finding> {
       status === undefined ? 'accepts connections' : `answers ${status} after ${afterMs} ms`,
     )
   } catch (error) {
-    const isPlain = protocol === 'http' && 'host' in target && !target.isSecure
-    if (isConnected && isPlain && !isTimeout(error) && (await speaksTls(target))) {
-      const remedy = `Forward to https://${forwardsTo}.`
-      return bad(check, 'the service speaks TLS, and the tunnel forwards plain HTTP', remedy)
+    const isHttp = protocol === 'http' && isConnected && !isTimeout(error)
+    if (isHttp && (await speaksTls(target, lookupOf(target).lookup))) {
+      const flaw = 'wrong protocol: the service speaks TLS, and the tunnel forwards plain HTTP'
+      return bad(check, flaw, `Run ${set} https://${forwardsTo}.`)
     }
-    if (isTimeout(error)) return silent(check, isConnected, answerMs, settings.timeout)
-    return unreachable(check, error as Error, isConnected)
+    if (isTimeout(error)) {
+      return silent({ check, set }, isConnected, answerMs, settings.timeout)
+    }
+    return unreachable({ check, set }, error as Error, isConnected)
   }
 }
 
-/** Whether a service that sends no valid HTTP completes a TLS handshake. */
-function speaksTls(target: ForwardTarget): Promise<boolean> {
-  return abortedAfter(TLS_MS, new AbortController().signal, async (signal) => {
-    const secure = { ...target, isSecure: true } as ForwardTarget
-    const wish = { ...lookupOf(target), verifyTls: false, tlsMinVersion: '1.0' } as const
-    const socket = await connectUpstream(secure, { ...wish, signal })
-    socket.destroy()
-    return true
-  }).catch(() => false)
+/** An upstream under its check, and the command that changes its tunnel. */
+interface Asked {
+  readonly check: string
+  readonly set: string
 }
 
-function silent(check: string, isConnected: boolean, ms: number, timeoutS: number): Finding {
+function silent(
+  { check, set }: Asked,
+  isConnected: boolean,
+  ms: number,
+  timeoutS: number,
+): Finding {
   const within = `within ${ms / 1_000} s`
   if (!isConnected) {
     const remedy =
       'Check that its device is on and in this network, and that no firewall drops the connection.'
     return bad(check, `accepts no connection ${within}`, remedy)
   }
-  const remedy = `Restart the service if it hangs. If its answers take long, raise upstream.timeout of the tunnel (${timeoutS} s).`
+  const remedy = `Restart the service if it hangs. If its answers take longer than ${timeoutS} s, run ${set} --upstream-timeout SECONDS.`
   return bad(check, `accepts the connection, but does not answer ${within}`, remedy)
 }
 
@@ -213,32 +218,37 @@ function lookupOf(target: ForwardTarget): { lookup?: LookupFunction } {
 
 const NO_HTTP = /^(HPE_|ERR_HTTP2_)/
 
-function unreachable(check: string, error: NodeJS.ErrnoException, isConnected: boolean): Finding {
+function unreachable(
+  { check, set }: Asked,
+  error: NodeJS.ErrnoException,
+  isConnected: boolean,
+): Finding {
   if (error instanceof HandshakeError) {
     if (error.kind === 'old-tls') {
-      const remedy = 'Update it, or set upstream.tls_min_version of the tunnel to "1.0".'
+      const remedy = `Update the service, or run ${set} --tls-min-version 1.0.`
       return bad(check, `its TLS is too old: ${error.message}`, remedy)
     }
     if (error.kind === 'other') {
       const detail = `the upstream does not use TLS: ${error.message}`
-      return bad(check, detail, 'Forward to it without https://, or check its certificate and key.')
+      const remedy = `Run ${set} with the address without https://, or check the certificate and key of the service.`
+      return bad(check, detail, remedy)
     }
-    const remedy =
-      'Replace the certificate, add its CA to NODE_EXTRA_CA_CERTS, or set upstream.verify_tls to false.'
+    const remedy = `Replace the certificate, or add its CA to NODE_EXTRA_CA_CERTS and restart the agent. Less secure: run ${set} --no-verify-tls.`
     return bad(check, `its certificate is not trusted: ${error.message}`, remedy)
   }
   const { code = '', message } = error
   if (NO_HTTP.test(code)) {
     const detail = 'the upstream does not answer with HTTP'
-    return bad(check, detail, 'Forward to the port of the web service, or use a tcp or tls tunnel.')
+    const remedy = `Run ${set} PORT with the port of the web service, or use a tcp or tls tunnel.`
+    return bad(check, detail, remedy)
   }
   if (isConnected) {
-    const remedy = 'Check the log of the service, or forward to the port of the web service.'
+    const remedy = `Check the log of the service, or run ${set} PORT with the port of the web service.`
     return bad(check, 'closes the connection without an answer', remedy)
   }
   const reason =
     code === 'ECONNREFUSED' || code === 'ENOENT'
       ? 'connection refused, nothing is listening'
       : message
-  return bad(check, reason, 'Start the service, or forward to the port that it uses.')
+  return bad(check, reason, `Start the service, or run ${set} PORT with the port that it uses.`)
 }

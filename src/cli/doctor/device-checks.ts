@@ -138,7 +138,7 @@ function caCert({ caCertPath }: Config['agent']): Finding[] {
 }
 
 const COPY_CA =
-  'Copy ca.pem of the gateway to this path and make it readable by the user of the agent.'
+  'Copy ca.pem of the gateway to this path, readable by the user of the agent, and restart the agent. On the gateway, device-agent gateway show ca prints it.'
 
 const EARLY_CA =
   'Check the clock of this device. If it is right, the gateway made this CA certificate while its own clock was ahead: correct that clock, restart the gateway, and copy its ca.pem to this path.'

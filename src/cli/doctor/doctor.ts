@@ -1,5 +1,6 @@
 import { Command } from 'commander'
 import type { CommandContext } from '../command-context.ts'
+import { namesText } from '../local/status-text.ts'
 import { type Colour, type Paint, paintFor, plainLine } from '../local/terminal-text.ts'
 import type { Finding, Outcome } from './finding.ts'
 
@@ -30,10 +31,15 @@ async function examine(context: CommandContext, options: DoctorOptions): Promise
   const { stdout, environment } = context
   const paint = paintFor(stdout, environment)
   let failures = 0
+  const told = new Set<string | null>()
   const tell = (findings: readonly Finding[]) => {
-    for (const finding of findings) {
-      if (finding.outcome === 'bad') failures += 1
-      stdout.write(options.json ? `${JSON.stringify(finding)}\n` : findingText(finding, paint))
+    for (const finding of options.json ? findings : grouped(findings)) {
+      const { outcome, remedy } = finding
+      if (outcome === 'bad') failures += 1
+      const isRepeated = outcome === 'bad' && told.has(remedy)
+      const shown = isRepeated ? { ...finding, remedy: 'As above.' } : finding
+      told.add(remedy)
+      stdout.write(options.json ? `${JSON.stringify(finding)}\n` : findingText(shown, paint))
     }
   }
   const { examineDevice } = await import('./examination.ts')
@@ -42,6 +48,25 @@ async function examine(context: CommandContext, options: DoctorOptions): Promise
   if (failures > 0) process.exitCode = 1
   if (!options.json) stdout.write(`\n${summary(failures)}\n`)
 }
+
+/** Joins the failed checks of one kind with the same cause: 50 tunnels of a broken link are one entry. */
+function grouped(findings: readonly Finding[]): Finding[] {
+  const groups = new Map<string, Finding[]>()
+  for (const [at, finding] of findings.entries()) {
+    const { check, outcome, detail, remedy } = finding
+    const isJoined = outcome === 'bad' && check.startsWith(TUNNEL)
+    const key = isJoined ? JSON.stringify([detail, remedy]) : String(at)
+    groups.set(key, [...(groups.get(key) ?? []), finding])
+  }
+  return [...groups.values()].flatMap((alike) => {
+    const [first] = alike
+    if (!first || alike.length === 1) return alike
+    const names = alike.map(({ check }) => check.slice(TUNNEL.length))
+    return [{ ...first, check: `${TUNNEL}${namesText(names)}` }]
+  })
+}
+
+const TUNNEL = 'tunnel '
 
 /** `✓ disk: 11204 MiB free`, followed by the remedy. */
 export function findingText({ check, outcome, detail, remedy }: Finding, paint: Paint): string {

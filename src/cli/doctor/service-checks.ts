@@ -40,6 +40,7 @@ async function way(
   const preflight = new Preflight({
     serverAddr,
     caCert: readCaCert(config.caCertPath),
+    caCertPath: config.caCertPath,
     serviceDate: () => serviceDate(config, stop),
     onChain: (shown) => {
       chain = shown
@@ -72,10 +73,10 @@ async function way(
 async function clockCheck(config: Config['agent'], stop: AbortSignal): Promise<Finding> {
   const check = 'clock'
   const theirs = await serviceDate(config, stop)
-  if (theirs === undefined) return skipped(check, 'the service does not report its time')
+  if (theirs === undefined) return skipped(check, 'the gateway does not report its time')
   const skewMs = Math.round((systemClock.now() - theirs) / 1_000) * 1_000
-  if (Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return good(check, 'matches the clock of the service')
-  const flaw = `${Math.abs(skewMs) / 1_000} s ${skewMs > 0 ? 'ahead of' : 'behind'} the service`
+  if (Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return good(check, 'matches the clock of the gateway')
+  const flaw = `${Math.abs(skewMs) / 1_000} s ${skewMs > 0 ? 'ahead of' : 'behind'} the gateway`
   return bad(check, flaw, `${CLOCK_REMEDY} On Linux: timedatectl set-ntp true.`)
 }
 

@@ -1,5 +1,6 @@
 import type { StatusView } from '../../api/status-view.ts'
 import type { TunnelStatusView } from '../../api/tunnel-view.ts'
+import { commandRemedy } from './command-remedy.ts'
 import {
   ageText,
   type Cell,
@@ -39,7 +40,11 @@ export function statusText(
   const address = link.server_addr ?? 'the hosted service'
   const lines = [
     `${mark} ${paint('bold', plainLine(status.verdict))}`,
-    ...status.advice.map(({ problem, remedy }) => `  - ${plainLine(`${problem} ${remedy}`)}`),
+    ...status.advice.map(({ problem, remedy }) => {
+      const [only, ...others] = tunnels.filter((tunnel) => tunnel.remedy === remedy)
+      const name = others.length === 0 ? only?.url_part : undefined
+      return `  - ${plainLine(`${problem} ${commandRemedy(remedy, name)}`)}`
+    }),
     `  link ${link.state} for ${ageText(link.since, now)}, ${plainLine(address)}`,
     ...(own ? [`  API  ${own.state}, ${plainLine(own.url)}`] : []),
     ...(update ? [`  ${plainLine(update.sentence)}`] : []),
@@ -59,7 +64,7 @@ export function tunnelTable(
   const rows = tunnels.map((tunnel): Cell[] => [
     { text: urlText(tunnel) },
     { text: conditionText(tunnel.condition), colour: COLOURS[tunnel.condition] },
-    { text: ageText(tunnel.since, now) },
+    { text: ageText(tunnel.condition_since, now) },
     { text: tunnel.forwards_to },
   ])
   return tableText([heading, ...rows], paint)
@@ -67,19 +72,29 @@ export function tunnelTable(
 
 const conditionText = (condition: TunnelStatusView['condition']) => condition.replace('_', ' ')
 
+/** `a.example.com, b.example.com, c.example.com and 7 more`. */
+export function namesText(names: readonly string[]): string {
+  const rest = names.length - MAX_NAMED
+  const shown = names.slice(0, MAX_NAMED).map(plainLine).join(', ')
+  return rest > 0 ? `${shown} and ${rest} more` : shown
+}
+
 /** Problems and fixes below the table of tunnels. Tunnels with the same problem share an entry. */
 export function problemText(tunnels: readonly TunnelStatusView[], paint: Paint): string {
-  const groups = new Map<string, string[]>()
-  for (const { url_part: name, reason, last_error: error, remedy } of tunnels) {
+  const groups = new Map<string, TunnelStatusView[]>()
+  for (const tunnel of tunnels) {
+    const { reason, last_error: error, remedy } = tunnel
     if (reason === null) continue
-    const advice = remedy === null ? '' : `\n  → ${plainLine(remedy)}`
-    const text = `${plainLine(error ?? reason)}${advice}`
-    groups.set(text, [...(groups.get(text) ?? []), plainLine(name)])
+    const key = JSON.stringify([error ?? reason, remedy])
+    groups.set(key, [...(groups.get(key) ?? []), tunnel])
   }
-  const lines = [...groups].map(([text, domains]) => {
-    const rest = domains.length - MAX_NAMED
-    const names = domains.slice(0, MAX_NAMED).join(', ')
-    return `${paint('bold', rest > 0 ? `${names} and ${rest} more` : names)}: ${text}`
+  const lines = [...groups.values()].map((alike) => {
+    const [first] = alike
+    const { reason = '', last_error: error = null, remedy = null } = first ?? {}
+    const name = alike.length === 1 ? first?.url_part : undefined
+    const advice = remedy === null ? '' : `\n  → ${plainLine(commandRemedy(remedy, name))}`
+    const names = namesText(alike.map(({ url_part }) => url_part))
+    return `${paint('bold', names)}: ${plainLine(error ?? reason ?? '')}${advice}`
   })
   return lines.length > 0 ? `\n${lines.join('\n')}\n` : ''
 }

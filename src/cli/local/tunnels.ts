@@ -5,6 +5,7 @@ import { parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
 import type { TunnelSpecView, TunnelStatusView } from '../../api/tunnel-view.ts'
 import { StartError } from '../../base/app-error.ts'
 import type { CommandContext } from '../command-context.ts'
+import { commandRemedy } from './command-remedy.ts'
 import { urlText } from './status-text.ts'
 import { paintFor, plainLine } from './terminal-text.ts'
 
@@ -294,11 +295,12 @@ async function remove(context: CommandContext, tunnel: string, options: Options)
 function report(
   { stdout }: CommandContext,
   { json }: Options,
-  tunnel: Pick<TunnelStatusView, 'url' | 'condition' | 'remedy'>,
+  tunnel: Pick<TunnelStatusView, 'url' | 'url_part' | 'condition' | 'remedy'>,
 ): void {
   const follows =
     tunnel.url === '' ? ' device-agent tunnels list shows the name when it is known.' : ''
-  const remedy = tunnel.remedy === null ? follows : ` ${tunnel.remedy}`
+  const remedy =
+    tunnel.remedy === null ? follows : ` ${commandRemedy(tunnel.remedy, tunnel.url_part)}`
   stdout.write(
     json
       ? `${JSON.stringify(tunnel)}\n`

@@ -248,8 +248,8 @@ const SET_CLOCK = /^Set the wrong clock, of this device or of the gateway/
 
 describe.runIf(faketime)('a device with a clock that is', () => {
   it.each([
-    ['ahead', '+400d', true, /The clocks of this device and the service differ\.$/, SET_CLOCK],
-    ['behind', '-400d', false, /The clocks of this device and the service differ\.$/, SET_CLOCK],
+    ['ahead', '+400d', true, /The clocks of this device and the gateway differ\.$/, SET_CLOCK],
+    ['behind', '-400d', false, /The clocks of this device and the gateway differ\.$/, SET_CLOCK],
     [
       'ahead of a gateway that does not tell the time',
       '+400d',
@@ -293,7 +293,7 @@ describe.runIf(faketime)('a gateway with a clock that is', () => {
     await start(device)
     await eventually(async () => {
       const { status, findings } = await told(device)
-      expect(status).toBe('No tunnels. The clocks of this device and the service differ.')
+      expect(status).toBe('No tunnels. The clocks of this device and the gateway differ.')
       expect(findings.find(({ outcome }) => outcome === 'bad')?.remedy).toMatch(SET_CLOCK)
     })
     await ahead.program.end()

@@ -67,16 +67,17 @@ const UNKNOWN_CA = {
   headline: /^The tunnel does not work\. localhost:\d+ has a certificate of an unknown CA\.$/,
   check: /^tls /,
   remedy:
-    /^Copy ca\.pem of the gateway to the device, and set SVC_CA_CERT to its path\. A proxy or a login page/,
+    /^\/\S+\.pem \(SVC_CA_CERT\) is the CA of another gateway\. On the gateway, device-agent gateway show ca prints the right CA\. Save it to this file, and restart the agent\. A proxy or a login page/,
 }
 
 faultTable('a certificate of the gateway', {
   'the CA certificate is not set': {
     settings: { SVC_CA_CERT: undefined },
-    headline: /^The tunnel does not work\. The service has a certificate of an unknown CA\.$/,
+    headline: /^The tunnel does not work\. The gateway has a certificate of an unknown CA\.$/,
     check: 'link',
     detail: /certificate of an unknown CA/,
-    remedy: UNKNOWN_CA.remedy,
+    remedy:
+      /^SVC_CA_CERT is not set\. On the gateway, device-agent gateway show ca prints the right CA\. Save it on this device, set SVC_CA_CERT to its path, and restart the agent\. A proxy/,
     mend: rightCa,
   },
   'the CA certificate is that of another gateway': {
@@ -116,7 +117,7 @@ faultTable('a certificate of the gateway', {
   },
   'the certificate is not yet valid': {
     settings: early,
-    headline: /^The tunnel does not work\. The clocks of this device and the service differ\.$/,
+    headline: /^The tunnel does not work\. The clocks of this device and the gateway differ\.$/,
     check: /^tls /,
     detail: /is not yet valid \(before \d{4}-\d\d-\d\d\); the device clock says \d{4}-/,
     remedy: /^Set the wrong clock, of this device or of the gateway/,
@@ -124,7 +125,7 @@ faultTable('a certificate of the gateway', {
   },
   'the CA certificate is not yet valid': {
     settings: (device) => dated(device, IN_A_DAY),
-    headline: /^The tunnel does not work\. The clocks of this device and the service differ\.$/,
+    headline: /^The tunnel does not work\. The clocks of this device and the gateway differ\.$/,
     check: 'CA certificate',
     detail: /dated-ca\.pem is not valid before \d{4}-\d\d-\d\d$/,
     statusRemedy: /^Set the wrong clock, of this device or of the gateway/,
@@ -159,7 +160,7 @@ faultTable('the way to the gateway', {
     headline: /^The tunnel does not work\. \S+ refuses connections/,
     check: /^tcp /,
     detail: /refuses connections \([\d.:a-f, ]+\)$/,
-    remedy: /^Check that the service runs, and its address and port in SVC_SERVER_ADDR\./,
+    remedy: /^Check that the gateway runs, and its address and port in SVC_SERVER_ADDR\./,
     mend: rightAddress,
   },
   'nothing listens there': {
@@ -169,7 +170,7 @@ faultTable('the way to the gateway', {
     headline: /^The tunnel does not work\. localhost:\d+ refuses connections\.$/,
     check: /^tcp /,
     detail: /refuses connections$/,
-    remedy: new RegExp(`^Check that the service runs, .* ${PORT.source}`),
+    remedy: new RegExp(`^Check that the gateway runs, .* ${PORT.source}`),
     mend: rightAddress,
   },
   'a firewall drops everything': {
@@ -231,7 +232,7 @@ faultTable('the way to the gateway', {
     headline: /^The tunnel does not work\. localhost:\d+ closed the connection\.$/,
     check: /^tls /,
     detail: /closed the connection$/,
-    remedy: /^Check the log of the service: it may be stopping, or at its limit of connections\./,
+    remedy: /^Check the log of the gateway: it may be stopping, or at its limit of connections\./,
     mend: ({ on }) => on.proxy.heal(),
   },
   'the gateway stops': {
@@ -239,7 +240,7 @@ faultTable('the way to the gateway', {
     headline: /^The tunnel does not work\. localhost:\d+ (closed|refuses)/,
     check: /^t(cp|ls) /,
     detail: /closed the connection$|refuses connections$/,
-    remedy: /^Check (the log of the service|that the service runs)/,
+    remedy: /^Check (the log of the gateway|that the gateway runs)/,
     mend: ({ on }) => on.restartGateway(),
   },
   'the link is lost again and again': {
@@ -287,7 +288,8 @@ const writeToken = ({ on, settings }: FaultyDevice) => {
   rmSync(path, { recursive: true, force: true })
   writeFileSync(path, on.authtoken.reveal(), { mode: 0o600 })
 }
-const WRITE = /^Write an authtoken to \/\S+, readable by the agent\. No restart is needed\.$/
+const WRITE =
+  /^Write an authtoken to \/\S+, readable by the agent\. No restart is needed\. For a new authtoken: Run device-agent gateway invite on the gateway and device-agent join on this device\. All tunnels are offline/
 const UNUSABLE = {
   headline: /^The tunnel does not work\. Cannot use the authtoken file/,
   check: 'authtoken',
@@ -295,10 +297,10 @@ const UNUSABLE = {
   mend: writeToken,
 }
 const REFUSED = {
-  headline: /^The tunnel does not work\. The service refuses the authtoken\.$/,
+  headline: /^The tunnel does not work\. The gateway refuses the authtoken\.$/,
   check: 'link',
   remedy:
-    /^Set a valid authtoken on the device\. An authtoken file needs no restart, a setting does/,
+    /^Run device-agent gateway invite on the gateway and device-agent join on this device\. Or write a valid authtoken to \/\S+\. No restart is needed\. All tunnels are offline until then\.$/,
 }
 
 /** The account of the device at the gateway. */
@@ -338,7 +340,7 @@ faultTable('the authtoken', {
     check: 'authtoken',
     detail: /^no authtoken is set$/,
     remedy:
-      /^Run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and restart/,
+      /^Run device-agent gateway invite on the gateway and device-agent join on this device\. With an authtoken at hand, run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and/,
     mend: (device) => device.start({ SVC_AUTHTOKEN_FILE: device.on.tokenPath }),
   },
   'the file is missing': {
@@ -392,6 +394,7 @@ faultTable('the authtoken', {
     settings: { SVC_AUTHTOKEN_FILE: undefined, SVC_AUTHTOKEN: 'my-token' },
     ...REFUSED,
     detail: /The authtoken is malformed/,
+    remedy: /Or set SVC_AUTHTOKEN to a valid authtoken and restart the agent\. All tunnels are off/,
     mend: (device) => device.start({ SVC_AUTHTOKEN: device.on.authtoken.reveal() }),
   },
   'it is revoked': {
@@ -405,10 +408,11 @@ faultTable('the authtoken', {
   },
   'its account is disabled': {
     cause: (device) => enable(device, false),
-    headline: /^The tunnel does not work\. The service has disabled the account of this device\.$/,
+    headline: /^The tunnel does not work\. The gateway has disabled the account of this device\.$/,
     check: 'link',
     detail: /is inactive/,
-    remedy: /^The account may not connect\. Ask the owner of the service to enable the account\.$/,
+    remedy:
+      /^The account may not connect\. Ask the owner of the gateway to enable the account\. All tun/,
     mend: (device) => enable(device, true),
   },
 })
@@ -425,9 +429,9 @@ const clientsBelow = (...refuseBelow: ClientVersion[]) => ({
   gateway: { clients: { region: 'test', warnBelow: [], refuseBelow } },
 })
 const TOO_OLD = {
-  headline: /^The tunnel does not work\. The service does not support this agent version\.$/,
+  headline: /^The tunnel does not work\. The gateway does not support this agent version\.$/,
   check: 'link',
-  remedy: /^Update the agent\. The service does not support this version\.$/,
+  remedy: /^Update the agent\. The gateway does not support this version\.$/,
 }
 
 /** Another session of the same account, which holds a name until it is closed. */
@@ -468,7 +472,7 @@ async function startCopy({ on }: FaultyDevice): Promise<Copy> {
 faultTable('a decision of the gateway', {
   'the ACL of the authtoken does not allow the name': {
     settings: (device) => changeAcl(device, ['bind:*.other.test']),
-    headline: /^The tunnel does not work\. The service does not allow a\.site\.test\.$/,
+    headline: /^The tunnel does not work\. The gateway does not allow a\.site\.test\.$/,
     check: 'tunnel a.site.test',
     detail: /The ACL rules of the authtoken \S+ do not allow a\.site\.test/,
     remedy: /^Use a domain that the ACL of the authtoken allows, or extend the ACL\.$/,
@@ -480,7 +484,7 @@ faultTable('a decision of the gateway', {
       const { id: ownerId } = await issuer.createBotUser({ name: 'other' })
       await registrar.reserve({ domain: 'a.site.test', ownerId })
     },
-    headline: /^The tunnel does not work\. The service does not allow a\.site\.test\.$/,
+    headline: /^The tunnel does not work\. The gateway does not allow a\.site\.test\.$/,
     check: 'tunnel a.site.test',
     detail: /a\.site\.test is not reserved for/,
     remedy: /^Reserve the domain for this account, or use a reserved domain\.$/,
