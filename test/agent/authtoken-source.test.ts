@@ -113,7 +113,7 @@ it('promises no file that it does not watch', () => {
   const clock = new ManualClock()
   const source = new AuthtokenSource({ files: [], value: undefined, everyMs: 1_000, clock, log })
   expect(source.current).toMatchObject({
-    remedy: expect.stringMatching(/and restart the agent\.$/),
+    remedy: expect.stringMatching(/and restart the agent\. All tunnels are offline until then\.$/),
   })
 })
 

@@ -60,6 +60,18 @@ describe('the view of a tunnel', () => {
     expect(agent.find('a').status).toMatchObject({ upstream: 'up', visitors: { failed: 0 } })
   })
 
+  it('says since when the condition lasts, while the state lasts longer', async () => {
+    const { agent, notice } = await online()
+    const before = agent.find('a').status
+    await eventually(() => expect(systemClock.now()).toBeGreaterThan(before.conditionSince + 10))
+    notice('slow')
+    const slow = agent.find('a').status
+    expect(slow.since).toBe(before.since)
+    expect(slow.conditionSince).toBeGreaterThan(before.conditionSince)
+    notice('slow')
+    expect(agent.find('a').status.conditionSince).toBe(slow.conditionSince)
+  })
+
   it('is another one when its row says something else', async () => {
     const { agent } = await online()
     const { id } = agent.find('a')

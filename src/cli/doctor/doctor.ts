@@ -50,7 +50,7 @@ async function examine(context: CommandContext, options: DoctorOptions): Promise
 }
 
 /** Joins the failed checks of one kind with the same cause: 50 tunnels of a broken link are one entry. */
-function grouped(findings: readonly Finding[]): Finding[] {
+export function grouped(findings: readonly Finding[]): Finding[] {
   const groups = new Map<string, Finding[]>()
   for (const [at, finding] of findings.entries()) {
     const { check, outcome, detail, remedy } = finding

@@ -175,7 +175,8 @@ export class VisitorNotices {
     const pressure = service && slots.pressureAt(service)
     watched.pressure = pressure ?? watched.pressure
     const busyMs = pressure?.oldestWaitMs
-    const state = judgeVisitors({ counts, oldestWaitMs, longestMs: outcomes.longestMs, busyMs })
+    const { longestMs, last } = outcomes
+    const state = judgeVisitors({ counts, oldestWaitMs, longestMs, last, busyMs })
     watched.seen = { ...outcomes.counts }
     if (state === undefined) return
     watched.state = state

@@ -17,16 +17,19 @@ interface VisitorEvidence {
   readonly oldestWaitMs: number
   /** See `VisitorOutcomes`. */
   readonly longestMs: number
+  /** Outcome of the latest visitor. */
+  readonly last?: VisitorOutcome | undefined
   /** Longest wait for a connection, in milliseconds, because the service accepts no more connections. */
   readonly busyMs?: number | undefined
 }
 
 /**
  * Returns the state that most of the evidence supports, because one failed visitor among many is no failing
- * service. Undefined without evidence.
+ * service. If the latest visitor could not connect, that counts: the agent checks the service then. Undefined
+ * without evidence.
  */
 export function judgeVisitors(evidence: VisitorEvidence): VisitorState | undefined {
-  const { counts, oldestWaitMs, longestMs, busyMs = 0 } = evidence
+  const { counts, oldestWaitMs, longestMs, last, busyMs = 0 } = evidence
   if (busyMs >= BUSY_MS) return 'busy'
   const isWaitSlow = oldestWaitMs >= Math.max(SLOW_MS, longestMs * PATIENCE)
   const bad: readonly (readonly [VisitorState, number])[] = [
@@ -36,7 +39,9 @@ export function judgeVisitors(evidence: VisitorEvidence): VisitorState | undefin
   ]
   const [worst] = [...bad].sort(([, a], [, b]) => b - a)
   const failed = bad.reduce((sum, [, count]) => sum + count, 0)
-  if (failed > counts.answered) return worst?.[0]
+  if (counts.unreachable > 0 && last === 'unreachable') return 'unreachable'
+  const isFailing = last === 'garbage' || last === 'late'
+  if (failed > counts.answered || (isFailing && failed === counts.answered)) return worst?.[0]
   return counts.answered > 0 ? 'answered' : undefined
 }
 
@@ -75,6 +80,8 @@ export class VisitorOutcomes {
   readonly #waiting = new Set<VisitorWait>()
   /** Longest wait that was answered, in milliseconds: the normal slowness of this service. */
   longestMs = 0
+  /** Outcome of the latest visitor. */
+  last: VisitorOutcome | undefined
   /** Judged at the last check with visitors. `unknown` if the gateway does not check this endpoint. */
   state: VisitorState = 'unknown'
   /** Time of that check, in milliseconds since the epoch. */
@@ -98,6 +105,7 @@ export class VisitorOutcomes {
     if (!this.#waiting.delete(wait) || outcome === undefined) return
     const waitedMs = now - wait.since
     this.counts[outcome] += 1
+    this.last = outcome
     if (outcome === 'abandoned' && waitedMs >= PATIENCE_MS) this.counts.gaveUp += 1
     if (outcome === 'answered') this.longestMs = Math.max(this.longestMs, waitedMs)
     this.onNews?.(outcome)
@@ -107,6 +115,7 @@ export class VisitorOutcomes {
   takeBack(outcome: VisitorOutcome): void {
     this.counts.answered -= 1
     this.counts[outcome] += 1
+    this.last = outcome
     this.onNews?.(outcome)
   }
 

@@ -110,6 +110,20 @@ describe('VisitorNotices', () => {
     expect(states()).toEqual(['answered', 'unreachable', 'garbage'])
   })
 
+  it('tells that a service stopped right after it had answered', async () => {
+    const { clock, states, endpointAt, visit } = setUp()
+    const endpoint = endpointAt('a.test')
+    for (let n = 0; n < 5; n += 1) visit(endpoint, 'answered')
+    await clock.advance(0)
+    visit(endpoint, 'unreachable')
+    await clock.advance(0)
+    await clock.advance(200)
+    expect(states()).toEqual(['unreachable'])
+    visit(endpoint, 'answered')
+    await clock.advance(2_000)
+    expect(states()).toEqual(['unreachable', 'answered'])
+  })
+
   it('says that visitors wait while they do', async () => {
     const { clock, told, endpointAt } = setUp()
     endpointAt('a.test').traffic.outcomes.begin(clock.monotonic())
