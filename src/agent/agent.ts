@@ -12,7 +12,6 @@ import type { Connector, EndpointTraffic, Session } from './connector.ts'
 import { Identity } from './device/device-id.ts'
 import { DeviceWatch } from './device/device-watch.ts'
 import { SteadyClock, withShownTimes } from './device/steady-clock.ts'
-import { hostedProblem } from './hosted-words.ts'
 import { Inspections } from './inspection/inspections.ts'
 import { KeptValues } from './kept-values.ts'
 import { Link } from './link.ts'
@@ -32,7 +31,7 @@ import {
   ServiceTime,
   timeSources,
 } from './probes/service-time.ts'
-import type { ShownProblem } from './problem.ts'
+import { hostedProblem, type ShownProblem } from './problem.ts'
 import { isRetryNotice, policyWarningsIn } from './sessions/gateway-notice.ts'
 import { TrafficCounts } from './sessions/traffic-counts.ts'
 import { surroundings } from './shown-status.ts'

@@ -2,10 +2,9 @@ import { AppError } from '../base/app-error.ts'
 import { withDeadline } from '../base/deadline.ts'
 import type { Session } from './connector.ts'
 import { type SteadyClock, withMovedTimes } from './device/steady-clock.ts'
-import { hostedProblem } from './hosted-words.ts'
 import type { Inspections } from './inspection/inspections.ts'
 import { policyOf } from './policies/policy-check.ts'
-import type { Problem } from './problem.ts'
+import { hostedProblem, type Problem } from './problem.ts'
 import {
   type Surroundings,
   shownStatus,
