@@ -13,6 +13,7 @@ import { endpointsView } from './views/endpoints-view.js'
 import { errorPagesView } from './views/error-pages-view.js'
 import { invitesView } from './views/invites-view.js'
 import { nodesView } from './views/nodes-view.js'
+import { notificationsView } from './views/notifications-view.js'
 import { secretsView } from './views/secrets-view.js'
 import { signInView } from './views/sign-in-view.js'
 import { webhooksView } from './views/webhooks-view.js'
@@ -32,6 +33,7 @@ void runPage({
     authtokens: { label: 'Authtokens', make: authtokensView },
     'api-keys': { label: 'API keys', make: apiKeysView },
     secrets: { label: 'Secrets', make: secretsView },
+    notifications: { label: 'Notifications', make: notificationsView },
     webhooks: { label: 'Webhooks', make: webhooksView },
     nodes: { label: 'Nodes', make: nodesView },
     audit: { label: 'Audit', make: auditView },

@@ -15,6 +15,7 @@ const PATHS = {
   authtokens: 'M14.5 9.5a4 4 0 10-3.4 3.9L13 15.5h2v2h2v2h3v-3l-5.7-5.7M9 9h.01',
   'api-keys': 'M7 7l-4 5 4 5M17 7l4 5-4 5M14 4l-4 16',
   secrets: 'M5 11h14v9H5zM8 11V8a4 4 0 018 0v3M12 15v2',
+  notifications: 'M4 5h16v11H11l-4 4v-4H4zM8 9h8M8 12h5',
   webhooks: 'M12 4a5 5 0 00-5 5c0 6-2 7-2 7h14s-2-1-2-7a5 5 0 00-5-5zM10 19a2 2 0 004 0',
   nodes: 'M4 4h16v6H4zM4 14h16v6H4zM8 7h.01M8 17h.01',
   audit: 'M6 3h9l4 4v14H6zM9 10h7M9 14h7M9 18h4',

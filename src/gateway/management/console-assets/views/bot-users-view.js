@@ -116,6 +116,7 @@ const QUOTAS = [
   ['online_endpoints', 'Online endpoints'],
   ['policy_bytes', 'Policy bytes'],
   ['webhooks', 'Webhooks'],
+  ['notification_channels', 'Notification channels'],
 ]
 
 async function changeQuotas({ id, name, quotas }, reload) {
