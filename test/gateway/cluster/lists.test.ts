@@ -112,12 +112,20 @@ describe.skipIf(!hasPostgres)('lists of several gateways', () => {
     })
     for (const list of LISTS)
       expect((await call('GET', `/${list}`)).body).not.toHaveProperty('missing_nodes')
+    await call('POST', '/vaults', { name: 'site' })
+    const secret = { vault_name: 'site', name: 'key', value: 'value' }
+    const { id: secretId } = (await call('POST', '/vault_secrets', secret)).body
     proxy.freeze()
     const missing = [{ id: nodeIn(two.gateway)?.nodeId, name: expect.any(String) }]
     for (const list of LISTS) {
       const { status, body } = await call('GET', `/${list}`)
       expect([list, status, body.missing_nodes]).toEqual([list, 200, missing])
     }
+    // The other gateway may have devices whose policies use the secret.
+    expect(await call('DELETE', `/vault_secrets/${secretId}`)).toMatchObject({
+      body: { error_code: 'ERR_NGROK_840' },
+    })
+    expect((await call('DELETE', `/vault_secrets/${secretId}/force`)).status).toBe(204)
     // Who looks after one account alone does not hear what machines are called.
     const { issuer } = one.gateway.parts
     const bot = await issuer.createBotUser({ name: 'somebody' })
