@@ -187,6 +187,7 @@ describe('GET /tunnels', () => {
         url_part: DOMAIN,
         state: 'online',
         condition: expect.stringMatching(/^(?:working|service_down)$/),
+        condition_since: expect.stringMatching(/^\d{4}-.*Z$/),
         since: expect.stringMatching(/^\d{4}-.*Z$/),
         reason: null,
         remedy: null,
