@@ -209,6 +209,20 @@ describe('a notification channel', () => {
     ])
   })
 
+  it('repeats no other event after a restart', async () => {
+    const chat = await startChat()
+    const first = open()
+    await first.follow({ url: chat.url, eventTypes: ['device.refused'] })
+    first.happen('device.refused', { ip: '192.0.2.1', text: 'no' })
+    await first.pass(MINUTE)
+    await chat.took(1)
+    await first.notifications.stop()
+    first.database.close()
+    const second = open({ folder: first.folder })
+    await second.pass(5 * MINUTE)
+    expect(chat.attempts()).toBe(1)
+  })
+
   it('retries with growing delays, shows the fault, and tells the latest state', async () => {
     const smtp = await startSmtpServer({ answer: (n) => (n < 3 ? '451 4.3.0 later' : '250 ok') })
     const { goes, comes, follow, pass, stateOf, clock } = open({ port: smtp.port })
