@@ -1,6 +1,6 @@
 import type { Clock } from '../../../base/clock.ts'
 import type { BodyTransform } from '../../../policy/exchange/policy-exchange.ts'
-import { formatHead, withoutFields } from '../syntax/message-fields.ts'
+import { formatHead, lengthOfFields, withoutFields } from '../syntax/message-fields.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
 import { BodyPipe } from './body-pipe.ts'
 import { type BodySource, RequestBody } from './request-body.ts'
@@ -26,8 +26,7 @@ export function encodeHttp1({ method, target, fields, content }: DeviceRequest):
 /** How many bytes that is. */
 export function sizeOf({ method, target, fields, content }: DeviceRequest): number {
   const line = method.length + target.length + ' '.length + ' HTTP/1.1\r\n'.length
-  const texts = fields.reduce((sum, { length }) => sum + length + ': '.length, 0)
-  return line + texts + '\r\n'.length + (content?.length ?? 0)
+  return line + lengthOfFields(fields) + '\r\n'.length + (content?.length ?? 0)
 }
 
 /** Memory of an exchange without its fields, and of one read of a socket. */

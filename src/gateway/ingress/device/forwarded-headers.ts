@@ -1,6 +1,53 @@
-import { knownField } from '../syntax/message-fields.ts'
+import { keepFormatted, knownField } from '../syntax/message-fields.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
 import type { ResponseHead } from '../syntax/response-head.ts'
+
+/** Rewritten fields of heads that recur, and what else they depend on. */
+interface RewrittenRequest {
+  readonly clientIp: string
+  readonly scheme: string
+  readonly version: string
+  readonly passed: readonly string[]
+}
+
+interface RewrittenResponse {
+  readonly status: number
+  readonly isOfGateway: boolean
+  readonly passed: readonly string[]
+}
+
+const REQUESTS = new WeakMap<readonly string[], RewrittenRequest>()
+const RESPONSES = new WeakMap<readonly string[], RewrittenResponse>()
+
+/** Returns the fields for the device, see `rewriteRequest`. The same array for heads that recur. */
+export function requestFields(
+  head: RequestHead,
+  clientIp: string,
+  scheme: 'http' | 'https',
+): readonly string[] {
+  const { fields, recurs, version } = head
+  if (!recurs) return rewriteRequest(head, clientIp, scheme)
+  const known = REQUESTS.get(fields)
+  if (known?.clientIp === clientIp && known.scheme === scheme && known.version === version) {
+    return known.passed
+  }
+  const passed = rewriteRequest(head, clientIp, scheme)
+  keepFormatted(passed)
+  REQUESTS.set(fields, { clientIp, scheme, version, passed })
+  return passed
+}
+
+/** Returns the fields for the client, see `rewriteResponse`. The same array for heads that recur. */
+export function responseFields(head: ResponseHead, isOfGateway = false): readonly string[] {
+  const { fields, recurs, status } = head
+  if (!recurs) return rewriteResponse(head, isOfGateway)
+  const known = RESPONSES.get(fields)
+  if (known?.status === status && known.isOfGateway === isOfGateway) return known.passed
+  const passed = rewriteResponse(head, isOfGateway)
+  keepFormatted(passed)
+  RESPONSES.set(fields, { status, isOfGateway, passed })
+  return passed
+}
 
 /**
  * Fields for the device: without those of this hop (RFC 9110 7.6.1), and with the facts of the client. The
@@ -8,11 +55,7 @@ import type { ResponseHead } from '../syntax/response-head.ts'
  * are replaced. The nesting depth of policy requests is removed. A length is a plain number: some read `010`
  * as 8.
  */
-export function requestFields(
-  head: RequestHead,
-  clientIp: string,
-  scheme: 'http' | 'https',
-): string[] {
+function rewriteRequest(head: RequestHead, clientIp: string, scheme: 'http' | 'https'): string[] {
   const { fields } = head
   const listed = head.connection.fields
   const passed: string[] = []
@@ -65,9 +108,9 @@ function forwardedElement(clientIp: string, host: string, scheme: string): strin
  * The fields that go to the client: without those of the hop to the device, and without an error
  * code that only a gateway may set. A switch of protocols keeps its `upgrade`.
  */
-export function responseFields(
+function rewriteResponse(
   { status, fields, connection }: ResponseHead,
-  isOfGateway = false,
+  isOfGateway: boolean,
 ): string[] {
   const listed = connection.fields
   // RFC 9110 8.6 and RFC 9112 6.1: these say nothing in a response that cannot have a body.

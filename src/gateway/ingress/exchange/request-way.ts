@@ -178,7 +178,7 @@ export class RequestWay implements NameQuery, FailureOwner {
     const { listener, ip } = this.#core.client
     const { peer, scheme } = listener
     if (peer && this.#core.request.markAccepted()) this.#core.client.write(ACCEPTED_HEAD)
-    const fields = peer?.handed ? [...head.fields] : requestFields(head, ip, scheme)
+    const fields = peer?.handed ? head.fields : requestFields(head, ip, scheme)
     this.#enter(endpoint, head.target, fields, undefined)
   }
 
@@ -241,7 +241,7 @@ export class RequestWay implements NameQuery, FailureOwner {
   #enter(
     endpoint: Endpoint,
     target: string,
-    fields: string[],
+    fields: readonly string[],
     outer: PolicyRun | undefined,
     isInstead = false,
   ): void {
@@ -258,7 +258,7 @@ export class RequestWay implements NameQuery, FailureOwner {
       client: this.#core.client,
       head: request.head,
       target,
-      fields,
+      fields: [...fields],
       receivedAt,
       bodyReceivedAt: () => (request.body ? request.body.receivedAt : receivedAt),
       readBody: (maxBytes) => this.#readBody(maxBytes),

@@ -10,10 +10,22 @@ export const HEAD_LIMITS: HeadLimits = { maxBytes: 65_536, maxFields: 256 }
 
 export type HeadKind = 'request' | 'response' | 'trailers' | 'response-trailers'
 
-/** Start line and fields of a message; `fields` alternates name and value as they came. */
+/** Start line and fields of a message. */
 export interface ScannedHead {
   readonly line: string
-  readonly fields: string[]
+  /** Alternates name and value as they came. */
+  readonly fields: readonly string[]
+  /** Whether the scanner returns this same array for the next head with the same bytes of fields. */
+  readonly recurs?: boolean
+}
+
+/** Longest bytes of fields that a scanner keeps to compare the next ones with. */
+const MAX_KEPT_BYTES = 1_024
+
+/** The bytes after a start line, with the fields that they contain. */
+interface KeptFields {
+  readonly bytes: Buffer
+  readonly fields: readonly string[]
 }
 
 /** Meaning of the next byte. */
@@ -38,6 +50,7 @@ const TAB = 0x09
 
 /**
  * Finds the parts of a message head (RFC 9112 2 to 5), each byte once however the chunks are cut.
+ * Fields with the same bytes as those before are not read again: most clients and services repeat them.
  * Strict: no bare CR or LF, no control characters, no folding, no space before a colon. A response
  * of a device may end its lines with a bare LF (RFC 9112 2.2) and have blanks before a colon, which
  * a proxy removes (RFC 9112 5.1): servers of small devices do both. It goes on in strict form.
@@ -52,6 +65,11 @@ export class HeadScanner {
   /** The head so far, when it comes in more than one chunk. */
   readonly #held = new GrowingBuffer()
   #text = ''
+  #kept: KeptFields | undefined
+  /** Start line of a head whose fields are the kept ones. */
+  #line: string | undefined
+  /** Length of the last fields. Fields that may recur are kept at their second time. */
+  #lastLength = 0
 
   /** `trailers` have no start line: the fields come at once (RFC 9112 7.1.2). */
   constructor(limits: HeadLimits = HEAD_LIMITS, kind: HeadKind = 'request') {
@@ -79,6 +97,10 @@ export class HeadScanner {
    */
   scan(chunk: Buffer, from: number): number {
     if (this.#held.length > 0) return this.#resume(chunk, from)
+    if (this.#kept) {
+      const end = this.#scanLine(chunk, from, this.#kept.bytes)
+      if (end !== -1) return end
+    }
     const until = Math.min(chunk.length, from + this.#limits.maxBytes)
     const end = this.#advance(chunk, from, from, until)
     if (end === -1) this.#held.append(chunk, from, until)
@@ -88,23 +110,54 @@ export class HeadScanner {
 
   /** The head that `scan` has completed; the scanner is ready for the next one. */
   takeHead(): ScannedHead {
+    if (this.#line !== undefined && this.#kept) {
+      const head = { line: this.#line, fields: this.#kept.fields, recurs: true }
+      this.#line = undefined
+      return head
+    }
     const text = this.#text
     const marks = this.#marks
     const fields: string[] = []
     for (let at = 2; at < marks.length; at += 2) {
       fields.push(text.slice(marks[at], marks[at + 1]))
     }
-    const line = text.slice(marks[0], marks[1])
+    const lineEnd = marks[1] as number
+    const line = text.slice(marks[0], lineEnd)
+    const recurs = this.#keep(text, lineEnd, fields)
     this.reset()
-    return { line, fields }
+    return { line, fields, recurs }
   }
 
   /** Discards a partial head. */
   reset(): void {
     this.#state = this.#firstState
     this.#text = ''
+    this.#line = undefined
     if (this.#held.length > 0) this.#held.clear()
     this.#marks.length = 0
+  }
+
+  /** Keeps the fields of a head if the head before had as many bytes of them. */
+  #keep(text: string, lineEnd: number, fields: readonly string[]): boolean {
+    if (this.#firstState !== AT_START) return false
+    const length = text.length - lineEnd
+    const mayRecur = length === this.#lastLength && length <= MAX_KEPT_BYTES
+    this.#lastLength = length
+    if (mayRecur) this.#kept = { bytes: Buffer.from(text.slice(lineEnd), 'latin1'), fields }
+    return mayRecur
+  }
+
+  /**
+   * Reads a start line that `kept` follows, which begins with the end of that line. Returns -1 for any other
+   * head, also for one with a fault.
+   */
+  #scanLine(chunk: Buffer, from: number, kept: Buffer): number {
+    const lineEnd = skip(chunk, from, chunk.length, LINE)
+    const end = lineEnd + kept.length
+    if (lineEnd === from || end > chunk.length || end - from > this.#limits.maxBytes) return -1
+    if (kept.compare(chunk, lineEnd, end) !== 0) return -1
+    this.#line = chunk.toString('latin1', from, lineEnd)
+    return end
   }
 
   #resume(chunk: Buffer, from: number): number {

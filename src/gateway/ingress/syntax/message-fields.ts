@@ -1,5 +1,6 @@
 import type { OutgoingHttpHeaders } from 'node:http2'
 import { STATUS_CODES } from '../../../base/net/node-http.ts'
+import type { ScannedHead } from './head-scanner.ts'
 import {
   addConnectionOptions,
   type ConnectionOptions,
@@ -47,11 +48,27 @@ export function formatHead(line: string, fields: readonly string[]): string {
   return `${line}\r\n${formatFields(fields)}\r\n`
 }
 
+const FORMATTED = new WeakMap<readonly string[], string>()
+
+/** Keeps the lines of these fields, which nobody changes, as long as the array lives. */
+export function keepFormatted(fields: readonly string[]): void {
+  FORMATTED.set(fields, formatFields(fields))
+}
+
 /** Formats the lines of fields, without the empty line after them. */
 export function formatFields(fields: readonly string[]): string {
+  const kept = FORMATTED.get(fields)
+  if (kept !== undefined) return kept
   let text = ''
   for (let at = 0; at < fields.length; at += 2) text += `${fields[at]}: ${fields[at + 1]}\r\n`
   return text
+}
+
+/** Returns the number of bytes that `formatFields` gives. */
+export function lengthOfFields(fields: readonly string[]): number {
+  const kept = FORMATTED.get(fields)
+  if (kept !== undefined) return kept.length
+  return fields.reduce((sum, { length }) => sum + length + ': '.length, 0)
 }
 
 /** Formats a status line; the default reason is the usual text of the status. */
@@ -164,6 +181,21 @@ export interface MessageFields {
   upgrade: string | undefined
   expect: string | undefined
   te: string | undefined
+}
+
+const OF_RECURRING = new WeakMap<readonly string[], MessageFields>()
+
+/** Returns what `readMessageFields` finds. For fields that recur, it looks once. */
+export function findMessageFields(
+  { fields, recurs }: ScannedHead,
+  kind: 'request' | 'response',
+): Readonly<MessageFields> {
+  if (!recurs) return readMessageFields(fields, kind)
+  const known = OF_RECURRING.get(fields)
+  if (known) return known
+  const found = readMessageFields(fields, kind)
+  OF_RECURRING.set(fields, found)
+  return found
 }
 
 /**

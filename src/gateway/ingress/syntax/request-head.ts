@@ -9,7 +9,7 @@ import {
   hostnameOf,
   TARGET,
 } from './http-syntax.ts'
-import { readMessageFields } from './message-fields.ts'
+import { findMessageFields } from './message-fields.ts'
 
 /** A checked request head, with the parts that the gateway needs. */
 export interface RequestHead {
@@ -21,6 +21,8 @@ export interface RequestHead {
   readonly visitorVersion: HttpVersion | undefined
   /** Alternates name and value, in the received order and case. */
   readonly fields: readonly string[]
+  /** Whether heads with the same array of fields follow, probably. */
+  readonly recurs?: boolean | undefined
   /** Value of Host as received. */
   readonly host: string
   /** Lower case, without port and final dot. */
@@ -45,13 +47,14 @@ const METHOD = /^(?!CONNECT$)[A-Z][A-Z0-9_-]{0,31}$/
 const ABSOLUTE_FORM = /^https?:\/\/([^/?]*)(.*)$/i
 
 /** Parses a scanned head as a request (RFC 9112 3 and 6). Throws HttpSyntaxError. */
-export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
+export function parseRequestHead(scanned: ScannedHead): RequestHead {
+  const { line, fields, recurs } = scanned
   const methodEnd = line.indexOf(' ')
   const targetEnd = line.lastIndexOf(' ')
   const method = line.slice(0, methodEnd)
   checkMethod(method)
   const version = parseVersion(line, targetEnd + 1)
-  const found = readMessageFields(fields, 'request')
+  const found = findMessageFields(scanned, 'request')
   const { host, connection, contentLength = 0 } = found
   if (host === undefined) throw new HttpSyntaxError('no Host field')
   if (found.isChunked && version === '1.0') {
@@ -66,6 +69,7 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
     // time.
     visitorVersion: undefined,
     fields,
+    recurs,
     host,
     hostname: hostnameOf(host),
     framing,

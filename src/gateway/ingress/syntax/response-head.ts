@@ -6,7 +6,7 @@ import {
   HttpSyntaxError,
   UNTIL_CLOSE,
 } from './http-syntax.ts'
-import { knownField, readMessageFields } from './message-fields.ts'
+import { findMessageFields, knownField } from './message-fields.ts'
 import { spliceable } from './request-head.ts'
 
 /** A checked response head of a device's service. */
@@ -16,6 +16,8 @@ export interface ResponseHead {
   readonly reason: string
   /** Alternates name and value, in the received order and case. */
   readonly fields: readonly string[]
+  /** Whether heads with the same array of fields follow, probably. */
+  readonly recurs?: boolean | undefined
   readonly framing: BodyFraming
   /** Stated length of a body that is sent in chunks, because trailers may follow; HTTP/2 has both. */
   readonly contentLength?: number | undefined
@@ -36,11 +38,12 @@ const KEEP_MAX = /(?:^|[,; \t])max[ \t]*=[ \t]*"?([0-9]{1,9})/i
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: (.*))?$/
 
 /** Parses a scanned head as the response to a request (RFC 9112 4 and 6.3). */
-export function parseResponseHead({ line, fields }: ScannedHead, method: string): ResponseHead {
+export function parseResponseHead(scanned: ScannedHead, method: string): ResponseHead {
+  const { line, fields, recurs } = scanned
   const match = STATUS_LINE.exec(line)
   if (!match) throw new HttpSyntaxError('an invalid status line')
   const status = Number(match[2])
-  const found = readMessageFields(fields, 'response')
+  const found = findMessageFields(scanned, 'response')
   const { isChunked, upgrade, contentLength, connection, repeatsLength } = found
   const isHttp11 = match[1] === '1'
   if (isChunked && !isHttp11) throw new HttpSyntaxError('a Transfer-Encoding in HTTP/1.0')
@@ -60,6 +63,7 @@ export function parseResponseHead({ line, fields }: ScannedHead, method: string)
     status,
     reason: match[3] ?? '',
     fields: repeatsLength ? withOneLength(fields) : fields,
+    recurs: recurs && !repeatsLength,
     framing,
     connection,
     keepAlive: keepMs !== 0,

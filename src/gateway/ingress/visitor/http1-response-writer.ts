@@ -11,7 +11,7 @@ import {
 } from '../common/local-reply.ts'
 import { BodyTracker } from '../syntax/body-tracker.ts'
 import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from '../syntax/http-syntax.ts'
-import { formatHead, statusLine, withoutFields } from '../syntax/message-fields.ts'
+import { formatFields, formatHead, statusLine, withoutFields } from '../syntax/message-fields.ts'
 import { hasNoBody } from '../syntax/response-head.ts'
 
 /** Body parts up to this length are sent in one write with the head before them. */
@@ -197,7 +197,8 @@ export class Http1ResponseWriter implements ResponseWriter {
     this.#keepAlive = isReusable && framing !== UNTIL_CLOSE
     // The head of a protocol switch already has its connection fields.
     const more = status === 101 ? [] : connectionFields(this.#keepAlive, version)
-    this.#pendingHead = formatHead(statusLine(status, reason), [...fields, ...more])
+    const lines = formatFields(fields) + formatFields(more)
+    this.#pendingHead = `${statusLine(status, reason)}\r\n${lines}\r\n`
   }
 
   #send(chunk: Buffer): boolean {

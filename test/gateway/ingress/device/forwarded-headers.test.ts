@@ -3,6 +3,10 @@ import {
   requestFields,
   responseFields,
 } from '../../../../src/gateway/ingress/device/forwarded-headers.ts'
+import {
+  formatFields,
+  lengthOfFields,
+} from '../../../../src/gateway/ingress/syntax/message-fields.ts'
 import { parseRequestHead } from '../../../../src/gateway/ingress/syntax/request-head.ts'
 import { parseResponseHead } from '../../../../src/gateway/ingress/syntax/response-head.ts'
 
@@ -19,12 +23,12 @@ const FORWARDED = [
   'for=1.2.3.4;host=a;proto=https',
 ]
 
-function forwarded(...fields: string[]): string[] {
+function forwarded(...fields: string[]): readonly string[] {
   const head = parseRequestHead({ line: 'GET / HTTP/1.1', fields: ['Host', 'a', ...fields] })
   return requestFields(head, '1.2.3.4', 'https')
 }
 
-function passed(status: number, ...fields: string[]): string[] {
+function passed(status: number, ...fields: string[]): readonly string[] {
   return responseFields(parseResponseHead({ line: `HTTP/1.1 ${status}`, fields }, 'GET'))
 }
 
@@ -131,5 +135,43 @@ describe('responseFields', () => {
     expect(passed(101, 'Connection', 'upgrade', 'Upgrade', 'websocket')).toEqual([
       ...['connection', 'Upgrade', 'Upgrade', 'websocket'],
     ])
+  })
+})
+
+describe('heads that recur', () => {
+  const fields = ['Host', 'a', 'Content-Length', '007', 'Connection', 'Upgrade', 'Upgrade', 'echo']
+  const request = (version: string) =>
+    parseRequestHead({ line: `POST / HTTP/${version}`, fields, recurs: true })
+  const response = (status: number) =>
+    parseResponseHead({ line: `HTTP/1.1 ${status}`, fields: OF_SERVICE, recurs: true }, 'GET')
+  const OF_SERVICE = ['Content-Length', '2', 'ngrok-error-code', 'ERR_NGROK_1']
+
+  it('are rewritten once', () => {
+    const first = requestFields(request('1.1'), '1.2.3.4', 'https')
+    expect(requestFields(request('1.1'), '1.2.3.4', 'https')).toBe(first)
+    expect(formatFields(first)).toBe(formatFields([...first]))
+    expect(lengthOfFields(first)).toBe(formatFields(first).length)
+    expect(lengthOfFields([...first])).toBe(formatFields(first).length)
+    expect(responseFields(response(200))).toBe(responseFields(response(200)))
+  })
+
+  it.each([
+    ['1.1', '1.2.3.4', 'http'],
+    ['1.0', '1.2.3.4', 'https'],
+    ['1.1', '1.2.3.5', 'https'],
+  ] as const)('are rewritten again for HTTP/%s from %s by %s', (version, ip, scheme) => {
+    requestFields(request('1.1'), '1.2.3.4', 'https')
+    const fresh = { ...request(version), fields: [...fields], recurs: false }
+    expect(requestFields(request(version), ip, scheme)).toEqual(requestFields(fresh, ip, scheme))
+  })
+
+  it.each([
+    [204, false],
+    [200, true],
+  ])('are rewritten again for status %i, of a gateway: %s', (status, isOfGateway) => {
+    responseFields(response(200))
+    const fresh = { ...response(status), fields: [...OF_SERVICE], recurs: false }
+    const expected = responseFields(fresh, isOfGateway)
+    expect(responseFields(response(status), isOfGateway)).toEqual(expected)
   })
 })

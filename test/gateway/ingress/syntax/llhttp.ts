@@ -6,7 +6,7 @@ export interface ParsedMessage {
   readonly line: string
   readonly minorVersion: number
   /** Name and value in turn, trailers behind. */
-  readonly fields: string[]
+  readonly fields: readonly string[]
   readonly body: string
 }
 

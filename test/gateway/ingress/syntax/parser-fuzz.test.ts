@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { HEAD_LIMITS, HeadScanner } from '../../../../src/gateway/ingress/syntax/head-scanner.ts'
 import { seeded } from '../../../helpers/seeded.ts'
 import { Llhttp, trimBlanks } from './llhttp.ts'
 import { parseWithOurs } from './our-parser.ts'
@@ -183,6 +184,61 @@ describe.each([
       const whole = parseWithOurs(kind, [bytes])
       expect(parseWithOurs(kind, cut(bytes, random)), JSON.stringify(text)).toEqual(whole)
     }
+  })
+
+  it('understands bytes alike behind messages with the same fields', () => {
+    const random = below(SEED + 3)
+    const repeatable = templates.filter((text) => {
+      const { messages, error } = parseWithOurs(kind, [Buffer.from(text + text, 'latin1')])
+      return error === undefined && messages.length === 2
+    })
+    expect(repeatable.length).toBeGreaterThan(2)
+    for (let round = 0; round < ROUNDS / 3; round += 1) {
+      const template = repeatable[random(repeatable.length)] ?? ''
+      const before = [template, template].map((text) => Buffer.from(text, 'latin1'))
+      const text = mutate(template, random) + template
+      const bytes = Buffer.from(text, 'latin1')
+      const parts = random(2) === 0 ? [bytes] : cut(bytes, random)
+      const { messages, error } = parseWithOurs(kind, [...before, ...parts])
+      const alone = parseWithOurs(kind, [bytes])
+      expect({ messages: messages.slice(2), error }, JSON.stringify(text)).toEqual(alone)
+    }
+  })
+
+  it('reads fields with the same bytes once, behind any start line', () => {
+    const scanner = new HeadScanner(HEAD_LIMITS, kind)
+    const fields = 'Host: a\r\nX: \xe4\r\n\r\n'
+    const lines = ['GET /a HTTP/1.1', 'GET /b HTTP/1.1', 'PUT /c HTTP/1.0']
+    const heads = lines.map((line) => {
+      const bytes = Buffer.from(`${line}\r\n${fields}`, 'latin1')
+      expect(scanner.scan(bytes, 0)).toBe(bytes.length)
+      return scanner.takeHead()
+    })
+    expect(heads.map(({ line }) => line)).toEqual(lines)
+    expect(heads.map(({ recurs }) => recurs)).toEqual([false, true, true])
+    expect(heads[2]?.fields).toBe(heads[1]?.fields)
+    expect(heads[2]?.fields).toEqual(['Host', 'a', 'X', '\xe4'])
+    const withoutLine = Buffer.from(`\r\n${fields}`, 'latin1')
+    expect(scanner.scan(withoutLine, 0)).toBe(withoutLine.length)
+    expect(scanner.takeHead().line).toBe('Host: a')
+    const repeated = Buffer.from(`GET /d HTTP/1.1\r\n${fields}`, 'latin1')
+    scanner.scan(repeated, 0)
+    scanner.reset()
+    scanner.scan(Buffer.from('GET /e HTTP/1.1\r\n\r\n'), 0)
+    expect(scanner.takeHead()).toMatchObject({ line: 'GET /e HTTP/1.1', fields: [] })
+    const bounded = new HeadScanner({ ...HEAD_LIMITS, maxBytes: 40 }, kind)
+    for (const path of ['', '']) {
+      bounded.scan(Buffer.from(`GET /${path} HTTP/1.1\r\nHost: a\r\n\r\n`), 0)
+      bounded.takeHead()
+    }
+    const tooLong = Buffer.from(`GET /${'x'.repeat(20)} HTTP/1.1\r\nHost: a\r\n\r\n`)
+    expect(() => bounded.scan(tooLong, 0)).toThrow('more than 40 bytes')
+    const long = Buffer.from(`GET / HTTP/1.1\r\nHost: a\r\nX: ${'y'.repeat(1_024)}\r\n\r\n`)
+    const kept = [1, 2, 3].map(() => {
+      scanner.scan(long, 0)
+      return scanner.takeHead().recurs
+    })
+    expect(kept).toEqual([false, false, false])
   })
 })
 
