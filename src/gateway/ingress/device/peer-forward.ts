@@ -75,7 +75,12 @@ export function fromPeer(head: RequestHead): RequestHead {
   if (name !== VERSION_FIELD || !VERSIONS.has(version) || head.version !== '1.1') {
     throw new HttpSyntaxError('no HTTP version of the visitor')
   }
-  return { ...head, fields: head.fields.slice(2), visitorVersion: version as HttpVersion }
+  return {
+    ...head,
+    fields: head.fields.slice(2),
+    recurs: false,
+    visitorVersion: version as HttpVersion,
+  }
 }
 
 /**

@@ -21,6 +21,8 @@ export interface ScannedHead {
 
 /** Longest bytes of fields that a scanner keeps to compare the next ones with. */
 const MAX_KEPT_BYTES = 1_024
+/** After as many heads in turn that look as if they recurred, the scanner compares no more. */
+const MAX_MISSES = 4
 
 /** The bytes after a start line, with the fields that they contain. */
 interface KeptFields {
@@ -68,8 +70,10 @@ export class HeadScanner {
   #kept: KeptFields | undefined
   /** Start line of a head whose fields are the kept ones. */
   #line: string | undefined
-  /** Length of the last fields. Fields that may recur are kept at their second time. */
+  /** Length of the last fields, and their sum if the fields before had the same length. */
   #lastLength = 0
+  #lastSum: number | undefined
+  #misses = 0
 
   /** `trailers` have no start line: the fields come at once (RFC 9112 7.1.2). */
   constructor(limits: HeadLimits = HEAD_LIMITS, kind: HeadKind = 'request') {
@@ -121,11 +125,17 @@ export class HeadScanner {
     for (let at = 2; at < marks.length; at += 2) {
       fields.push(text.slice(marks[at], marks[at + 1]))
     }
-    const lineEnd = marks[1] as number
-    const line = text.slice(marks[0], lineEnd)
-    const recurs = this.#keep(text, lineEnd, fields)
+    const line = text.slice(marks[0], marks[1])
+    const kept = this.#keep()
     this.reset()
-    return { line, fields, recurs }
+    return kept ? { line, fields: kept.fields, recurs: true } : { line, fields, recurs: false }
+  }
+
+  /** Drops what it keeps for the next head. */
+  forget(): void {
+    this.#kept = undefined
+    this.#lastLength = 0
+    this.#lastSum = undefined
   }
 
   /** Discards a partial head. */
@@ -137,14 +147,36 @@ export class HeadScanner {
     this.#marks.length = 0
   }
 
-  /** Keeps the fields of a head if the head before had as many bytes of them. */
-  #keep(text: string, lineEnd: number, fields: readonly string[]): boolean {
-    if (this.#firstState !== AT_START) return false
+  /**
+   * Keeps the fields of the scanned head if those of the two heads before were probably the same: at first
+   * their length is compared, then a sum of the bytes.
+   */
+  #keep(): KeptFields | undefined {
+    const text = this.#text
+    const marks = this.#marks
+    if (this.#firstState !== AT_START || this.#misses >= MAX_MISSES) return undefined
+    const lineEnd = marks[1] as number
     const length = text.length - lineEnd
-    const mayRecur = length === this.#lastLength && length <= MAX_KEPT_BYTES
+    const hasLength = length === this.#lastLength && length <= MAX_KEPT_BYTES
     this.#lastLength = length
-    if (mayRecur) this.#kept = { bytes: Buffer.from(text.slice(lineEnd), 'latin1'), fields }
-    return mayRecur
+    const before = this.#lastSum
+    this.#lastSum = hasLength ? sumOf(text, lineEnd) : undefined
+    if (before === undefined || !hasLength) return undefined
+    if (this.#lastSum !== before) {
+      this.#misses += 1
+      return undefined
+    }
+    this.#misses = 0
+    // Slices of the scanned text would keep all of it, with a long start line.
+    const bytes = Buffer.allocUnsafeSlow(length)
+    bytes.write(text.slice(lineEnd), 'latin1')
+    const own = bytes.toString('latin1')
+    const fields: string[] = []
+    for (let at = 2; at < marks.length; at += 2) {
+      fields.push(own.slice((marks[at] as number) - lineEnd, (marks[at + 1] as number) - lineEnd))
+    }
+    this.#kept = { bytes, fields }
+    return this.#kept
   }
 
   /**
@@ -284,6 +316,15 @@ function skip(bytes: Buffer, from: number, until: number, bits: number): number 
   let at = from
   while (at < until && ((BYTE_CLASS[bytes[at] as number] as number) & bits) !== 0) at += 1
   return at
+}
+
+/** Sum of the characters from `from` on (FNV-1a, 32 bits). */
+function sumOf(text: string, from: number): number {
+  let sum = 0x811c9dc5
+  for (let at = from; at < text.length; at += 1) {
+    sum = Math.imul(sum ^ text.charCodeAt(at), 0x01000193)
+  }
+  return sum
 }
 
 function isBlank(byte: number | undefined): boolean {

@@ -55,6 +55,10 @@ const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
 
 /** Marks a deadline that the next sweep sets, so that the sweep after it closes the connection. */
 const AT_NEXT_SWEEP = Number.POSITIVE_INFINITY
+
+/** Time without a request after which a connection keeps no fields. */
+const FORGET_MS = 5_000
+
 export interface ClientConnectionOptions {
   readonly socket: ClientSocket
   readonly listener: IngressListener
@@ -189,12 +193,19 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   sweep(now: number): void {
     this.guard(() => {
       this.countHeld()
+      if (!this.#exchange && now - this.#idleSince > FORGET_MS) this.#forget()
       if (this.#closing) this.#linger(this.#closing, now)
       else if (this.#exchange) this.#exchange.sweep(now)
       // Not by the clock: in a busy process the time may be over before the sockets were read.
       else if (this.#deadline === AT_NEXT_SWEEP) this.#deadline = now
       else if (now > this.#deadline) this.#onDeadline()
     })
+  }
+
+  /** An idle connection keeps no fields of its last messages. */
+  #forget(): void {
+    this.#scanner.forget()
+    this.responseScanner.forget()
   }
 
   /** Does nothing: in HTTP/1, data is either a request or ends the connection. */

@@ -124,7 +124,10 @@ export class Visitor {
       ...{ ip, port },
       facts: () => new ForwardedConnection(this.facts, ip, port),
     })
-    return { visitor, head: { ...head, fields: forwardedFields(head.fields, before) } }
+    return {
+      visitor,
+      head: { ...head, fields: forwardedFields(head.fields, before), recurs: false },
+    }
   }
 
   /** Releases its resources: no more requests are sent for it. */

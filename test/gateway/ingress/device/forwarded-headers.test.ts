@@ -3,6 +3,7 @@ import {
   requestFields,
   responseFields,
 } from '../../../../src/gateway/ingress/device/forwarded-headers.ts'
+import { fromPeer } from '../../../../src/gateway/ingress/device/peer-forward.ts'
 import {
   formatFields,
   lengthOfFields,
@@ -173,5 +174,11 @@ describe('heads that recur', () => {
     const fresh = { ...response(status), fields: [...OF_SERVICE], recurs: false }
     const expected = responseFields(fresh, isOfGateway)
     expect(responseFields(response(status), isOfGateway)).toEqual(expected)
+  })
+
+  it('do not recur where each head gets an array of its own', () => {
+    const fields = ['peer-http', '1.1', 'Host', 'a']
+    const head = parseRequestHead({ line: 'GET / HTTP/1.1', fields, recurs: true })
+    expect(fromPeer(head)).toMatchObject({ fields: ['Host', 'a'], recurs: false })
   })
 })

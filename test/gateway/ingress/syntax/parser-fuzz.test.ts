@@ -195,29 +195,29 @@ describe.each([
     expect(repeatable.length).toBeGreaterThan(2)
     for (let round = 0; round < ROUNDS / 3; round += 1) {
       const template = repeatable[random(repeatable.length)] ?? ''
-      const before = [template, template].map((text) => Buffer.from(text, 'latin1'))
+      const before = [template, template, template].map((text) => Buffer.from(text, 'latin1'))
       const text = mutate(template, random) + template
       const bytes = Buffer.from(text, 'latin1')
       const parts = random(2) === 0 ? [bytes] : cut(bytes, random)
       const { messages, error } = parseWithOurs(kind, [...before, ...parts])
       const alone = parseWithOurs(kind, [bytes])
-      expect({ messages: messages.slice(2), error }, JSON.stringify(text)).toEqual(alone)
+      expect({ messages: messages.slice(3), error }, JSON.stringify(text)).toEqual(alone)
     }
   })
 
   it('reads fields with the same bytes once, behind any start line', () => {
     const scanner = new HeadScanner(HEAD_LIMITS, kind)
     const fields = 'Host: a\r\nX: \xe4\r\n\r\n'
-    const lines = ['GET /a HTTP/1.1', 'GET /b HTTP/1.1', 'PUT /c HTTP/1.0']
+    const lines = ['GET /a HTTP/1.1', 'GET /b HTTP/1.1', 'PUT /c HTTP/1.0', 'GET /d HTTP/1.1']
     const heads = lines.map((line) => {
       const bytes = Buffer.from(`${line}\r\n${fields}`, 'latin1')
       expect(scanner.scan(bytes, 0)).toBe(bytes.length)
       return scanner.takeHead()
     })
     expect(heads.map(({ line }) => line)).toEqual(lines)
-    expect(heads.map(({ recurs }) => recurs)).toEqual([false, true, true])
-    expect(heads[2]?.fields).toBe(heads[1]?.fields)
-    expect(heads[2]?.fields).toEqual(['Host', 'a', 'X', '\xe4'])
+    expect(heads.map(({ recurs }) => recurs)).toEqual([false, false, true, true])
+    expect(heads[3]?.fields).toBe(heads[2]?.fields)
+    expect(heads[3]?.fields).toEqual(['Host', 'a', 'X', '\xe4'])
     const withoutLine = Buffer.from(`\r\n${fields}`, 'latin1')
     expect(scanner.scan(withoutLine, 0)).toBe(withoutLine.length)
     expect(scanner.takeHead().line).toBe('Host: a')
@@ -227,18 +227,32 @@ describe.each([
     scanner.scan(Buffer.from('GET /e HTTP/1.1\r\n\r\n'), 0)
     expect(scanner.takeHead()).toMatchObject({ line: 'GET /e HTTP/1.1', fields: [] })
     const bounded = new HeadScanner({ ...HEAD_LIMITS, maxBytes: 40 }, kind)
-    for (const path of ['', '']) {
+    for (const path of ['', '', '']) {
       bounded.scan(Buffer.from(`GET /${path} HTTP/1.1\r\nHost: a\r\n\r\n`), 0)
       bounded.takeHead()
     }
     const tooLong = Buffer.from(`GET /${'x'.repeat(20)} HTTP/1.1\r\nHost: a\r\n\r\n`)
     expect(() => bounded.scan(tooLong, 0)).toThrow('more than 40 bytes')
     const long = Buffer.from(`GET / HTTP/1.1\r\nHost: a\r\nX: ${'y'.repeat(1_024)}\r\n\r\n`)
-    const kept = [1, 2, 3].map(() => {
-      scanner.scan(long, 0)
+    const take = (bytes: Buffer) => {
+      scanner.scan(bytes, 0)
       return scanner.takeHead().recurs
-    })
-    expect(kept).toEqual([false, false, false])
+    }
+    expect([long, long, long, long].map(take)).toEqual([false, false, false, false])
+    const short = Buffer.from(`GET / HTTP/1.1\r\nHost: a\r\n\r\n`)
+    expect([short, short, short].map(take)).toEqual([false, false, true])
+    scanner.forget()
+    expect([short, short, short].map(take)).toEqual([false, false, true])
+  })
+
+  it('keeps no fields that only have the same length, and stops comparing', () => {
+    const scanner = new HeadScanner(HEAD_LIMITS, kind)
+    const take = (id: number) => {
+      scanner.scan(Buffer.from(`GET / HTTP/1.1\r\nHost: a\r\nX-Id: ${id}\r\n\r\n`), 0)
+      return scanner.takeHead().recurs
+    }
+    expect([1, 2, 3, 4, 5, 6, 7, 8].some(take)).toBe(false)
+    expect([9, 9, 9].some(take)).toBe(false)
   })
 })
 
