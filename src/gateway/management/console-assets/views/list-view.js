@@ -218,7 +218,8 @@ function filterOptions({ nameOf, stateOf, search, orders = {}, ownerOf, onServer
   const selections = [{ name: 'state', label: 'State', of: (item) => [stateOf(item).text] }]
   if (ownerOf) {
     const of = (item) => [ownerOf(item) ?? 'No owner']
-    selections.push({ name: 'owner', label: 'Owner', of })
+    // Dialogs have a field with the name `owner`, and the id of a field follows its name.
+    selections.push({ name: 'owned-by', label: 'Owner', of })
   }
   return {
     placeholder,
