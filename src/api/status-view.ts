@@ -126,7 +126,9 @@ export function verdictOf(
     // The fault comes before the losses.
     ...(at === 0 && short),
   }))
-  return verdictFrom(serving, [...causes, ...ofStorage, ...notes])
+  const { risk } = storage
+  const risks = risk ? [{ ...causeIn(risk.text), short: risk.short }] : []
+  return verdictFrom(serving, [...causes, ...ofStorage, ...risks, ...notes])
 }
 
 export function statusView(

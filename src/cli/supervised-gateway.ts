@@ -58,8 +58,9 @@ function inheritedSocket({ fd, ...address }: ListenAddress): number {
 /** For example `2 agents connected, 5 endpoints online`, and problems of the storage. */
 function sentenceOf({ sessions, registry, database }: GatewayParts): string {
   const online = `${count(sessions.size, 'agent')} connected, ${count(registry.size, 'endpoint')} online`
-  const problems = storageProblems(database.report(), 'device-agent storage confirm --gateway')
-  return [online, ...problems].join('; ')
+  const report = database.report()
+  const problems = storageProblems(report, 'device-agent storage confirm --gateway')
+  return [online, ...problems, report.risk?.text ?? []].flat().join('; ')
 }
 
 const count = (number: number, noun: string) => `${number} ${noun}${number === 1 ? '' : 's'}`

@@ -209,7 +209,7 @@ function openCopy(
   migrate(copy.connection, options)
   copy.connection.pragma('query_only = ON')
   const isOver = () => {
-    if (!isWritable(folder) || (fault === 'full' && !reserve.hasRoomBeside())) return false
+    if (!isWritable(folder) || (fault === 'full' && reserve.isSpaceLow())) return false
     onRestartNeeded?.('the data directory is writable again')
     return true
   }

@@ -32,7 +32,9 @@ import { type Connection, joinChange, type Statement } from './sqlite.ts'
 import {
   faultOf,
   refusalOf,
+  riskOf,
   type StorageFault,
+  type StorageRisk,
   StorageState,
   toStorageError,
 } from './storage-state.ts'
@@ -74,6 +76,8 @@ export function markOf(path: string): string | undefined {
 
 /** Room for the write-ahead log at its maximum size and for one checkpoint of it (sqlite.ts). */
 const SIZE_BYTES = 1024 * 1024
+/** Room that ends a full disk: more than a usual change, and little to write at each check. */
+const TRIAL_BYTES = 64 * 1024
 
 /** Reserved disk space, so that rows can be deleted on a full disk: SQLite needs room for deletes too. */
 export class ReserveFile {
@@ -88,21 +92,9 @@ export class ReserveFile {
   /** Reserves the space if needed. Returns false if the disk is full. */
   make(): boolean {
     if (existsSync(this.#path)) return true
-    try {
-      const file = openSync(this.#path, 'wx', 0o600)
-      try {
-        // Random bytes, because some file systems store zeros without using space.
-        const bytes = randomBytes(this.#sizeBytes)
-        for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at)
-        fsyncSync(file)
-      } finally {
-        closeSync(file)
-      }
-      return true
-    } catch {
-      this.drop()
-      return false
-    }
+    const isMade = fillFile(this.#path, this.#sizeBytes)
+    if (!isMade) this.drop()
+    return isMade
   }
 
   /** Frees the space. Returns false if it was not reserved. */
@@ -112,17 +104,49 @@ export class ReserveFile {
     return true
   }
 
-  /**
-   * Whether the disk has as much free space as the reserve. On a small disk an eighth of its size is enough,
-   * because more may never be free.
-   */
+  /** Whether the disk takes a file beside the reserve. Writes the file and removes it. */
   hasRoomBeside(): boolean {
+    const trial = `${this.#path}.trial`
+    const hasRoom = fillFile(trial, Math.min(TRIAL_BYTES, this.#sizeBytes))
     try {
-      const { bavail, blocks, bsize } = statfsSync(dirname(this.#path))
-      return bavail * bsize >= Math.min(this.#sizeBytes, (blocks * bsize) / 8)
+      rmSync(trial, { force: true })
     } catch {
       return false
     }
+    return hasRoom
+  }
+
+  /**
+   * Whether less space is free than the size of the reserve. On a small disk an eighth of its size is enough,
+   * because more may never be free. False if the free space is unknown.
+   */
+  isSpaceLow(): boolean {
+    try {
+      const { bavail, bfree, blocks, bsize } = statfsSync(dirname(this.#path))
+      // Root may use the blocks that the file system reserves for root.
+      const free = process.geteuid?.() === 0 ? bfree : bavail
+      return free * bsize < Math.min(this.#sizeBytes, (blocks * bsize) / 8)
+    } catch {
+      return false
+    }
+  }
+}
+
+/** Writes a file of this size to stable storage. Returns false if the disk refuses it. */
+function fillFile(path: string, sizeBytes: number): boolean {
+  try {
+    const file = openSync(path, 'w', 0o600)
+    try {
+      // Random bytes, because some file systems store zeros without using space.
+      const bytes = randomBytes(sizeBytes)
+      for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at)
+      fsyncSync(file)
+    } finally {
+      closeSync(file)
+    }
+    return true
+  } catch {
+    return false
   }
 }
 
@@ -146,6 +170,8 @@ export interface StorageReport {
   readonly fault: StorageFault | undefined
   /** The fault in one sentence that says what to do. */
   readonly problem: string | undefined
+  /** Risk for later changes. Changes are accepted now. */
+  readonly risk: StorageRisk | undefined
   /** Set if the database was damaged at this start. */
   readonly healing: Healing | undefined
   /** Possible losses since earlier starts, until they are confirmed. */
@@ -304,12 +330,13 @@ export class FileDatabase {
   }
 
   report(): StorageReport {
-    this.#lookAtDisk()
+    const risk = this.#riskOfDisk()
     const { fault, problem } = this.#state
     const around = this.#lookAround()
     return {
       fault,
       problem,
+      risk,
       healing: this.#healing,
       lossProblem: describeLosses(around.losses),
       ...around,
@@ -398,13 +425,15 @@ export class FileDatabase {
     }
   }
 
-  /** Notices a full or read-only disk before the first change that it refuses. */
-  #lookAtDisk(): void {
-    if (this.#state.fault !== undefined || this.#released) return
+  /** Looks for a fault that later changes will meet. A read-only disk is a fault if it refuses a write. */
+  #riskOfDisk(): StorageRisk | undefined {
+    if (this.#state.fault !== undefined || this.#released) return undefined
     const folder = dirname(this.#path)
-    if (!existsSync(folder)) return
-    if (!isWritable(folder)) this.#state.fail('unwritable')
-    else if (!this.#reserve.hasRoomBeside()) this.#state.fail('full')
+    if (!existsSync(folder)) return undefined
+    if (isWritable(folder)) return this.#reserve.isSpaceLow() ? riskOf('full', folder) : undefined
+    if (this.#takesWrites()) return riskOf('unwritable', folder)
+    this.#state.fail('unwritable')
+    return undefined
   }
 
   /** Collects the facts from the folder. If it cannot be read, the rest of the report is still useful. */
@@ -491,7 +520,7 @@ export class FileDatabase {
   #isOver(fault: StorageFault): boolean {
     if (fault === 'damaged' || this.#released) return false
     if (!this.#reserve.make()) return false
-    if (fault === 'full') return this.#reserve.hasRoomBeside()
+    if (fault === 'full' && !this.#reserve.hasRoomBeside()) return false
     return this.#takesWrites()
   }
 

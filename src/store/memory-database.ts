@@ -91,6 +91,7 @@ export class MemoryDatabase {
     return {
       fault,
       problem: this.#origin?.problem(),
+      risk: undefined,
       healing,
       losses,
       lossProblem: describeLosses(losses),

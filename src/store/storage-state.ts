@@ -6,6 +6,14 @@ import { SqliteError } from './sqlite.ts'
 /** `full` and `unwritable` are temporary. `damaged` needs a restart, which recovers. */
 export type StorageFault = 'full' | 'unwritable' | 'damaged'
 
+/** A fault that changes may meet soon. Nothing is refused yet. */
+export interface StorageRisk {
+  /** The risk in the first sentence, then what to do. */
+  readonly text: string
+  /** The risk without the folder, for a headline. */
+  readonly short: string
+}
+
 /** Interval of checks whether a fault is over. */
 const RECHECK_MS = 10_000
 
@@ -110,6 +118,25 @@ export function isHeld(error: unknown): boolean {
 /** Describes a fault for people: the fault in the first sentence, then what to do. */
 export function describeFault(fault: StorageFault, folder?: string): string {
   return DETAILS[fault](folder === undefined ? '' : ` of ${folder}`)
+}
+
+/** Texts of the risks, by the fault that may follow. */
+const RISKS = {
+  full: {
+    short: 'the disk is almost full',
+    text: (folder: string) =>
+      `The disk of ${folder} is almost full. Free disk space there. A full disk refuses changes of tunnels and tokens, and online tunnels stay online.`,
+  },
+  unwritable: {
+    short: 'the data directory is not writable',
+    text: (folder: string) =>
+      `The data directory ${folder} is not writable. Check the kernel log for the cause, then make it writable. Changes still work, and may be refused later.`,
+  },
+} as const
+
+export function riskOf(fault: keyof typeof RISKS, folder: string): StorageRisk {
+  const { short, text } = RISKS[fault]
+  return { short, text: text(folder) }
 }
 
 /** Returns the error for refused changes: AppError `storage-full` or `storage-unavailable`. */

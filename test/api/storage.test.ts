@@ -1,8 +1,7 @@
-import { rmSync, writeFileSync } from 'node:fs'
+import { rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Sqlite } from '../../src/store/sqlite.ts'
-import { ManualClock } from '../helpers/manual-clock.ts'
 import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 import { type StartedApi, startApi } from './started-api.ts'
@@ -56,34 +55,49 @@ describe('the API over a storage that refuses', () => {
     expect(service.online).toEqual([])
   })
 
-  it.runIf(canMount())('names a full or read-only disk before it refuses a change', async () => {
-    const { folder, protect } = mountSmallDisk('8m')
-    const clock = new ManualClock()
-    const { call } = await startApi({ folder, database: { clock } })
-    await call('POST', '/tunnels', { ...specOf(DOMAIN), upstream: { health: 'off' } })
+  it.runIf(canMount())('notes a disk that may soon refuse changes, and stays ready', async () => {
+    const { folder, protect } = mountSmallDisk('16m')
+    const { call } = await startApi({ folder, database: { reserveBytes: 1024 * 1024 } })
+    const spec = { ...specOf(DOMAIN), upstream: { health: 'off' } }
+    await call('POST', '/tunnels', spec)
     const verdict = async () => (await call('GET', '/status')).json
-    const isWell = async () => {
-      await clock.advance(10_000)
+    const isWell = async () =>
       expect(await verdict()).toMatchObject({ healthy: true, verdict: 'The tunnel works.' })
+    const takesChanges = async () => {
+      const changed = await call('PUT', `/tunnels/${DOMAIN}`, spec)
+      const ready = await call('GET', '/readyz')
+      expect([changed.status, ready.status]).toEqual([200, 200])
     }
-    expect(() => writeFileSync(join(folder, 'filler'), Buffer.alloc(16e6))).toThrow('ENOSPC')
-    expect(await verdict()).toMatchObject({
-      healthy: false,
-      verdict: expect.stringMatching(/^The tunnel works\. The disk is full\.$/),
+    const filler = join(folder, 'filler')
+    expect(() => writeFileSync(filler, Buffer.alloc(32e6))).toThrow('ENOSPC')
+    truncateSync(filler, statSync(filler).size - 400 * 1024)
+    const low = {
+      healthy: true,
+      verdict: 'The tunnel works. The disk is almost full.',
       advice: [
         {
-          problem: `The disk of ${folder} is full.`,
+          problem: `The disk of ${folder} is almost full.`,
           remedy: expect.stringMatching(/^Free disk space there\. .* online tunnels stay online\./),
         },
       ],
-    })
-    rmSync(join(folder, 'filler'))
+      storage: { fault: null, problem: null },
+    }
+    expect(await verdict()).toMatchObject(low)
+    await takesChanges()
+    expect(await verdict()).toMatchObject(low)
+    rmSync(filler)
     await isWell()
     const release = protect()
-    expect((await verdict()).advice[0]).toEqual({
-      problem: `The disk of ${folder} is not writable.`,
-      remedy: expect.stringMatching(/^Check the kernel log for the cause, then remount it/),
+    expect(await verdict()).toMatchObject({
+      healthy: true,
+      advice: [
+        {
+          problem: `The data directory ${folder} is not writable.`,
+          remedy: expect.stringMatching(/^Check the kernel log for the cause, then make it/),
+        },
+      ],
     })
+    await takesChanges()
     release()
     await isWell()
   })

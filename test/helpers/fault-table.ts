@@ -29,7 +29,7 @@ const TIMINGS: AgentTimings = {
   tunnel: { ...FAST_TIMINGS.tunnel, refusal: REFUSAL },
 }
 const STORAGE = {
-  ...{ fault: undefined, problem: undefined, healing: undefined, losses: [] },
+  ...{ fault: undefined, problem: undefined, risk: undefined, healing: undefined, losses: [] },
   ...{ lossProblem: undefined, lastBackupAt: undefined, putAside: [] },
 }
 

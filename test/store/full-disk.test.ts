@@ -4,6 +4,7 @@ import {
   openSync,
   rmSync,
   statSync,
+  truncateSync,
   writeFileSync,
   writeSync,
 } from 'node:fs'
@@ -139,6 +140,28 @@ describe.runIf(canMount())('a full disk (a tmpfs of 4 MiB: needs the right to mo
     expect(database.report().fault).toBeUndefined()
     expect(existsSync(`${path}.reserve`)).toBe(true)
     add(NOTE)
+  })
+
+  it('is over as soon as the disk takes changes again', async () => {
+    const { folder } = mountSmallDisk('16m')
+    const clock = new ManualClock()
+    const { database, add } = openNotes(folder, { clock })
+    fill(folder)
+    const large = 'x'.repeat(200_000)
+    expect(() => {
+      for (let count = 0; count < 40; count += 1) add(large)
+    }).toThrow(expect.objectContaining({ code: 'storage-full' }))
+    await clock.advance(20_000)
+    expect(database.report()).toMatchObject({ fault: 'full', risk: undefined })
+    const filler = join(folder, 'filler')
+    truncateSync(filler, statSync(filler).size - 700 * 1024)
+    await clock.advance(20_000)
+    expect(database.report()).toMatchObject({
+      fault: undefined,
+      risk: { short: 'the disk is almost full' },
+    })
+    add(NOTE)
+    expect(database.report().fault).toBeUndefined()
   })
 
   it('is over on a small disk as well, where the reserve is half of it', async () => {

@@ -24,24 +24,19 @@ export class RequestSeries {
   readonly #others = new Set<EndpointTraffic>()
   readonly #removedOthers = new RequestStats()
 
-  /** Removes an endpoint without open requests. */
+  /** Removes an endpoint without open requests. Place the endpoints that stay first. */
   remove(traffic: EndpointTraffic, url: string): void {
     const { stats } = traffic
-    if (!stats) return
-    const named = this.#named.get(url)
-    if (named?.members.delete(traffic)) {
-      named.removed.add(stats)
-      if (named.members.size === 0) this.#named.delete(url)
-      return
-    }
-    // An endpoint of a short life may never have been read.
-    this.#others.delete(traffic)
-    this.#removedOthers.add(stats)
+    const isOther = this.#others.delete(traffic)
+    const named = isOther ? undefined : this.#named.get(url)
+    // An endpoint of a short life may never have been placed.
+    if (stats) (named?.removed ?? this.#removedOthers).add(stats)
+    named?.members.delete(traffic)
+    if (named?.members.size === 0) this.#named.delete(url)
   }
 
-  /** The statistics of all URLs. `followed`: all endpoints that were not removed, with their URLs. */
-  read(followed: Iterable<readonly [EndpointTraffic, string]>): Map<string, RequestStats> {
-    for (const [traffic, url] of followed) if (traffic.stats) this.#place(traffic, url)
+  /** The statistics of all URLs. */
+  read(): Map<string, RequestStats> {
     const all = new Map<string, RequestStats>()
     for (const [url, { members, removed }] of this.#named) all.set(url, sumOf(removed, members))
     const isOtherUsed = this.#others.size > 0 || this.#removedOthers.classes.some((it) => it > 0)
@@ -49,10 +44,12 @@ export class RequestSeries {
     return all
   }
 
-  #place(traffic: EndpointTraffic, url: string): void {
+  /** Adds an endpoint to its URL. The first endpoint of a URL needs a request for that. May be repeated. */
+  place(traffic: EndpointTraffic, url: string): void {
     if (this.#others.has(traffic)) return
     const named = this.#named.get(url)
     if (named) named.members.add(traffic)
+    else if (!traffic.stats) return
     else if (this.#named.size < MAX_NAMED)
       this.#named.set(url, { members: new Set([traffic]), removed: new RequestStats() })
     else this.#others.add(traffic)

@@ -39,8 +39,8 @@ export class TrafficTotals {
 
   /** Adds a new endpoint. `online`: number of online endpoints. */
   follow(traffic: EndpointTraffic, { protocol, url }: Followed, online: number): void {
-    if (this.#followed.size > online + MAX_CLOSED) this.#letGo(traffic)
     this.#followed.set(traffic, { protocol, url })
+    if (this.#followed.size > online + 1 + MAX_CLOSED) this.#letGo(traffic)
   }
 
   byProtocol(): ReadonlyMap<EndpointProtocol, TrafficTotal> {
@@ -53,7 +53,7 @@ export class TrafficTotals {
   /** Status classes and durations of requests by URL of the endpoint, of a limited number of URLs. */
   byUrl(): ReadonlyMap<string, RequestStats> {
     this.#letGo()
-    return this.#series.read(urlsOf(this.#followed))
+    return this.#series.read()
   }
 
   /** Requests that the gateway answered itself, by error code. */
@@ -64,22 +64,24 @@ export class TrafficTotals {
     return errors
   }
 
-  /** A removed endpoint keeps its counters while it has exchanges under way. */
+  /**
+   * A removed endpoint keeps its counters while it has exchanges under way. The endpoints that stay are placed
+   * first, because a URL keeps its values while it has one of them.
+   */
   #letGo(except?: EndpointTraffic): void {
-    for (const [traffic, { protocol, url }] of this.#followed) {
-      if (traffic === except || traffic.active > 0 || this.#isOnline(traffic)) continue
+    const removed: (readonly [EndpointTraffic, Followed])[] = []
+    for (const [traffic, followed] of this.#followed) {
+      const stays = traffic === except || traffic.active > 0 || this.#isOnline(traffic)
+      if (stays) this.#series.place(traffic, followed.url)
+      else removed.push([traffic, followed])
+    }
+    for (const [traffic, { protocol, url }] of removed) {
       add(this.#gone, protocol, traffic)
       addErrors(this.#goneErrors, traffic)
       this.#series.remove(traffic, url)
       this.#followed.delete(traffic)
     }
   }
-}
-
-function* urlsOf(
-  followed: ReadonlyMap<EndpointTraffic, Followed>,
-): Generator<readonly [EndpointTraffic, string]> {
-  for (const [traffic, { url }] of followed) yield [traffic, url]
 }
 
 function add(

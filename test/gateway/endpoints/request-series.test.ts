@@ -56,6 +56,34 @@ describe('the requests of endpoints', () => {
     expect(read()).toEqual(new Map())
   })
 
+  it('lose nothing if the device connects again between two readings', () => {
+    const { come, go, read } = endpoints()
+    const requests = (traffic: EndpointTraffic, count: number) => {
+      for (let n = 0; n < count; n += 1) traffic.countEnd(200, 1)
+    }
+    const first = come('https://a.test')
+    requests(first, 100)
+    expect(read().get('https://a.test')).toBe(100)
+    requests(first, 50)
+    go(first)
+    const second = come('https://a.test')
+    // Also while the new endpoint has no request.
+    expect(read().get('https://a.test')).toBe(150)
+    requests(second, 100)
+    go(second)
+    const third = come('https://a.test')
+    requests(third, 10)
+    expect(read()).toEqual(new Map([['https://a.test', 260]]))
+    // It may be a new endpoint that adds up the removed ones.
+    requests(third, 5)
+    go(third)
+    for (let n = 0; n < 998; n += 1) go(come('https://brief.test'))
+    const fourth = come('https://a.test')
+    for (let n = 0; n < 10; n += 1) go(come('https://brief.test'))
+    requests(fourth, 1)
+    expect(read().get('https://a.test')).toBe(266)
+  })
+
   it('wait for the end of what is under way before they disappear', () => {
     const { come, go, read } = endpoints()
     const traffic = come('https://a.test')

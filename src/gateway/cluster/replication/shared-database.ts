@@ -130,6 +130,7 @@ export class SharedDatabase implements Database {
     return {
       fault,
       problem: this.#follower.problem?.message,
+      risk: undefined,
       healing: undefined,
       losses: [],
       lossProblem: undefined,
