@@ -25,6 +25,8 @@ export interface CertificateWish {
   readonly notAfter?: number
   /** Address of the issuer's certificate, as public authorities have it. */
   readonly issuerUrl?: string
+  /** OID of an extension whose content is an integer, against its definition. */
+  readonly malformed?: string
 }
 
 /** A certificate of a test, with all that can be wrong with it. */
@@ -65,6 +67,9 @@ export async function makeCertificate(wish: CertificateWish = {}): Promise<MadeC
         : []),
       ...(wish.issuerUrl
         ? [new x509.AuthorityInfoAccessExtension({ caIssuers: [wish.issuerUrl] })]
+        : []),
+      ...(wish.malformed
+        ? [new x509.Extension(wish.malformed, false, Uint8Array.of(2, 1, 5))]
         : []),
     ],
   })

@@ -1,6 +1,7 @@
 import { createPrivateKey, type KeyObject, sign, verify, X509Certificate } from 'node:crypto'
 import { rootCertificates } from 'node:tls'
 import { ServiceError } from '../records/service-error.ts'
+import { checkFields } from './certificate-fields.ts'
 import { type IssuedCertificate, served } from './certificate-file.ts'
 
 /** Characters of the PEM texts. Together they fit into the body of a request. */
@@ -40,6 +41,7 @@ export function checkUpload(
   for (const certificate of chain) checkPublicKey(certificate.publicKey, nameOf(certificate))
   for (const certificate of chain) checkDates(certificate, now)
   checkNames(leaf)
+  checkFields(leaf, 'certificate_pem')
   checkOrder(chain)
   if (!issuer && !isSelfSigned) checkComplete(leaf)
   const key = readKey(keyPem)
@@ -59,6 +61,8 @@ export function checkUpload(
 /** Checks certificates of a CA, and returns them as they are stored. Throws a ServiceError 215 with the fix. */
 export function checkAuthority(caPem: string, now: number): string {
   const certificates = readChain(caPem, 'ca_pem')
+  const [first] = certificates
+  if (first) checkFields(first, 'ca_pem')
   for (const certificate of certificates) {
     const name = nameOf(certificate)
     if (!certificate.ca) {

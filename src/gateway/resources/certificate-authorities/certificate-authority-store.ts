@@ -7,7 +7,7 @@ export const CERTIFICATE_AUTHORITY_MIGRATIONS: readonly Migration[] = [
     id: 'certificate-authorities-1',
     sql: `CREATE TABLE certificate_authorities (
       id TEXT PRIMARY KEY,
-      owner_id TEXT REFERENCES bot_users (id) ON DELETE SET NULL,
+      owner_id TEXT REFERENCES bot_users (id) ON DELETE CASCADE,
       description TEXT NOT NULL,
       metadata TEXT NOT NULL,
       ca_pem TEXT NOT NULL,

@@ -1,10 +1,8 @@
-// The X.509 library requires this import first.
-import 'reflect-metadata'
-import * as x509 from '@peculiar/x509'
+import { X509Certificate } from 'node:crypto'
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
 import type { Database } from '../../../store/database.ts'
-import { extendedKeyUsages, keyUsages } from '../../certificates/key-usages.ts'
+import { certificateFields } from '../../certificates/certificate-fields.ts'
 import { checkAuthority, MAX_CERTIFICATE_PEM } from '../../certificates/uploaded-certificate.ts'
 import { QUOTA_CODE } from '../../records/account-quotas.ts'
 import type { BotUserStore } from '../../records/bot-user-store.ts'
@@ -118,8 +116,9 @@ function viewAuthority(
   { id, ownerId, description, metadata, caPem, createdAt }: CertificateAuthority,
   baseUrl: string,
 ): z.infer<typeof CertificateAuthorityView> {
-  const [first = ''] = caPem.split(/(?<=-----END CERTIFICATE-----\n)/)
-  const certificate = new x509.X509Certificate(first)
+  // Node reads the first certificate.
+  const certificate = new X509Certificate(caPem)
+  const { subject, keyUsages, extendedKeyUsages } = certificateFields(certificate)
   return {
     id,
     uri: `${baseUrl}/certificate_authorities/${id}`,
@@ -128,10 +127,10 @@ function viewAuthority(
     metadata,
     ...(ownerId !== null && { owner_id: ownerId }),
     ca_pem: caPem,
-    subject_common_name: certificate.subjectName.getField('CN')[0] ?? '',
-    not_before: timestamp(certificate.notBefore.getTime()),
-    not_after: timestamp(certificate.notAfter.getTime()),
-    key_usages: keyUsages(certificate),
-    extended_key_usages: extendedKeyUsages(certificate),
+    subject_common_name: subject('CN'),
+    not_before: timestamp(Date.parse(certificate.validFrom)),
+    not_after: timestamp(Date.parse(certificate.validTo)),
+    key_usages: [...keyUsages],
+    extended_key_usages: [...extendedKeyUsages],
   }
 }

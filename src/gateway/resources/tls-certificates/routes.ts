@@ -1,12 +1,9 @@
 import { X509Certificate } from 'node:crypto'
-// The X.509 library requires this import first.
-import 'reflect-metadata'
-import * as x509 from '@peculiar/x509'
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
 import type { Database } from '../../../store/database.ts'
 import type { SecretSeal } from '../../access/secret-seal.ts'
-import { extendedKeyUsages, keyUsages } from '../../certificates/key-usages.ts'
+import { certificateFields } from '../../certificates/certificate-fields.ts'
 import {
   checkUpload,
   commonName,
@@ -169,9 +166,7 @@ function viewCertificate(
   baseUrl: string,
 ): z.infer<typeof TLSCertificateView> {
   const leaf = new X509Certificate(certPem)
-  const parsed = new x509.X509Certificate(leaf.raw)
-  const subject = parsed.subjectName
-  const field = (name: string) => subject.getField(name)[0] ?? ''
+  const { subject, keyUsages, extendedKeyUsages } = certificateFields(leaf)
   const ips = (leaf.subjectAltName ?? '').split(', ').flatMap((entry) => {
     return entry.startsWith('IP Address:') ? [entry.slice('IP Address:'.length)] : []
   })
@@ -183,20 +178,20 @@ function viewCertificate(
     metadata,
     ...(ownerId !== null && { owner_id: ownerId }),
     certificate_pem: certPem,
-    subject_common_name: field('CN'),
+    subject_common_name: subject('CN'),
     subject_alternative_names: { dns_names: dnsNames(leaf), ips },
     issued_at: null,
     not_before: timestamp(Date.parse(leaf.validFrom)),
     not_after: timestamp(Date.parse(leaf.validTo)),
-    key_usages: keyUsages(parsed),
-    extended_key_usages: extendedKeyUsages(parsed),
+    key_usages: [...keyUsages],
+    extended_key_usages: [...extendedKeyUsages],
     private_key_type: leaf.publicKey.asymmetricKeyType === 'rsa' ? 'rsa' : 'ecdsa',
     issuer_common_name: commonName(leaf.issuer),
     serial_number: leaf.serialNumber.toLowerCase(),
-    subject_organization: field('O'),
-    subject_organizational_unit: field('OU'),
-    subject_locality: field('L'),
-    subject_province: field('ST'),
-    subject_country: field('C'),
+    subject_organization: subject('O'),
+    subject_organizational_unit: subject('OU'),
+    subject_locality: subject('L'),
+    subject_province: subject('ST'),
+    subject_country: subject('C'),
   }
 }

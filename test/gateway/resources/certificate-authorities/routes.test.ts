@@ -69,6 +69,39 @@ describe('certificate authorities', () => {
     }
   })
 
+  it('are refused with a malformed extension, and listed and deleted if they are stored', async () => {
+    const { call, ca, create, database, certificateAuthorities: store } = await openApi()
+    // certificatePolicies, issuerAltName, authorityInfoAccess
+    const policies = '2.5.29.32'
+    const oids = [policies, '2.5.29.18', '1.3.6.1.5.5.7.1.1']
+    for (const malformed of oids) {
+      const { status, body } = await create((await ca({ malformed })).certPem)
+      expect([status, body.error_code]).toEqual([400, 'ERR_NGROK_215'])
+      expect(body.msg).toContain('ca_pem has a malformed extension')
+    }
+    expect((await call('GET', '/certificate_authorities')).body.certificate_authorities).toEqual([])
+    const { id } = (await create((await ca()).certPem)).body
+    const item = store.get(id)
+    if (!item) throw new Error('no authority')
+    const { certPem } = await ca({ commonName: 'Odd CA', malformed: policies })
+    await database.change(() => store.replace({ ...item, caPem: certPem }))
+    const list = await call('GET', '/certificate_authorities')
+    expect(list.body.certificate_authorities).toMatchObject([
+      { id, subject_common_name: 'Odd CA', key_usages: [] },
+    ])
+    expect((await call('DELETE', `/certificate_authorities/${id}`)).status).toBe(204)
+  })
+
+  it('are deleted with their account, and never shared', async () => {
+    const { ca, create, issuer, certificateAuthorities: store, botUsers } = await openApi()
+    const user = await issuer.createBotUser({ name: 'a' })
+    const { id } = (await create((await ca()).certPem, { owner_id: user.id })).body
+    expect(store.pemFor(id, user.id)).toBeDefined()
+    await issuer.deleteBotUser(botUsers.get(user.id) ?? user)
+    expect(store.pemFor(id, 'another')).toBeUndefined()
+    expect(store.get(id)).toBeUndefined()
+  })
+
   it('are known to their account alone, and limited for each', async () => {
     const { call, ca, create, issuer, certificateAuthorities: store, database } = await openApi()
     const users = [

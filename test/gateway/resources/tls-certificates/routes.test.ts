@@ -53,6 +53,24 @@ describe('TLS certificates', () => {
     expect((await call('GET', `/tls_certificates/${id}`)).status).toBe(404)
   })
 
+  it('are refused with a malformed extension, and listed and deleted if they are stored', async () => {
+    const { call, upload, database, tlsCertificates: store, clock } = await openApi()
+    const now = clock.now()
+    const dates = { notBefore: now - 86_400_000, notAfter: now + 86_400_000 }
+    const odd = await makeCertificate({ names: ['shop.test'], malformed: '2.5.29.32', ...dates })
+    const body = { certificate_pem: odd.certPem, private_key_pem: odd.keyPem }
+    const refused = await call('POST', '/tls_certificates', { body })
+    expect([refused.status, refused.body.error_code]).toEqual([400, 'ERR_NGROK_215'])
+    expect(refused.body.msg).toContain('certificate_pem has a malformed extension')
+    const { id } = await upload()
+    const item = store.get(id)
+    if (!item) throw new Error('no certificate')
+    await database.change(() => store.replace({ ...item, certPem: odd.certPem }))
+    const list = await call('GET', '/tls_certificates')
+    expect(list.body.tls_certificates).toMatchObject([{ id, subject_common_name: 'test' }])
+    expect((await call('DELETE', `/tls_certificates/${id}`)).status).toBe(204)
+  })
+
   it('are assigned to domains that they cover, and cannot be deleted then', async () => {
     const { call, upload } = await openApi()
     const { id } = await upload()
