@@ -91,8 +91,15 @@ async function check(
 ): Promise<void> {
   const { checkPolicy } = await import('../policy/check.ts')
   const views: object[] = []
+  const unreadable: string[] = []
   for (const file of files) {
-    const problems = checkPolicy(readPolicy(file), { service: hosted ? 'hosted' : 'embedded' })
+    const text = textOf(file)
+    if (typeof text !== 'string') {
+      unreadable.push(`${file}: ${text.reason}.`)
+      views.push(unreadableView(file, text.reason))
+      continue
+    }
+    const problems = checkPolicy(text, { service: hosted ? 'hosted' : 'embedded' })
     const isGood = problems.every(({ severity }) => severity !== 'error')
     if (!isGood) process.exitCode = 1
     if (json) {
@@ -102,7 +109,14 @@ async function check(
     for (const problem of problems) stdout.write(`${problemLine(file, problem)}\n`)
     if (isGood) stdout.write(`${file}: ok\n`)
   }
+  if (unreadable.length > 0) process.exitCode = 1
   if (json) stdout.write(`${JSON.stringify({ problems: views })}\n`)
+  else if (unreadable.length > 0) throw new StartError(unreadable.join(' '))
+}
+
+function unreadableView(file: string, message: string): object {
+  const place = { line: null, column: null, pointer: null }
+  return { file, ...place, severity: 'error', code: null, message }
 }
 
 function problemView(file: string, problem: PlacedProblem): object {
@@ -145,12 +159,18 @@ async function explain(
 }
 
 function readPolicy(file: string): string {
+  const text = textOf(file)
+  if (typeof text === 'string') return text
+  throw new StartError(`${file}: ${text.reason}.`, { cause: text.cause })
+}
+
+/** The text of the file, or the reason why it cannot be read. */
+function textOf(file: string): string | { readonly reason: string; readonly cause: unknown } {
   try {
     return readFileSync(file === '-' ? 0 : file, 'utf8')
-  } catch (error) {
-    const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT'
-    const reason = isMissing ? 'file not found' : 'cannot read the file'
-    throw new StartError(`${file}: ${reason}.`, { cause: error })
+  } catch (cause) {
+    const isMissing = (cause as NodeJS.ErrnoException).code === 'ENOENT'
+    return { reason: isMissing ? 'file not found' : 'cannot read the file', cause }
   }
 }
 

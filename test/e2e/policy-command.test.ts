@@ -73,6 +73,23 @@ describe('policy check', () => {
     const { code, stderr } = await policy(LIMITED, 'check', 'other.yaml')
     expect([code, stderr]).toEqual([1, 'device-agent: other.yaml: file not found.\n'])
   })
+
+  it('checks all other files if a file is missing', async () => {
+    const files = ['other.yaml', 'policy.yaml']
+    const { code, stdout, stderr } = await policy(BROKEN, 'check', ...files)
+    expect(code).toBe(1)
+    expect(stdout).toMatch(/^policy\.yaml:4:28: /)
+    expect(stderr).toBe('device-agent: other.yaml: file not found.\n')
+    const asJson = await policy(BROKEN, 'check', '--json', ...files)
+    const { problems } = JSON.parse(asJson.stdout)
+    expect(asJson.code).toBe(1)
+    expect(problems).toHaveLength(12)
+    expect(problems[0]).toEqual({
+      file: 'other.yaml',
+      ...{ line: null, column: null, pointer: null, severity: 'error', code: null },
+      message: 'file not found',
+    })
+  })
 })
 
 describe('policy explain', () => {

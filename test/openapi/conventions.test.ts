@@ -142,11 +142,14 @@ describe('the fields of an error', () => {
       await call('PUT', '/api_keys'),
       await call('GET', '/api_keys', { key: null }),
       await call('GET', '/api_keys?limt=1'),
+      await call('GET', '/api_keys/ak_1?limit=1'),
       await call('POST', '/api_keys', { body: { nmae: 'a' } }),
       await call('POST', '/api_keys', { headers: json, body: large }),
       await call('GET', '/console/nothing'),
     ]
-    expect(refused.map(({ status }) => status)).toEqual([404, 404, 405, 403, 400, 400, 413, 404])
+    expect(refused.map(({ status }) => status)).toEqual([
+      404, 404, 405, 403, 400, 400, 400, 413, 404,
+    ])
     for (const { status, body } of refused) {
       expect(Object.keys(body).sort()).toEqual(FIELDS)
       expect(body.status_code).toBe(status)
@@ -154,7 +157,10 @@ describe('the fields of an error', () => {
       expect(body.details.operation_id).toMatch(/^op_/)
     }
     expect(refused[4]?.body.msg).toBe('Unknown query parameter limt. Did you mean limit?')
-    expect(refused[5]?.body.msg).toBe('The body has unknown fields: nmae. Did you mean name?')
+    expect(refused[5]?.body.msg).toBe(
+      'Unknown query parameter limit. This request has no query parameters.',
+    )
+    expect(refused[6]?.body.msg).toBe('The body has unknown fields: nmae. Did you mean name?')
   })
 
   it('are the same where a request is not valid HTTP', async () => {

@@ -69,7 +69,11 @@ export function parsePageQuery({ query }: Request, prefix: string): PageQuery {
 /** Throws ServiceError 231 for any query parameter. */
 export function refuseQuery({ query }: Request): void {
   const [name] = Object.keys(query)
-  if (name !== undefined) throw new ServiceError(231, `Unknown query parameter ${name}.`)
+  if (name === undefined) return
+  throw new ServiceError(
+    231,
+    `Unknown query parameter ${name}. This request has no query parameters.`,
+  )
 }
 
 function parseLimit(value: unknown): number {
