@@ -22,7 +22,7 @@ export type TunnelView = z.infer<typeof TunnelView>
 export const TunnelSpecView = z.strictObject({
   protocol: z.string(),
   forwards_to: z.string(),
-  domain: z.string().describe('empty until the service has given a name or an address'),
+  domain: z.string().describe('empty until the gateway has given a name or an address'),
   policy: PolicyObject.nullable().describe('null: the default policy of the device'),
   upstream: UpstreamOptionsSchema.optional(),
   pooling_enabled: z.boolean().optional(),
@@ -43,7 +43,8 @@ export const TunnelStatusView = TunnelView.extend({
   condition: z
     .enum(CONDITIONS)
     .describe('combined state for visitors: endpoint, link and upstream'),
-  condition_since: IsoTime.describe('time since which the condition lasts'),
+  // Optional for commands that are newer than the running agent.
+  condition_since: IsoTime.optional().describe('time since which the condition lasts'),
   since: IsoTime,
   ...problemFields,
   reachable: ReachableView,
@@ -97,7 +98,7 @@ export const TunnelStatusView = TunnelView.extend({
   policy_warning: z
     .string()
     .nullable()
-    .describe('why the service refuses a new policy like this one, which runs as before'),
+    .describe('why the gateway refuses a new policy like this one, which runs as before'),
   created_at: IsoTime,
   updated_at: IsoTime,
 })

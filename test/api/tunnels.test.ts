@@ -1,6 +1,8 @@
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { TunnelStatusView } from '../../src/api/tunnel-view.ts'
 import { tunnelRoutes } from '../../src/api/tunnels.ts'
+import { tunnelTable } from '../../src/cli/local/status-text.ts'
 import { mountRoutes } from '../../src/http/routes.ts'
 import { agentOnFake } from '../helpers/agent-on-fake.ts'
 import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
@@ -204,6 +206,16 @@ describe('GET /tunnels', () => {
         updated_at: new Date(tunnel?.updatedAt ?? 0).toISOString(),
       },
     ])
+  })
+
+  it('has a status that commands also read from an agent without the time of the condition', async () => {
+    const { call } = await startApi()
+    await call('POST', '/tunnels', SPEC)
+    const { json } = await call('GET', '/tunnels?view=status')
+    const { condition_since: _, ...older } = json[0]
+    const tunnel = TunnelStatusView.parse(older)
+    const now = Date.parse(tunnel.since) + 90_000
+    expect(tunnelTable([tunnel], now, (text) => text)).toContain(' 1 min ')
   })
 
   it('shares an address where that is asked for, over a restart', async () => {

@@ -64,7 +64,7 @@ export function tunnelTable(
   const rows = tunnels.map((tunnel): Cell[] => [
     { text: urlText(tunnel) },
     { text: conditionText(tunnel.condition), colour: COLOURS[tunnel.condition] },
-    { text: ageText(tunnel.condition_since, now) },
+    { text: ageText(tunnel.condition_since ?? tunnel.since, now) },
     { text: tunnel.forwards_to },
   ])
   return tableText([heading, ...rows], paint)
