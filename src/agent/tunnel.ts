@@ -82,7 +82,7 @@ export const TunnelBody = z.strictObject({
   protocol: Protocol,
   forwards_to: ForwardsTo,
   domain: Domain.describe(
-    'public host name, for a tcp tunnel host:port; if left out, the service gives a random name or a free port, which the tunnel keeps',
+    'public host name, for a tcp tunnel host:port; if left out, the gateway gives a random name or a free port, which the tunnel keeps',
   ),
   policy: PolicyInput.nullish(),
   upstream: UpstreamOptionsSchema.nullish().describe('upstream options'),

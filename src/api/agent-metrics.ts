@@ -64,7 +64,7 @@ export function agentMetrics({ agent, database, feed }: AgentMetricsDeps): reado
     gauge('storage_writable', '1 if the storage is writable.', () =>
       Number(database.fault === undefined),
     ),
-    gauge('clock_skew_seconds', 'Clock of the device minus clock of the service.', ({ clock }) =>
+    gauge('clock_skew_seconds', 'Clock of the device minus clock of the gateway.', ({ clock }) =>
       clock.skewMs === undefined ? undefined : clock.skewMs / 1_000,
     ),
     gauge('event_readers', 'Open connections to /events.', () => feed.subscribers),
@@ -95,7 +95,7 @@ function linkMetrics(gauge: Gauge): Metric[] {
     ),
     gauge(
       'link_state',
-      '1 for the current state of the link to the service, 0 for other states.',
+      '1 for the current state of the link to the gateway, 0 for other states.',
       ({ link }) => oneOf(LINK_STATES, link.state),
       ['state'],
     ),

@@ -103,7 +103,7 @@ export const StatusView = z.strictObject({
   update: UpdateView.nullable().describe('state of the last device-agent update'),
   clock: z.strictObject({
     now: IsoTime,
-    skew_ms: z.number().nullable().describe('clock of the device minus clock of the service'),
+    skew_ms: z.number().nullable().describe('clock of the device minus clock of the gateway'),
   }),
 })
 export type StatusView = z.infer<typeof StatusView>

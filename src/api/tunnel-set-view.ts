@@ -113,7 +113,7 @@ function withoutUrl(item: unknown): unknown {
 
 const SetStepView = z.strictObject({
   action: z.enum(['create', 'replace', 'keep', 'delete']),
-  domain: z.string().describe('empty until the service has given a name or an address'),
+  domain: z.string().describe('empty until the gateway has given a name or an address'),
   changes: z
     .record(z.string(), z.union([z.array(z.unknown()).readonly(), z.literal('changed')]))
     .describe('old and new value of each changed field; "changed" for a policy'),

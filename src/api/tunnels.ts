@@ -50,7 +50,7 @@ const SetQuery = z.strictObject({
 const MAX_SET_BYTES = 4 * 1024 * 1024
 const NoQuery = z.strictObject({})
 
-// The domain may be left out: the service gives one, or it is in the path.
+// The domain may be left out: the gateway gives one, or it is in the path.
 const TunnelSpecBody = TunnelBody.partial({ domain: true })
 const TunnelReplacement = TunnelBody.partial({ domain: true })
 const Tunnels = z.union([z.array(TunnelView), z.array(TunnelSpecView), z.array(TunnelStatusView)])
@@ -102,7 +102,7 @@ function listAndCreate(agent: Agent): Route[] {
       id: 'createTunnel',
       summary: 'Create a tunnel',
       description:
-        'Stores the tunnel, opens it and responds with the outcome. A tunnel that the service refuses is deleted. Without a domain, the service gives a random name, or a free port for tcp. The tunnel keeps the name; it keeps the port while the device is away for less than an hour. Without a policy, the default policy of the device applies. The Location header has the path of the tunnel.',
+        'Stores the tunnel, opens it and responds with the outcome. A tunnel that the gateway refuses is deleted. Without a domain, the gateway gives a random name, or a free port for tcp. The tunnel keeps the name; it keeps the port while the device is away for less than an hour. Without a policy, the default policy of the device applies. The Location header has the path of the tunnel.',
       obeysConditions: true,
       hasLocation: true,
       body: { TunnelSpec: TunnelSpecBody },
@@ -122,7 +122,7 @@ function listAndCreate(agent: Agent): Route[] {
           () => agent.create(spec, (present) => conditions.require(setEtag(present))),
           ({ tunnel }) => about(tunnel.id, undefined, tunnel.spec),
           { targetName: spec.domain },
-          // Not as it was asked for: the service may have given the domain.
+          // Not as it was asked for: the gateway may have given the domain.
           (id) => about(id, undefined, agent.find(id).spec),
         )
         response
@@ -140,7 +140,7 @@ function replaceTunnels(agent: Agent): Route {
     id: 'replaceTunnels',
     summary: 'Replace all tunnels of the device',
     description:
-      'Creates, replaces and deletes tunnels in one write. If the device refuses one tunnel, nothing changes. A tunnel that the service refuses is kept, shown as refused, and retried.',
+      'Creates, replaces and deletes tunnels in one write. If the device refuses one tunnel, nothing changes. A tunnel that the gateway refuses is kept, shown as refused, and retried.',
     query: SetQuery,
     obeysConditions: true,
     body: { TunnelSet: TunnelSetBody },

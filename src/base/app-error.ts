@@ -31,7 +31,7 @@ export const ERRORS = {
   'misdirected-host': { status: 421, title: 'Unknown host name' },
   'policy-invalid': { status: 422, title: 'Invalid policy' },
   'forwards-to-not-allowed': { status: 422, title: 'Forwarding target not allowed' },
-  'service-refused': { status: 422, title: 'Tunnel refused by the service' },
+  'service-refused': { status: 422, title: 'Tunnel refused by the gateway' },
   'too-many-requests': { status: 429, title: 'Too many requests' },
   'headers-too-large': { status: 431, title: 'Request headers too large' },
   internal: { status: 500, title: 'Internal error of the agent' },

@@ -105,7 +105,7 @@ export const LINK = {
     'reduce idle traffic to under 30 MB a month, for metered links such as 4G',
   ),
   AGENT_TCP_NODELAY: setting('isNoDelay', flag, 'true').describe(
-    'send small responses without waiting for a round trip (TCP_NODELAY on the connection to the service; Linux only)',
+    'send small responses without waiting for a round trip (TCP_NODELAY on the connection to the gateway; Linux only)',
   ),
   AGENT_HEARTBEAT_SECONDS: setting('heartbeatS', whole(5, 300, 'seconds')).describe(
     'seconds between heartbeats; the link is closed 15 s after a missed answer (metered: 13 s)',

@@ -35,7 +35,7 @@ describe('errorResponse', () => {
     expect(answer.headers['retry-after']).toBe('2')
     expect(answer.json).toEqual({
       type: 'urn:device-agent:problem:service-refused',
-      title: 'Tunnel refused by the service',
+      title: 'Tunnel refused by the gateway',
       status: 422,
       detail: 'The service said no.',
       code: 'service-refused',
