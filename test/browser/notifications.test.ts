@@ -106,7 +106,7 @@ describe.runIf(hasChromium)('notifications in the console', () => {
     await goTo(page, 'Notifications')
     await line(page, 'ops').getByText('Not delivered').waitFor()
     const card = await openLine(page, 'ops')
-    await card.getByText('The receiver answered with 410: channel_is_archived').waitFor()
+    await card.getByText('The receiver answered with 410 Gone.').waitFor()
     await card.getByText('Next try').waitFor()
     await expectGoodView(page, 'notifications-failing')
     await button(page, 'Change ops').click()

@@ -3,9 +3,11 @@ import type { AddressInfo } from 'node:net'
 import { onTestFinished } from 'vitest'
 import { eventually } from './eventually.ts'
 
-/** A chat service on a port of its own, which takes any POST; `answer`: status and body of the n-th. */
+/** A chat service on a port of its own, which takes any POST; `answer`: status and body of the n-th, sent after a promise. */
 export async function startChat(
-  answer: (count: number) => readonly [status: number, body?: string] = () => [200],
+  answer: (
+    count: number,
+  ) => readonly [status: number, body?: string, after?: Promise<void>] = () => [200],
 ) {
   const posts: { readonly path: string; readonly type: string; readonly body: string }[] = []
   let count = 0
@@ -14,9 +16,10 @@ export async function startChat(
     request.on('data', (chunk) => {
       body += chunk
     })
-    request.on('end', () => {
-      const [status, text = ''] = answer(count)
+    request.on('end', async () => {
+      const [status, text = '', after] = answer(count)
       count += 1
+      await after
       const { url: path = '', headers } = request
       if (status < 300) posts.push({ path, type: headers['content-type'] ?? '', body })
       response.writeHead(status).end(text)

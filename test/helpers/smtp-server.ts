@@ -22,8 +22,8 @@ interface SmtpServerOptions {
   readonly tls?: 'implicit' | 'starttls'
   readonly certificate?: { readonly certPem: string; readonly keyPem: string }
   readonly password?: string
-  /** Answer to the n-th mail; `never`: none. */
-  readonly answer?: (count: number) => string | 'never'
+  /** Answer to the n-th mail; `never`: none; `cut`: the connection ends instead. */
+  readonly answer?: (count: number) => string | 'never' | 'cut'
   readonly refusedRecipients?: readonly string[]
 }
 
@@ -39,6 +39,7 @@ export async function startSmtpServer({
 }: SmtpServerOptions = {}) {
   const mails: ReceivedMail[] = []
   const lines: string[] = []
+  const contents: string[] = []
   const sockets = new Set<Socket>()
   let count = 0
 
@@ -91,8 +92,13 @@ export async function startSmtpServer({
     const take = () => {
       const said = answer(count)
       count += 1
-      if (said === 'never') return
       const raw = (body ?? '').replace(/^\.\./gm, '.')
+      contents.push(raw)
+      if (said === 'never') return
+      if (said === 'cut') {
+        socket.destroy()
+        return
+      }
       body = undefined
       if (said.startsWith('2')) mails.push({ ...parsed(raw), from, to, isEncrypted, user, raw })
       say(said)
@@ -144,6 +150,8 @@ export async function startSmtpServer({
     mails,
     /** Commands of all connections. */
     lines,
+    /** Mails with header, accepted or not. */
+    contents,
     attempts: () => count,
     stop,
     /** Resolves when so many mails were taken. */

@@ -110,6 +110,7 @@ export class EventStore {
   readonly #skipTo: Statement<[number]>
   readonly #firstSince: Statement<[number], number>
   readonly #certificateEvent: Statement<[string, string], number>
+  readonly #lastOfGateways: Statement<[], EventRow>
   /** Highest sequence that was delivered, even if the event is no longer stored. */
   #told = 0
 
@@ -136,6 +137,11 @@ export class EventStore {
          WHERE ${['$.domain.id', '$.since', '$.ends_at'].map(same).join(' AND ')} LIMIT 1`,
       )
       .pluck()
+    this.#lastOfGateways = database.prepare(
+      `${select} WHERE sequence IN (SELECT max(sequence) FROM events
+         WHERE type IN ('gateway.degraded', 'gateway.recovered')
+         GROUP BY json_extract(details, '$.node.id'))`,
+    )
     database.onRows((changes) => {
       if (!changes.some(({ table, before }) => table === 'events' && !before)) return
       for (const listener of this.#listeners) listener()
@@ -191,6 +197,11 @@ export class EventStore {
   /** Whether it was told of this trouble: of that domain, since then, before that end. */
   hasCertificateEvent(type: EventType, details: Readonly<Record<string, unknown>>): boolean {
     return this.#certificateEvent.get(type, JSON.stringify(details)) !== undefined
+  }
+
+  /** The last problem, or end of a problem, of each gateway in the log. */
+  lastOfGateways(): GatewayEvent[] {
+    return this.#lastOfGateways.all().map(toEvent)
   }
 
   /** Calls `listener` when events are on stable storage; returns how to stop that. */

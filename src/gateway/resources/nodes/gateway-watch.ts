@@ -14,7 +14,7 @@ const MAX_WAITING = 100
 
 export interface GatewayWatchOptions {
   readonly database: Pick<Database, 'change'>
-  readonly events: Pick<EventStore, 'append'>
+  readonly events: Pick<EventStore, 'append' | 'lastOfGateways'>
   readonly member: Pick<Membership, 'readiness'>
   readonly others: Pick<OtherGateways, 'all' | 'self'>
   readonly seal: Pick<SecretSeal, 'check' | 'problem'>
@@ -46,6 +46,7 @@ export class GatewayWatch {
 
   reclaim(): void {
     this.#isOnDuty = true
+    this.#recall()
   }
 
   release(): void {
@@ -53,6 +54,7 @@ export class GatewayWatch {
   }
 
   start(): void {
+    this.#recall()
     void this.#run()
   }
 
@@ -76,13 +78,23 @@ export class GatewayWatch {
     }
   }
 
+  /** Continues with problems that were reported before a restart, or by another gateway. */
+  #recall(): void {
+    for (const { type, at, details } of this.#options.events.lastOfGateways()) {
+      const id = nodeOf(details)
+      if (type !== 'gateway.degraded' || id === undefined || this.#troubles.has(id)) continue
+      const since = Date.parse(String(details.since))
+      this.#troubles.set(id, { since: Number.isNaN(since) ? at : since, text: '', isTold: true })
+    }
+  }
+
   #poll(): void {
     const { others, seal } = this.#options
     seal.check()
     for (const gateway of others.all()) {
       if (gateway.isSelf) this.#follow(gateway, this.#ownProblem(gateway))
       else if (this.#isOnDuty) this.#follow(gateway, problemOf(gateway))
-      // Another gateway reports the end of a problem that it has seen.
+      // The gateway on duty reports the end of the problem.
       else this.#troubles.delete(gateway.id)
     }
   }
@@ -127,15 +139,27 @@ export class GatewayWatch {
     this.#waiting.splice(0, this.#waiting.length - MAX_WAITING)
   }
 
+  /** Two gateways may see the end of the same problem. */
+  #isKnown({ type, details }: NewEvent): boolean {
+    if (type !== 'gateway.recovered') return false
+    const known = this.#options.events.lastOfGateways()
+    return known.some((last) => last.type === type && nodeOf(last.details) === nodeOf(details))
+  }
+
   async #write(): Promise<void> {
     const { database, events } = this.#options
     const news = [...this.#waiting]
     if (news.length === 0) return
     await database.change(() => {
-      for (const event of news) events.append(event)
+      for (const event of news) if (!this.#isKnown(event)) events.append(event)
     })
     this.#waiting.splice(0, news.length)
   }
+}
+
+const nodeOf = (details: NewEvent['details']) => {
+  const { id } = (details.node ?? {}) as { readonly id?: unknown }
+  return typeof id === 'string' ? id : undefined
 }
 
 function problemOf({ standing, name }: SeenGateway): string | undefined {

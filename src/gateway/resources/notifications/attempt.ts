@@ -3,6 +3,8 @@ export interface Attempt {
   readonly isTaken: boolean
   /** Status of the receiver, or null if there was no answer. */
   readonly status: number | null
+  /** The receiver may have accepted the message. It has to be sent again with the same id. */
+  readonly isUnclear?: boolean
   /** For people. */
   readonly text: string
 }

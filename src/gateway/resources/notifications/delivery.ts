@@ -2,6 +2,7 @@ import type { Clock } from '../../../base/clock.ts'
 import { abortedAfter } from '../../../base/deadline.ts'
 import { TokenBuckets } from '../../../base/limiter.ts'
 import type { Logger } from '../../../base/logger.ts'
+import { STATUS_CODES } from '../../../base/net/node-http.ts'
 import { OutboundError, send } from '../../../policy/outbound/outbound.ts'
 import type { PolicyReach } from '../../../policy/outbound/outbound-allow.ts'
 import { type Attempt, NOT_SENT } from './attempt.ts'
@@ -9,13 +10,11 @@ import type { NotificationChannel } from './channel-store.ts'
 import { chatRequest } from './chat-presets.ts'
 import type { Mailer } from './mailer.ts'
 import type { Message } from './message.ts'
-import { shortText } from './notice.ts'
 
-/** Timeout for a whole attempt, in milliseconds. */
+/** Timeouts for a whole attempt, in milliseconds. A mail server may check a mail for minutes. */
 const ATTEMPT_MS = 30_000
+const MAIL_ATTEMPT_MS = 360_000
 const MAX_ANSWER_BYTES = 65_536
-/** Maximum number of characters of an answer that people see. */
-const MAX_SHOWN = 200
 
 /** Mails of a bot user. Its account chooses the recipients, and the gateway's mail server sends them. */
 const MAILS = { capacity: 20, refillPerS: 1 / 120, maxKeys: 10_000 }
@@ -32,6 +31,14 @@ export interface DeliveryOptions {
   readonly log: Logger
 }
 
+interface Sending {
+  readonly message: Message
+  /** The same for repetitions of the message. */
+  readonly id: string
+  /** A person waits for the result. */
+  readonly isTest?: boolean
+}
+
 /** Sends single messages. */
 export class Delivery {
   readonly #options: DeliveryOptions
@@ -46,14 +53,15 @@ export class Delivery {
     return this.#options.mailer !== undefined
   }
 
-  /** Never throws. `id`: the same for repetitions of the message. */
+  /** Never throws. */
   async send(
     channel: NotificationChannel,
-    { message, id }: { readonly message: Message; readonly id: string },
+    { message, id, isTest = false }: Sending,
     stopping: AbortSignal,
   ): Promise<Attempt> {
+    const ms = channel.kind === 'email' && !isTest ? MAIL_ATTEMPT_MS : ATTEMPT_MS
     try {
-      return await abortedAfter(ATTEMPT_MS, stopping, (signal) =>
+      return await abortedAfter(ms, stopping, (signal) =>
         channel.kind === 'email'
           ? this.#mail(channel, { message, id }, signal)
           : this.#post(channel.kind, channel.url ?? '', { message, signal }),
@@ -94,18 +102,10 @@ export class Delivery {
     const { contentType, body } = chatRequest(kind, message, url)
     const headers = { 'content-type': contentType, 'user-agent': 'device-agent-gateway' }
     const request = { url, method: 'POST', headers, body, signal, maxBytes: MAX_ANSWER_BYTES }
-    const answer = await send(request, { mayDial })
-    const { status } = answer
+    const { status } = await send(request, { mayDial })
     if (status >= 200 && status < 300) return { isTaken: true, status, text: 'Delivered.' }
-    // An answer may repeat the URL with its key.
-    const said = shortText(answer.body.toString(), MAX_SHOWN).replaceAll(
-      url.pathname + url.search,
-      '/…',
-    )
-    return {
-      isTaken: false,
-      status,
-      text: `The receiver answered with ${status}${said ? `: ${said}` : '.'}`,
-    }
+    // The body of the answer is not shown: it may repeat the URL, which is a secret.
+    const said = [status, STATUS_CODES[status]].join(' ').trim()
+    return { isTaken: false, status, text: `The receiver answered with ${said}.` }
   }
 }

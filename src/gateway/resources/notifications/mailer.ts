@@ -2,8 +2,11 @@ import type { SmtpServer } from '../../../settings/smtp-url.ts'
 import { type Attempt, NOT_SENT } from './attempt.ts'
 import { shortText } from './notice.ts'
 
-/** Time for each step of a conversation with the mail server, in milliseconds. */
-const STEP_MS = 10_000
+const DNS_MS = 10_000
+/** Time until the greeting of the mail server, in milliseconds. Some servers delay it against spam. */
+const GREETING_MS = 60_000
+/** Time for an answer. RFC 5321 section 4.5.3.2 allows minutes, above all after the data. */
+const ANSWER_MS = 300_000
 const MAX_ANSWER = 300
 
 export interface MailSettings {
@@ -35,6 +38,8 @@ export class Mailer {
   async send({ to, subject, text, id }: Mail, signal: AbortSignal): Promise<Attempt> {
     const { from, server } = this.#settings
     const { host, port, tls, user, password } = server
+    // The server has all data of the mail.
+    let isComplete = false
     // Loaded by the first mail.
     const { createTransport } = await import('nodemailer')
     const transport = createTransport({
@@ -44,10 +49,12 @@ export class Mailer {
       ...(tls === 'off' ? { ignoreTLS: true } : { requireTLS: true }),
       tls: { minVersion: 'TLSv1.2', rejectUnauthorized: true, ...(this.#ca && { ca: this.#ca }) },
       ...(user !== undefined && { auth: { user, pass: password?.reveal() ?? '' } }),
-      connectionTimeout: STEP_MS,
-      greetingTimeout: STEP_MS,
-      socketTimeout: STEP_MS,
-      dnsTimeout: STEP_MS,
+      // Also the limit of the greeting.
+      connectionTimeout: GREETING_MS,
+      greetingTimeout: GREETING_MS,
+      socketTimeout: ANSWER_MS,
+      dnsTimeout: DNS_MS,
+      logger: { info: (entry: LogEntry) => (isComplete ||= entry.inByteCount !== undefined) },
       maxResponseSize: 65_536,
       allowInternalNetworkInterfaces: true,
       disableFileAccess: true,
@@ -67,7 +74,9 @@ export class Mailer {
       const refused = rejected.length > 0 ? ` Not accepted for ${rejected.join(', ')}.` : ''
       return { isTaken: true, status: statusOf(response), text: `Delivered.${refused}` }
     } catch (error) {
-      return { ...NOT_SENT, ...this.#failure(error as SmtpFailure) }
+      const failure = error as SmtpFailure
+      const isUnclear = isComplete && !failure.response
+      return { ...NOT_SENT, isUnclear, ...this.#failure(failure) }
     } finally {
       transport.close()
     }
@@ -88,6 +97,11 @@ export class Mailer {
       return { text: `${server} did not answer in time. Check GATEWAY_SMTP_URL and firewalls.` }
     return { text: `${server} did not take the mail: ${shown(message)}` }
   }
+}
+
+/** The library logs the size of a mail after its last byte. */
+interface LogEntry {
+  readonly inByteCount?: number
 }
 
 interface SmtpFailure extends Error {

@@ -7,6 +7,7 @@ export class NoticeStore extends ResourceTable<Notice> {
   readonly #firstDue: Statement<[string], number>
   readonly #due: Statement<[string, number, number], string>
   readonly #count: Statement<[string], number>
+  readonly #bringForward: Statement<[number, string, number]>
   readonly #forget: Statement<[string, number, number]>
   readonly #database: Database
 
@@ -31,6 +32,9 @@ export class NoticeStore extends ResourceTable<Notice> {
       )
       .pluck()
     this.#count = database.prepare<[string], number>(`SELECT count(*) ${of}`).pluck()
+    this.#bringForward = database.prepare(
+      'UPDATE notification_notices SET due_at = ? WHERE channel_id = ? AND due_at > ?',
+    )
     this.#forget = database.prepare(
       `DELETE ${of} AND due_at IS NULL AND told_at < ?
          AND (json_extract(content, '$.isToldOffline') = 0 OR told_at < ?)`,
@@ -49,6 +53,11 @@ export class NoticeStore extends ResourceTable<Notice> {
 
   count(channelId: string): number {
     return this.#count.get(channelId) ?? 0
+  }
+
+  /** Makes later notices due at this time. */
+  bringForward(channelId: string, dueAt: number): void {
+    this.#database.join(() => this.#bringForward.run(dueAt, channelId, dueAt))
   }
 
   /** Deletes devices that were reported before these times: those that are back, and all. */

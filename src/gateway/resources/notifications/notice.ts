@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import type { EventType, GatewayEvent } from '../../records/event-store.ts'
 import type { NotificationChannel } from './channel-store.ts'
 
@@ -84,7 +85,7 @@ export function afterEvent(
   }
   const was = before?.content.kind === 'device' ? before.content : undefined
   const isOffline = event.type === 'device.offline'
-  const toldAt = before?.toldAt ?? null
+  const toldAt = pastOf(before?.toldAt ?? null, now)
   if ((was?.isOffline ?? false) === isOffline) return before
   const outage = was && !isOffline && isUntold(was, toldAt) && at - was.changedAt
   const isOutage = typeof outage === 'number' && outage >= channel.offlineMs
@@ -106,20 +107,32 @@ export function afterEvent(
   return { id, channelId: channel.id, dueAt, toldAt, content }
 }
 
-/** The notice after a message with it, composed at `at`. Undefined: there is nothing to remember. */
-export function afterTold(notice: Notice, channel: NoticeChannel, at: number): Notice | undefined {
-  const { content } = notice
-  if (content.kind === 'event') return undefined
-  const isOnlyBack = !content.isOffline && content.outages === 0
-  const toldAt = isOnlyBack ? notice.toldAt : at
-  const told = {
-    ...content,
-    isToldOffline: content.isOffline,
-    outages: 0,
-    outagesFrom: null,
+/**
+ * The stored notice after a message with `told`, composed at `at`. It differs from `told` if events or another
+ * gateway changed it meanwhile. Undefined: there is nothing to remember.
+ */
+export function afterTold(
+  { stored, told }: { readonly stored: Notice; readonly told: Notice },
+  { channel, at }: { readonly channel: NoticeChannel; readonly at: number },
+): Notice | undefined {
+  const [now, said] = [stored.content, told.content]
+  if (now.kind === 'event' || said.kind === 'event') return undefined
+  const isSame = isDeepStrictEqual(stored, told)
+  // Another gateway has told of the device since then.
+  if (!isSame && stored.toldAt !== null && stored.toldAt > at) return stored
+  const isOnlyBack = !said.isOffline && said.outages === 0
+  const toldAt = isOnlyBack ? pastOf(told.toldAt, at) : at
+  const content: DeviceContent = {
+    ...now,
+    changedAt: isSame ? Math.min(now.changedAt, at) : now.changedAt,
+    isToldOffline: said.isOffline,
+    ...(isSame && { outages: 0, outagesFrom: null }),
   }
-  return { ...notice, content: told, toldAt, dueAt: dueAtOf(told, toldAt, channel) }
+  return { ...stored, content, toldAt, dueAt: dueAtOf(content, toldAt, channel) }
 }
+
+/** A time in the future was set while the clock was ahead. */
+const pastOf = (at: number | null, now: number) => at && Math.min(at, now)
 
 /** The outage is in no message yet. */
 function isUntold({ isToldOffline, changedAt }: DeviceContent, toldAt: number | null): boolean {

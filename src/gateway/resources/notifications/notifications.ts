@@ -1,7 +1,9 @@
 import { AppError } from '../../../base/app-error.ts'
 import { TokenBuckets } from '../../../base/limiter.ts'
+import { Scheduler } from '../../../base/scheduler.ts'
 import type { AccountQuotas } from '../../records/account-quotas.ts'
 import type { BotUserStore } from '../../records/bot-user-store.ts'
+import type { EventStore } from '../../records/event-store.ts'
 import type { IdSource } from '../../records/resource-id.ts'
 import type { ItemChange, PageRequest } from '../../records/resource-table.ts'
 import { present, ServiceError } from '../../records/service-error.ts'
@@ -9,6 +11,7 @@ import type { Attempt } from './attempt.ts'
 import { ChannelSender, type ChannelSenderDeps } from './channel-sender.ts'
 import type { ChannelState, NotificationChannel } from './channel-store.ts'
 import { NO_MAIL } from './delivery.ts'
+import { EventBatches } from './event-batches.ts'
 import { TEST_MESSAGE } from './message.ts'
 
 /** Limit for the gateway's owner; each bot user has a quota. */
@@ -16,7 +19,8 @@ const MAX_CHANNELS = 100
 /** Test messages per account. */
 const TESTS = { capacity: 5, refillPerS: 1 / 30, maxKeys: 10_000 }
 
-export interface NotificationsDeps extends ChannelSenderDeps {
+export interface NotificationsDeps extends Omit<ChannelSenderDeps, 'batches' | 'scheduler'> {
+  readonly events: EventStore
   readonly botUsers: Pick<BotUserStore, 'checkOwner'>
   readonly quotas: AccountQuotas
   readonly ids: IdSource
@@ -27,7 +31,7 @@ export type ChannelSettings = Omit<NotificationChannel, 'id' | 'isActive' | 'cre
 
 /** All notification channels. One gateway of a cluster sends the messages of all channels. */
 export class Notifications {
-  readonly #deps: NotificationsDeps
+  readonly #deps: NotificationsDeps & ChannelSenderDeps
   readonly #senders = new Map<string, ChannelSender>()
   readonly #tests: TokenBuckets
   readonly #stopping = new AbortController()
@@ -36,7 +40,8 @@ export class Notifications {
   #isSending = false
 
   constructor(deps: NotificationsDeps) {
-    this.#deps = deps
+    const batches = new EventBatches(deps.events)
+    this.#deps = { ...deps, batches, scheduler: new Scheduler() }
     this.#tests = new TokenBuckets({ ...TESTS, clock: deps.clock })
     deps.channelStore.onChange((change) => this.#followChange(change))
   }
@@ -115,9 +120,13 @@ export class Notifications {
     { id }: NotificationChannel,
     changeOf: (channel: NotificationChannel) => Partial<NotificationChannel>,
   ): Promise<NotificationChannel> {
-    const { database, channelStore } = this.#deps
+    const { database, channelStore, channelStates } = this.#deps
     const keep = () => {
       const channel = present(channelStore.get(id))
+      // Events that were read keep their meaning.
+      const position = this.#senders.get(id)?.position ?? 0
+      const state = channelStates.get(id)
+      if (state && state.position < position) channelStates.replace({ ...state, position })
       const updated = { ...channel, ...changeOf(channel) }
       channelStore.replace(updated)
       return updated
@@ -140,7 +149,11 @@ export class Notifications {
       throw new AppError('too-many-requests', text, { retryAfterS })
     }
     const id = `${channel.id}.test.${this.#deps.clock.now()}`
-    return this.#deps.delivery.send(channel, { message: TEST_MESSAGE, id }, this.#stopping.signal)
+    return this.#deps.delivery.send(
+      channel,
+      { message: TEST_MESSAGE, id, isTest: true },
+      this.#stopping.signal,
+    )
   }
 
   #checkMail({ kind }: Pick<NotificationChannel, 'kind'>): void {

@@ -113,3 +113,41 @@ it('reports a lost gateway only on duty', async () => {
     ['gateway.degraded', 'nd_2', expect.stringContaining('two does not answer')],
   ])
 })
+
+it('reports the end of a problem after a restart, once', async () => {
+  const first = open()
+  first.state.readiness = { state: 'degraded', reasons: ['The disk is full.'] }
+  await first.clock.advance(2 * MINUTE)
+  expect(first.told()).toHaveLength(1)
+  first.watch.stop()
+  const { clock, events, others, log, seal, database, told } = first
+  const another = () => {
+    const member = { readiness: { state: 'ready' } } as const
+    const watch = new GatewayWatch({ database, events, member, others, seal, clock, log })
+    watch.start()
+    onTestFinished(() => watch.stop())
+  }
+  another()
+  // The gateway on duty may see the end at the same time.
+  another()
+  await clock.advance(5 * MINUTE)
+  expect(told().map(([type]) => type)).toEqual(['gateway.degraded', 'gateway.recovered'])
+})
+
+it('reports on duty that a gateway is back which another gateway reported as lost', async () => {
+  const { clock, events, seen, watch, told, database } = open()
+  const [own] = seen
+  if (!own) throw new Error('there is no gateway')
+  seen.push({ ...own, id: 'nd_2', name: 'two', isSelf: false })
+  const details = { node: { id: 'nd_2', name: 'two' }, since: '2029-12-31T23:00:00.000Z' }
+  const lost = { at: clock.now(), type: 'gateway.degraded', ownerId: null, details } as const
+  await database.change(() => events.append(lost))
+  await clock.advance(MINUTE)
+  expect(told()).toHaveLength(1)
+  watch.reclaim()
+  await clock.advance(MINUTE)
+  expect(told().map(([type, id]) => [type, id])).toEqual([
+    ['gateway.degraded', 'nd_2'],
+    ['gateway.recovered', 'nd_2'],
+  ])
+})

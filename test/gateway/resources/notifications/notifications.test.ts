@@ -1,7 +1,11 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import type { EventType } from '../../../../src/gateway/records/event-store.ts'
+import { Delivery } from '../../../../src/gateway/resources/notifications/delivery.ts'
 import { Mailer } from '../../../../src/gateway/resources/notifications/mailer.ts'
-import type { ChannelSettings } from '../../../../src/gateway/resources/notifications/notifications.ts'
+import {
+  type ChannelSettings,
+  Notifications,
+} from '../../../../src/gateway/resources/notifications/notifications.ts'
 import { SmtpUrlSchema } from '../../../../src/settings/smtp-url.ts'
 import { startChat } from '../../../helpers/chat-receiver.ts'
 import { eventually } from '../../../helpers/eventually.ts'
@@ -268,6 +272,169 @@ describe('a notification channel', () => {
     expect(two?.header('message-id')).toBe(one?.header('message-id'))
   })
 
+  it('repeats a mail that may have been accepted, before it tells news', async () => {
+    const smtp = await startSmtpServer({ answer: (n) => (n === 0 ? 'cut' : '250 ok') })
+    const { goes, comes, follow, pass, stateOf, clock } = open({ port: smtp.port })
+    const { id } = await follow({ kind: 'email', addresses: ['ops@site.example'] })
+    goes('cam')
+    await pass(MINUTE)
+    goes('door')
+    await pass(90 * SECOND)
+    await eventually(() => expect(stateOf(id)?.failures).toBe(1))
+    comes('cam')
+    await eventually(async () => {
+      await clock.advance(SECOND)
+      expect(smtp.mails).toHaveLength(2)
+    })
+    const idOf = (mail: string | undefined) => /^Message-ID: .*$/im.exec(mail ?? '')?.[0]
+    expect(idOf(smtp.contents[0])).toContain('@site.example')
+    expect(idOf(smtp.contents[1])).toBe(idOf(smtp.contents[0]))
+    expect(idOf(smtp.contents[2])).not.toBe(idOf(smtp.contents[0]))
+    expect(smtp.mails.map((mail) => mail.header('subject'))).toEqual([
+      'cam is offline',
+      'door is offline, cam is back',
+    ])
+  })
+
+  it('reads events that it does not want once, also over restarts', async () => {
+    const chat = await startChat()
+    const first = open()
+    const { id } = await first.follow({ url: chat.url, eventTypes: ['certificate.expiring'] })
+    const flood = (from: number) =>
+      first.database.write(() => {
+        for (let n = from; n < from + 4_000; n += 1) {
+          const details = { device: { id: `dv_${n}`, name: 'cam', tags: [] } }
+          const at = first.clock.now()
+          first.events.append({ at, type: 'device.offline', ownerId: null, details })
+        }
+      })
+    for (const from of [0, 4_000, 8_000]) {
+      flood(from)
+      await first.pass(2 * MINUTE)
+      await eventually(() => expect(first.stateOf(id)?.position).toBe(first.events.newest))
+    }
+    flood(12_000)
+    await first.pass(10 * SECOND)
+    await first.notifications.stop()
+    expect(first.stateOf(id)?.position).toBeGreaterThan(12_000)
+    first.database.close()
+    const second = open({ folder: first.folder })
+    second.happen('certificate.expiring', { domain: { name: 'a.test' }, text: 'Renew it.' })
+    await second.pass(2 * MINUTE)
+    await chat.took(1)
+    expect(chat.messages()[0]?.title).toBe('The certificate of a.test ends soon')
+    expect(second.captured.text()).not.toContain('events were dropped')
+  })
+
+  it('lets other work run while many channels read a long log', async () => {
+    const { notifications, database, events, clock, channelStore, channelStates } = open()
+    await notifications.release()
+    const state = { position: 0, leftOut: 0, lastSentAt: null, failures: 0, problem: null }
+    const ids = Array.from({ length: 20 }, (_, n) => `nc_${n}`)
+    database.write(() => {
+      for (const id of ids) {
+        const eventTypes: EventType[] = ['certificate.expiring']
+        channelStore.insert({ ...CHANNEL, id, eventTypes, isActive: true, createdAt: 0 })
+        channelStates.insert({ ...state, id, nextTryAt: null })
+      }
+      for (let n = 0; n < 5_000; n += 1) {
+        const details = { device: { id: `dv_${n}`, name: 'cam', tags: [] } }
+        events.append({ at: clock.now(), type: 'device.offline', ownerId: null, details })
+      }
+    })
+    const positions = () => ids.map((id) => channelStates.get(id)?.position ?? 0)
+    notifications.reclaim()
+    // One turn of the event loop.
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(Math.max(...positions())).toBeLessThan(events.newest)
+    await eventually(() => expect(Math.min(...positions())).toBe(events.newest))
+  })
+
+  it('tells no old news after a change of its types and a restart', async () => {
+    const chat = await startChat()
+    const first = open()
+    const channel = await first.follow({ url: chat.url, eventTypes: ['device.refused'] })
+    first.happen('device.refused', { ip: '192.0.2.1', text: 'no' })
+    await first.pass(MINUTE)
+    await chat.took(1)
+    first.goes('cam')
+    await settled()
+    const newest = first.events.newest
+    await first.notifications.update(channel, () => ({ eventTypes: PRESENCE }))
+    expect(first.stateOf(channel.id)?.position).toBe(newest)
+    await first.notifications.stop()
+    first.database.close()
+    const second = open({ folder: first.folder })
+    await second.pass(10 * MINUTE)
+    expect(chat.posts).toHaveLength(1)
+  })
+
+  it('tells of outages after the clock was corrected', async () => {
+    const { goes, comes, follow, pass, clock } = open()
+    const chat = await startChat()
+    await follow({ url: chat.url })
+    const DAYS = 3 * 24 * HOUR
+    clock.stepWall(DAYS)
+    goes('cam')
+    goes('door')
+    await pass(3 * MINUTE)
+    comes('cam')
+    await pass(MINUTE)
+    await chat.took(2)
+    // Due in three days, by the wrong clock.
+    goes('gate')
+    await pass(10 * SECOND)
+    clock.stepWall(-DAYS)
+    goes('cam')
+    await pass(2 * HOUR)
+    await chat.took(3)
+    const titles = chat.messages().map(({ title }) => title)
+    expect(titles.slice(0, 2)).toEqual(['2 devices are offline', 'cam is back'])
+    expect(titles.slice(2).sort()).toEqual(['cam is offline', 'gate is offline'])
+  })
+
+  it('retries soon after the clock was set back', async () => {
+    const chat = await startChat((n) => (n === 0 ? [500] : [200]))
+    const { goes, follow, pass, clock, stateOf } = open()
+    const { id } = await follow({ url: chat.url })
+    goes('cam')
+    await pass(150 * SECOND)
+    await eventually(() => expect(stateOf(id)?.failures).toBe(1))
+    clock.stepWall(-10 * SECOND)
+    await pass(MINUTE)
+    await chat.took(1)
+  })
+
+  it('tells of a return that another gateway saw during an attempt', async () => {
+    let finish: (() => void) | undefined
+    const delay = new Promise<void>((resolve) => {
+      finish = resolve
+    })
+    const chat = await startChat((n) => (n === 0 ? [200, '', delay] : [200]))
+    const { goes, comes, follow, pass, stateOf, notifications, clock, ids, log, ...stores } = open()
+    const { id } = await follow({ url: chat.url })
+    goes('cam')
+    await pass(160 * SECOND)
+    await eventually(() => expect(chat.attempts()).toBe(1))
+    // The duty moves during the attempt. For a moment, both gateways send.
+    const deliver = new Delivery({ mailer: undefined, mayDial: () => true, clock, log })
+    const next = new Notifications({ ...stores, ids, delivery: deliver, clock, log })
+    onTestFinished(() => next.stop())
+    next.reclaim()
+    await chat.took(1)
+    await eventually(() => expect(stateOf(id)?.lastSentAt).toBe(clock.now()))
+    comes('cam')
+    await clock.advance(SECOND)
+    await eventually(() => expect(stores.notices.firstDue(id)).toBeDefined())
+    finish?.()
+    await eventually(() => expect(stateOf(id)?.lastSentAt).toBe(clock.now()))
+    await notifications.release()
+    await pass(2 * MINUTE)
+    await chat.took(3)
+    const titles = chat.messages().map(({ title }) => title)
+    expect(titles).toEqual(['cam is offline', 'cam is offline', 'cam is back'])
+  })
+
   it('has nothing of a name but its text: no header, no markup', async () => {
     const smtp = await startSmtpServer()
     const { goes, follow, pass } = open({ port: smtp.port })
@@ -300,14 +467,17 @@ describe('a notification channel', () => {
   })
 
   it('keeps its secrets out of the log and out of answers', async () => {
-    const { goes, follow, pass, captured, stateOf } = open()
-    const chat = await startChat(() => [403, 'no access to /services/secret-key'])
+    const { goes, follow, pass, captured, stateOf, notifications } = open()
+    // Parts of a URL, and other notations.
+    const chat = await startChat(() => [403, 'no access: secret-key'])
     const { id } = await follow({ url: chat.url })
     goes('cam')
     await pass(3 * MINUTE)
     await eventually(() => expect(stateOf(id)?.failures).toBeGreaterThan(0))
-    expect(stateOf(id)?.problem).toBe('The receiver answered with 403: no access to /…')
+    expect(stateOf(id)?.problem).toBe('The receiver answered with 403 Forbidden.')
     expect(captured.text()).not.toContain('secret-key')
+    const channel = notifications.get(id)
+    expect(channel && (await notifications.test(channel)).text).not.toContain('secret-key')
   })
 
   it('of a bot user cannot flood mailboxes', async () => {
