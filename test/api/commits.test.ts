@@ -3,6 +3,7 @@ import { syncBuiltinESMExports } from 'node:module'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { readJournal } from '../../src/store/journal/journal-text.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
 import { startApi } from './started-api.ts'
 
 const DOMAIN = 'device1.site.test'
@@ -10,7 +11,8 @@ const SPEC = { protocol: 'http', forwards_to: 'localhost:8001', domain: DOMAIN }
 
 /** Each change is a commit, whose log SQLite syncs once, and a line of the journal, synced once. */
 async function startCounted() {
-  const api = await startApi()
+  // Events are commits of their own, at any time.
+  const api = await startApi({ eventClock: new ManualClock() })
   let lines = 0
   const { fdatasyncSync } = fs
   fs.fdatasyncSync = (descriptor) => {

@@ -22,7 +22,7 @@ import { openOwnerToken } from '../../src/api/owner-token.ts'
 import { OneTimeCodes } from '../../src/api/page/one-time-codes.ts'
 import { pageUrls } from '../../src/api/page/page-address.ts'
 import type { OwnUpdate } from '../../src/api/update-view.ts'
-import { systemClock } from '../../src/base/clock.ts'
+import { type Clock, systemClock } from '../../src/base/clock.ts'
 import { FailureLimiter } from '../../src/base/limiter.ts'
 import { LogTail } from '../../src/base/logger.ts'
 import { Secret } from '../../src/base/secret.ts'
@@ -85,6 +85,8 @@ export interface StartApiOptions {
   readonly agent?: Partial<AgentOptions>
   readonly database?: Partial<DatabaseOptions>
   readonly update?: OwnUpdate
+  /** Clock of the events, which are written some time after they happen. */
+  readonly eventClock?: Clock
 }
 
 /** The API, each answer held against its document, over a real agent, a real database and a service that can be made to refuse. */
@@ -139,7 +141,13 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
   openOwnerToken({ tokens, trail, log })
   const failures = new FailureLimiter(clock)
   const codes = new OneTimeCodes(clock)
-  const feed = new EventFeed({ agent, database, version: '0.0.0-test', log, clock })
+  const feed = new EventFeed({
+    agent,
+    database,
+    version: '0.0.0-test',
+    log,
+    clock: options.eventClock ?? clock,
+  })
   feed.start()
   onTestFinished(() => feed.stop())
   const doctor: StartedApi['doctor'] = { findings: [], looks: 0 }
