@@ -17,7 +17,6 @@ async function run(...args: string[]) {
 describe('a command with --json that fails', () => {
   it.each([
     [['tunnels', 'list', '--data-dir', 'data']],
-    [['policy', 'check', 'good.yaml', 'missing.yaml']],
     [['policy', 'explain', 'bad.yaml', '--request', 'GET https://a.test/']],
     [['fleet', 'plan', 'missing.yaml']],
     [['gateway', 'invites', '--api-url', 'http://127.0.0.1:1']],
@@ -43,10 +42,11 @@ describe('policy check --json', () => {
   })
 
   it('prints the problems of all files as one document, and fails', async () => {
-    const { code, stdout } = await run('policy', 'check', 'good.yaml', 'bad.yaml')
+    const { code, stdout } = await run('policy', 'check', 'missing.yaml', 'good.yaml', 'bad.yaml')
     expect(code).toBe(1)
     const { problems } = JSON.parse(stdout)
-    expect(problems.length).toBeGreaterThan(1)
-    expect(problems[0]).toMatchObject({ file: 'bad.yaml', line: 2, severity: 'error' })
+    expect(problems[0]).toMatchObject({ file: 'missing.yaml', line: null, severity: 'error' })
+    expect(problems[1]).toMatchObject({ file: 'bad.yaml', line: 2, severity: 'error' })
+    expect(problems.length).toBeGreaterThan(2)
   })
 })
