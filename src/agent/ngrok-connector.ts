@@ -289,7 +289,8 @@ class Liveness {
 
 /** One connection of a session. The SDK runs its RPCs one at a time. */
 class Lane {
-  readonly open = new Set<Sdk.Listener>()
+  /** Open endpoints, with their names. */
+  readonly open = new Map<Sdk.Listener, string>()
   isLost = false
   onHeard = (): void => {}
   /** Called with names that visitors wait for. */
@@ -338,6 +339,8 @@ class NgrokSession implements Session {
   readonly #first: Lane
   readonly #parts: SessionParts
   readonly #lanes: RpcLanes<Lane>
+  /** The newest endpoint of each name, with its connection. */
+  readonly #endpoints = new Map<string, { readonly lane: Lane; readonly listener: Sdk.Listener }>()
   #isRetired = false
   #isDrained = false
 
@@ -372,16 +375,21 @@ class NgrokSession implements Session {
 
   async open(request: EndpointRequest): Promise<Listener> {
     const { authtoken } = this.#parts
+    const { domain } = request
     this.#checkDialUrl(request)
+    // A replaced endpoint stays on its connection. Our gateway ends a connection that has lost its endpoints
+    // to another one, and the session ends with it.
+    const before = this.#endpoints.get(domain)
+    const on = before ? { name: domain, lane: before.lane } : { name: domain }
     try {
       const [lane, listener] = await this.#rpc(
-        (on) => this.#bind(on, request),
+        (free) => this.#bind(free, request),
         'opening an endpoint',
-        { name: request.domain },
+        on,
       )
       this.#watch(lane, listener, request.onDropped)
       const close = () => this.#close(lane, listener)
-      return { url: listener.url() ?? `https://${request.domain}`, close }
+      return { url: listener.url() ?? `https://${domain}`, close }
     } catch (error) {
       throw new ProblemError(sdkProblem(error, authtoken))
     }
@@ -389,7 +397,8 @@ class NgrokSession implements Session {
 
   async #bind(lane: Lane, request: EndpointRequest): Promise<[Lane, Sdk.Listener]> {
     const listener = await this.#endpointOf(lane, request).listenAndForward(request.dialUrl)
-    lane.open.add(listener)
+    lane.open.set(listener, request.domain)
+    if (request.domain !== '') this.#endpoints.set(request.domain, { lane, listener })
     if (this.#parts.liveness.isDead) void this.#close(lane, listener)
     return [lane, listener]
   }
@@ -466,7 +475,7 @@ class NgrokSession implements Session {
 
   async #closeLane(lane: Lane, isDead: boolean): Promise<void> {
     const { session } = lane
-    const listeners = [...lane.open]
+    const listeners = [...lane.open.keys()]
     const closeAll = () => {
       lane.open.clear()
       return Promise.all(listeners.map((listener) => listener.close().catch(() => {})))
@@ -550,7 +559,10 @@ class NgrokSession implements Session {
   }
 
   async #close(lane: Lane, listener: Sdk.Listener): Promise<void> {
-    if (!lane.open.delete(listener)) return
+    const domain = lane.open.get(listener)
+    if (domain === undefined) return
+    lane.open.delete(listener)
+    if (this.#endpoints.get(domain)?.listener === listener) this.#endpoints.delete(domain)
     const close = () => listener.close()
     const what = 'closing an endpoint'
     try {

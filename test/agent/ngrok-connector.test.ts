@@ -209,6 +209,28 @@ it('opens many endpoints on several connections of one session to our gateway, w
   expect(warnings.filter(({ name }) => name === 'MaxListenersExceededWarning')).toEqual([])
 })
 
+it('replaces endpoints on their connections, so that none of these loses all its endpoints', async () => {
+  const subject = await setUp()
+  const { sessions } = subject.gateway.parts
+  subject.proxy.delay(20)
+  const { session, lost } = await connect(subject)
+  const hosts = Array.from({ length: 60 }, (_, n) => `t${n}.site.test`)
+  const open = (host: string) => session.open(endpoint(host, 'http://localhost:9'))
+  const opened = await Promise.all(hosts.map(open))
+  subject.proxy.delay(0)
+  const before = sessions.size
+  expect(before).toBeGreaterThan(1)
+  for (const round of [1, 2]) {
+    for (const [at, host] of hosts.entries()) {
+      const replaced = opened[at]
+      opened[at] = await open(host)
+      await replaced?.close()
+    }
+    expect([round, lost, sessions.size]).toEqual([round, [], before])
+  }
+  expect(subject.online().sort()).toEqual([...hosts].sort())
+})
+
 it('lets the connections of a session end one by one when another session has taken its place', async () => {
   const subject = await setUp()
   const { sessions } = subject.gateway.parts
