@@ -47,14 +47,13 @@ import {
 import { commandAgent, IdleEnd } from './departure.ts'
 import { DuplicateSessions, ipOf } from './duplicate-sessions.ts'
 import { NamesToCome } from './names-to-come.ts'
-import { acceptedAs, isPassing, type Rebind, RefusedEndpoints, readRebind } from './rebind.ts'
+import { acceptedAs, isPassing, RefusedEndpoints, readRebind } from './rebind.ts'
 import type { Heir, TableEntry } from './session-table.ts'
+import { StandbyBinds } from './standby-binds.ts'
 import { VisitorNotices } from './visitor-notices.ts'
 
 /** A superseded session ends with its exchanges, or after this time at the latest. */
 const SUPERSEDED_MS = 10_000
-/** Interval for checking whether another connection of the same client still serves, at another gateway. */
-const LEG_MS = 1_000
 /** The connection of an agent that obeys a stop is closed after this much silence. */
 const STOPPED_SILENCE_MS = 1_000
 
@@ -77,10 +76,7 @@ export class AgentSession implements TableEntry {
   readonly #heirs = new Map<string, Heir>()
   readonly #patches = new KeyedLock()
   readonly #refused: RefusedEndpoints
-  /** Binds of endpoints that another connection of the client serves, by id. */
-  readonly #standbys = new Map<string, unknown>()
-  /** Whether the watch runs: another gateway serves one of the standbys. */
-  #isWatching = false
+  readonly #standbys: StandbyBinds
   /** Names that a drain has withdrawn. */
   #drained: DisconnectedName[] = []
   readonly #duplicates: DuplicateSessions
@@ -121,6 +117,20 @@ export class AgentSession implements TableEntry {
     const link = this.#heartbeat
     this.#slots = new StreamSlots({ session, link, clock, buffers, limits: { leastRate } })
     this.#superseding = new IdleEnd({ slots: this.#slots, clock })
+    this.#standbys = new StandbyBinds({
+      ...{ clock, signal: this.#ending.signal },
+      bind: (message) => this.bind(message, Promise.resolve()),
+      probe: (message) => this.#bind(message, Promise.resolve()),
+      close: (id) => {
+        const endpoint = this.#endpoints.get(id)
+        if (endpoint) this.#close(endpoint)
+      },
+      onRefused: (err) =>
+        deps.log.info(
+          { err, session: this.id },
+          'another connection of the agent could not take over an endpoint',
+        ),
+    })
     if (isOurs) {
       const send = (notice: object) => this.#call(StreamType.update, notice)
       this.#notices = new VisitorNotices({ clock, send })
@@ -172,7 +182,11 @@ export class AgentSession implements TableEntry {
       this.#namesToCome.refused(error)
       const rebind = readRebind(message)
       const isOfLeg = error instanceof HeldByLegError && rebind && !this.#isEnded
-      if (isOfLeg) return this.#standByFor(message, { ...rebind, url: error.url })
+      if (isOfLeg) {
+        // That connection is at another gateway.
+        this.#standbys.keep(rebind.id, message, true)
+        return acceptedAs({ ...rebind, url: error.url }, message)
+      }
       return this.#acceptUnserved(message, error, heard)
     }
   }
@@ -227,7 +241,7 @@ export class AgentSession implements TableEntry {
     this.#awaitSilence()
     // An endpoint that another session has taken over no longer belongs to this session.
     if (this.#takenOver.delete(Id)) return {}
-    if (this.#refused.forget(Id) || this.#standbys.delete(Id)) return {}
+    if (this.#refused.forget(Id) || this.#standbys.forget(Id)) return {}
     if (!endpoint) throw new ServiceError(333, `The session has no endpoint ${Id}.`)
     return {}
   }
@@ -294,16 +308,7 @@ export class AgentSession implements TableEntry {
   }
 
   legEnded(): void {
-    const standbys = [...this.#standbys.values()]
-    this.#standbys.clear()
-    for (const message of standbys) {
-      this.bind(message, Promise.resolve()).catch((error) => {
-        this.#deps.log.info(
-          { err: error, session: this.id },
-          'another connection of the agent could not take over an endpoint',
-        )
-      })
-    }
+    this.#standbys.takeOver()
   }
 
   retryNames(): void {
@@ -375,43 +380,8 @@ export class AgentSession implements TableEntry {
     this.#checkRoom()
     this.#deps.sessions.countBind(this)
     if (!this.#standbys.has(id)) this.#deps.sessions.checkRoom(this, twin)
-    this.#standbys.set(id, message)
+    this.#standbys.keep(id, message)
     return acceptedAs({ id, url, protocol, token: readRebind(message)?.token ?? '' }, message)
-  }
-
-  /** The same if that connection is at another gateway. This session then retries periodically. */
-  #standByFor(message: unknown, rebind: Rebind): object {
-    this.#standbys.set(rebind.id, message)
-    if (!this.#isWatching) void this.#watchLegs()
-    return acceptedAs(rebind, message)
-  }
-
-  /**
-   * Probes with one endpoint whether the other connection still serves. When this session gets that endpoint,
-   * it binds the others too.
-   */
-  async #watchLegs(): Promise<void> {
-    const { clock } = this.#deps
-    const { signal } = this.#ending
-    this.#isWatching = true
-    for (;;) {
-      await clock.sleep(LEG_MS, signal).catch(() => {})
-      const [standby] = this.#standbys
-      if (!standby || this.#isEnded) break
-      const [id, message] = standby
-      const error = await this.#bind(message, Promise.resolve()).then(
-        () => undefined,
-        (reason: unknown) => reason,
-      )
-      const isPassed = error instanceof ServiceError && isPassing(error)
-      if (error instanceof HeldByLegError || isPassed) continue
-      // The agent may have unbound it meanwhile.
-      const isWanted = error !== undefined || this.#standbys.delete(id)
-      const endpoint = this.#endpoints.get(id)
-      if (isWanted) this.legEnded()
-      else if (endpoint) this.#close(endpoint)
-    }
-    this.#isWatching = false
   }
 
   /**
