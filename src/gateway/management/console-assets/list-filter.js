@@ -1,6 +1,8 @@
 import { selectField, textField } from './dialog.js'
 import { element } from './element.js'
 
+/** An ID of the API. It is random, so short words are in it by chance: a search finds it by its start. */
+const ID = /^[a-z]+_[0-9A-Za-z]{20,}$/
 /** More choices than this are found by search. */
 const MAX_CHOICES = 100
 export const collator = new Intl.Collator('en', { numeric: true, sensitivity: 'base' })
@@ -94,7 +96,7 @@ export function listFilter({
       selects.every(({ name, matches, of }) => {
         const value = String(asked[name])
         return value === '' || (of ? of(item).includes(value) : !matches || matches(item, value))
-      }) && looked.every((word) => textOf(item).includes(word))
+      }) && looked.every((word) => isIn(item, word))
     const chosen = items.filter(isChosen)
     const compare = orders[String(asked.order)]?.compare
     return compare ? chosen.sort(compare) : chosen
@@ -124,11 +126,17 @@ export function listFilter({
     }
   }
 
-  function textOf(item) {
-    const known = searched.get(item)
-    if (known !== undefined) return known
-    const text = texts(item).filter(Boolean).join(' ').toLowerCase()
-    searched.set(item, text)
-    return text
+  function isIn(item, word) {
+    let known = searched.get(item)
+    if (!known) {
+      const all = texts(item).filter(Boolean)
+      const lower = (some) => some.map((text) => text.toLowerCase())
+      known = {
+        ids: lower(all.filter((text) => ID.test(text))),
+        text: lower(all.filter((text) => !ID.test(text))).join(' '),
+      }
+      searched.set(item, known)
+    }
+    return known.text.includes(word) || known.ids.some((id) => id.startsWith(word))
   }
 }
