@@ -393,7 +393,7 @@ export class Tunnels {
     if (this.#byDomain(domain)) {
       throw new AppError(
         'domain-taken',
-        `${domain} already has a tunnel. Remove it first, change it on the device page, or replace it with PUT.`,
+        `${domain} already has a tunnel. Change it with device-agent tunnels set, on the device page, or with PUT.`,
       )
     }
     if (this.#entries.size >= maxTunnels) {
