@@ -1,8 +1,11 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { expect, it } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
 import { createProgram, failureLine, isService } from '../../src/cli/program.ts'
-import { everyCommand, shapeOf } from '../../src/cli/usage/command-shape.ts'
+import { everyCommand, isGroup, shapeOf } from '../../src/cli/usage/command-shape.ts'
+import { ROOT } from '../helpers/document-part.ts'
 
 /** Commands that print a line for each of many things, as the page of commands says. */
 const OF_LINES = new Set(['doctor', 'logs', 'policy explain'])
@@ -13,16 +16,28 @@ function createdProgram() {
   return { program: createProgram({ ...context, stop: new AbortController().signal }), stdout }
 }
 
-/** Each command with --json, and what its help says of it. */
-const COMMANDS = [...everyCommand(shapeOf(createdProgram().program))].flatMap(
-  ({ words, shape }): [string, string][] => {
-    const option = shape.options.find(({ names }) => names.includes('--json'))
-    return option ? [[words.join(' '), option.description]] : []
-  },
-)
+/** Commands without --json, as the page of commands says. */
+const WITHOUT_JSON = [
+  ...['health', 'service install', 'service uninstall'],
+  ...['policy schema', 'help', 'completion', 'man'],
+]
 
-it('is there for most commands', () => {
-  expect(COMMANDS.length).toBeGreaterThan(40)
+/** Each command with --json, and what its help says of it. */
+const EVERY = [...everyCommand(shapeOf(createdProgram().program))].filter(
+  ({ words, shape }) => words.length > 0 && !isGroup(shape),
+)
+const COMMANDS = EVERY.flatMap(({ words, shape }): [string, string][] => {
+  const option = shape.options.find(({ names }) => names.includes('--json'))
+  return option ? [[words.join(' '), option.description]] : []
+})
+
+it('is there for all commands, except those that the page of commands names', () => {
+  const names = new Set(COMMANDS.map(([name]) => name))
+  const without = EVERY.map(({ words }) => words.join(' ')).filter((name) => !names.has(name))
+  expect(without.sort()).toEqual([...WITHOUT_JSON].sort())
+  const page = readFileSync(join(ROOT, 'docs/reference/commands.md'), 'utf8')
+  for (const name of without)
+    expect(page).toMatch(new RegExp(`^\\|.*\`${name}\`.*no \`--json\``, 'm'))
 })
 
 it.each(COMMANDS)('%s says in its help that it prints one line, or several', (command, help) => {

@@ -61,8 +61,8 @@ export function withdrawCommand(context: CommandContext): Command {
   const command = new Command('withdraw')
     .description('end an invitation; devices that joined with it stay connected')
     .argument('<id>', 'id of the invitation, such as inv_…')
-  for (const option of managementOptions()) command.addOption(option)
-  return command.action(async (id: string, options: InvitesOptions) => {
+    .option('--json', 'print one JSON line on stdout')
+  return asking(command, async (options: InvitesOptions, [id = '']) => {
     const { withdraw } = await import('./invites.ts')
     await withdraw(context, id, options)
   })
@@ -70,11 +70,11 @@ export function withdrawCommand(context: CommandContext): Command {
 
 function asking<Options extends object>(
   command: Command,
-  run: (options: Options) => Promise<void>,
+  run: (options: Options, words: readonly string[]) => Promise<void>,
 ): Command {
   for (const option of managementOptions()) command.addOption(option)
   // The command above it knows --json, too, and takes it.
-  return command.action((_options: object, self: Command) => run(self.optsWithGlobals<Options>()))
+  return command.action(() => run(command.optsWithGlobals<Options>(), command.args))
 }
 
 function duration(text: string): number {

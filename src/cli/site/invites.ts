@@ -169,7 +169,10 @@ export async function withdraw(
   }
   const client = await openManagement(context, options, managementConfig(context, options))
   await client.delete(`invites/${id}`)
-  context.stdout.write(`Withdrawn. No further device can join with ${id}.\n`)
+  const said = options.json
+    ? JSON.stringify({ id, state: 'withdrawn' })
+    : `Withdrawn. No further device can join with ${id}.`
+  context.stdout.write(`${said}\n`)
 }
 
 function table(rows: readonly (readonly string[])[]): string {

@@ -23,11 +23,15 @@ export function showCommand({ environment, root, stdout }: CommandContext): Comm
   return new Command('show')
     .description('print the API key, the first authtoken or the CA certificate of this gateway')
     .addArgument(new Argument('<what>', 'what to print').choices(Object.keys(FILES)))
-    .action((what: keyof typeof FILES) => {
+    .option('--json', 'print one JSON line on stdout')
+    .action((what: keyof typeof FILES, _options: object, self: Command) => {
       const { path, name } = FILES[what]
       const installed = gatewaySurroundings(environment, undefined, root)
       const file = path(parseConfig(installed.environment).gateway)
-      stdout.write(`${read(file, name).trimEnd()}\n`)
+      const value = read(file, name).trimEnd()
+      // The command above it knows --json, too, and takes it.
+      const { json } = self.optsWithGlobals<{ json?: boolean }>()
+      stdout.write(`${json ? JSON.stringify({ what, file, value }) : value}\n`)
     })
 }
 

@@ -89,4 +89,10 @@ it('shows the keys of the installed gateway', async () => {
   writeFileSync(join(root, 'etc/device-gateway/gateway.env'), 'GATEWAY_HOLD_SECONDS=5\n')
   writeFileSync(join(data, 'ca.pem'), 'the certificate\n')
   expect(await run(root, ['gateway', 'show', 'ca'])).toBe('the certificate\n')
+  const document = await run(root, ['gateway', 'show', 'ca', '--json'])
+  const file = join(data, 'ca.pem')
+  expect(JSON.parse(document)).toEqual({ what: 'ca', file, value: 'the certificate' })
+  await expect(run(root, ['gateway', 'show', 'api-key', '--json'])).rejects.toThrow(
+    /^Cannot read the API key at .*: the file does not exist\./,
+  )
 })
