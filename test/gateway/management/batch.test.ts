@@ -62,7 +62,7 @@ describe('POST /batch', () => {
     expect(
       (entries as Entry[]).map(({ action, target, result }) => [action, target.name, result]),
     ).toEqual([
-      ['bot_user.create', null, 'ERR_NGROK_4112'],
+      ['bot_user.create', 'cam1', 'ERR_NGROK_4112'],
       ['bot_user.create', 'cam1', 'ok'],
     ])
   })

@@ -35,6 +35,9 @@ const OPEN = new Set([
 /** Fields that may contain secrets: the audit trail shows only that they changed. */
 const CLOSED = new Set(['metadata', 'traffic_policy', 'html'])
 
+/** Longer names of refused items are cut. */
+const MAX_NAME = 255
+
 type View = Readonly<Record<string, unknown>>
 
 /** Audit entry of a change, from the views before and after it. */
@@ -62,6 +65,18 @@ function named(view: object): Partial<AuditedChange> {
     (text): text is string => typeof text === 'string' && text !== '',
   )
   return { ...(typeof id === 'string' && { targetId: id }), ...(targetName && { targetName }) }
+}
+
+/**
+ * Name of the item that a body asks for, for the row of a refusal. The body is unchecked: its `id` is ignored,
+ * and so is a URL that cannot be masked.
+ */
+function namedBy(body: unknown): Partial<AuditedChange> {
+  if (typeof body !== 'object' || body === null) return {}
+  const { url, kind, ...rest } = body as View
+  const isUrl = typeof url === 'string' && URL.canParse(url)
+  const { targetName = kind } = named({ ...rest, ...(isUrl && { url }) })
+  return typeof targetName === 'string' ? { targetName: targetName.slice(0, MAX_NAME) } : {}
 }
 
 function audited(view: object, isUpdate: boolean): View {
@@ -249,7 +264,7 @@ export function createItem<Item extends AnyItem>(
       return create.run(body, { caller, baseUrl })
     },
     (view) => changedBetween({}, view),
-    tried,
+    { ...tried, ...namedBy(body) },
     (id) => changedBetween({}, keptView(resource, id, baseUrl) ?? { id }),
   )
 }

@@ -106,9 +106,34 @@ describe('the audit trail of the gateway', () => {
       'bot_user.create null ERR_NGROK_217',
       'bot_user.delete null not-found',
       'bot_user.create null invalid-json',
-      'bot_user.create null ERR_NGROK_4112',
+      'bot_user.create press-1 ERR_NGROK_4112',
       'bot_user.create press-1 ok',
     ])
+  })
+
+  it('names what a refused request wanted to create, but no secret and no id of its choice', async () => {
+    const { call, entries, logText } = await startAudited()
+    const hook = 'hooks.example/services/T0/canary'
+    for (const [path, body] of [
+      ['reserved_domains', { domain: 'x', id: 'rd_1' }],
+      ['reserved_addrs', { addr: 'x.test:99999' }],
+      ['webhook_endpoints', { url: `https://${hook}`, event_types: ['no.such'] }],
+      ['webhook_endpoints', { url: hook }],
+      ['error_pages', { kind: 'offline', html: 1 }],
+      ['bot_users', { name: 'n'.repeat(1_000) }],
+      ['bot_users', { name: ['cam'] }],
+      ['bot_users', ['cam']],
+    ] as const) {
+      const { status } = await call('POST', `/${path}`, { body })
+      expect(status, path).toBe(400)
+    }
+    const told: { target: { id: string | null; name: string | null } }[] = await entries()
+    expect(told.map(({ target }) => target.name).reverse()).toEqual([
+      ...['x', 'x.test:99999', 'https://hooks.example/[secret]', null, 'offline'],
+      ...['n'.repeat(255), null, null],
+    ])
+    expect(told.map(({ target }) => target.id)).toEqual(told.map(() => null))
+    expect(JSON.stringify(told) + logText()).not.toContain('canary')
   })
 
   it('has no row of strangers: a flood of them would push the trail out', async () => {
