@@ -280,6 +280,7 @@ describe('connected agents', () => {
       bytesOut: 20,
     }),
   } as AgentEndpoint
+  for (const status of [200, 204, 502]) endpoint.traffic.countEnd(status, 20)
 
   const agentOf = (told: string[]): ConnectedAgent => ({
     id: endpoint.sessionId,
@@ -385,7 +386,19 @@ describe('connected agents', () => {
       owner_id: null,
       shared: false,
       region: '',
-      traffic: { requests: 3, refused: 1, policy_over_budget: 0, bytes_in: 10, bytes_out: 20 },
+      traffic: {
+        requests: 3,
+        refused: 1,
+        policy_over_budget: 0,
+        bytes_in: 10,
+        bytes_out: 20,
+        status_none: 0,
+        status_1xx: 0,
+        status_2xx: 2,
+        status_3xx: 0,
+        status_4xx: 0,
+        status_5xx: 1,
+      },
       rate_limits: { keys: 0, max_keys: 0, bytes: 0, shared: 0, shared_refused: 0 },
     })
   })

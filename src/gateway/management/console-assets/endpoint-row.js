@@ -4,6 +4,15 @@ import { element, fill, setText } from './element.js'
 import { figures } from './figures.js'
 import { formatBytes, formatDistance, formatNumber } from './format.js'
 
+/** Classes of status codes, with their fields in the API. */
+const RESPONSES = {
+  '2xx': 'status_2xx',
+  '3xx': 'status_3xx',
+  '4xx': 'status_4xx',
+  '5xx': 'status_5xx',
+  'No response': 'status_none',
+}
+
 /** An endpoint with its figures and its policy; the figures are updated in place. */
 export function endpointRow(endpoint) {
   const { url, name, description, upstream_url, traffic_policy, overlap } = endpoint
@@ -15,6 +24,9 @@ export function endpointRow(endpoint) {
   const sharedBadge = badge('shared with all accounts')
   const pooledBadge = badge('pooled')
   const fields = figures('figures', ['Requests', 'Errors', 'Over budget', 'In', 'Out', 'Rate'])
+  const responses = figures('figures responses', Object.keys(RESPONSES))
+  // TCP and TLS have no status codes.
+  responses.node.hidden = !url.startsWith('http')
   const node = element(
     'li',
     { class: 'endpoint' },
@@ -40,6 +52,7 @@ export function endpointRow(endpoint) {
       element('p', { class: 'hint' }, `All requests are refused: ${policy_problem.msg}`),
     warning && element('p', { class: 'hint' }, `Warning: ${warning.msg}`),
     fields.node,
+    responses.node,
     traffic_policy &&
       element(
         'details',
@@ -65,6 +78,11 @@ export function endpointRow(endpoint) {
         Out: formatBytes(traffic.bytes_out),
         Rate: `${formatNumber(requestsPerS)}/s`,
       })
+      for (const [name, field] of Object.entries(RESPONSES)) {
+        // A node of an earlier version does not count them.
+        responses.show({ [name]: formatNumber(traffic[field] ?? 0) })
+      }
+      responses.mark('5xx', traffic.status_5xx > 0)
       fields.mark('Errors', traffic.refused > 0)
       fields.mark('Over budget', traffic.policy_over_budget > 0)
     },

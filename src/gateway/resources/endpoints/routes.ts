@@ -8,6 +8,7 @@ import { bindingOf } from '../../endpoints/endpoint-host.ts'
 import { refusedTodayText } from '../../endpoints/endpoint-policies.ts'
 import { isPooled } from '../../endpoints/endpoint-pool.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
+import { STATUS_CLASSES } from '../../endpoints/request-stats.ts'
 import type { OtherGateways } from '../../ports/other-gateways.ts'
 import { renamedId } from '../../records/resource-id.ts'
 import { ResourceNotFoundError, ServiceError } from '../../records/service-error.ts'
@@ -39,6 +40,14 @@ const EndpointUpdate = z.strictObject({
   url: z.string().optional(),
   traffic_policy: z.string().optional(),
 })
+
+type StatusClass = (typeof STATUS_CLASSES)[number]
+
+/** A field for each class of status, such as `status_2xx`. HTTP requests count in it when they end. */
+function byStatusClass<Value>(read: (at: number) => Value) {
+  const fields = STATUS_CLASSES.map((name, at) => [`status_${name}`, read(at)])
+  return Object.fromEntries(fields) as Record<`status_${StatusClass}`, Value>
+}
 
 /** Sums over all rate limits of a policy. Only this gateway has this field. */
 const RateLimitsView = z.strictObject({
@@ -96,6 +105,7 @@ export const EndpointView = z.strictObject({
     policy_over_budget: z.number(),
     bytes_in: z.number(),
     bytes_out: z.number(),
+    ...byStatusClass(() => z.number()),
   }),
   rate_limits: RateLimitsView,
 })
@@ -237,6 +247,7 @@ function viewEndpoint(
   const { id, url, protocol, openedAt, traffic } = endpoint
   const { host, port } = endpointFacts(endpoint)
   const warning = refusedTodayText(endpoint.policy)
+  const classes = traffic.stats?.classes ?? []
   return {
     id,
     uri: `${baseUrl}/endpoints/${id}`,
@@ -265,6 +276,7 @@ function viewEndpoint(
       policy_over_budget: traffic.overBudget,
       bytes_in: traffic.bytesIn,
       bytes_out: traffic.bytesOut,
+      ...byStatusClass((at) => classes[at] ?? 0),
     },
     rate_limits: viewRateLimits(endpoint.policy),
   }

@@ -47,7 +47,19 @@ describe('cloud endpoints', () => {
       owner_id: null,
       shared: false,
       region: '',
-      traffic: { requests: 0, refused: 0, policy_over_budget: 0, bytes_in: 0, bytes_out: 0 },
+      traffic: {
+        requests: 0,
+        refused: 0,
+        policy_over_budget: 0,
+        bytes_in: 0,
+        bytes_out: 0,
+        status_none: 0,
+        status_1xx: 0,
+        status_2xx: 0,
+        status_3xx: 0,
+        status_4xx: 0,
+        status_5xx: 0,
+      },
       rate_limits: { keys: 0, max_keys: 0, bytes: 0, shared: 0, shared_refused: 0 },
     })
     expect((await call('GET', `/endpoints/${body.id}`)).body).toEqual(body)
