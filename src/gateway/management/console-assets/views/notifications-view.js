@@ -2,10 +2,11 @@ import { ask } from '../api.js'
 import { actionButton, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
-import { element, fill } from '../element.js'
+import { element } from '../element.js'
+import { choiceOf, receiverActions, receiverState } from '../event-receiver.js'
 import { formatDate, formatDistance } from '../format.js'
 import { itemDetails } from '../item-details.js'
-import { errorNotice, say } from '../notice.js'
+import { say } from '../notice.js'
 import { listView } from './list-view.js'
 
 const KINDS = [
@@ -42,7 +43,7 @@ export function notificationsView() {
       text: 'Create a channel to get a mail or a chat message when a device is offline.',
     },
     nameOf: ({ name }) => name,
-    stateOf,
+    stateOf: receiverState,
     cellsOf: ({ kind, last_sent_at: at }) => [
       at ? `sent ${formatDistance(at)}` : 'nothing sent',
       labelOfKind(kind),
@@ -54,11 +55,6 @@ export function notificationsView() {
     },
     details: (channel, after) => ({ node: channelDetails(channel, after) }),
   })
-}
-
-function stateOf({ active, failures }) {
-  if (!active) return { text: 'Paused', tone: 'plain' }
-  return failures > 0 ? { text: 'Not delivered', tone: 'bad' } : { text: 'Active', tone: 'good' }
 }
 
 function create() {
@@ -104,7 +100,7 @@ function fieldsOf(channel) {
   const { id, name, addresses = [], event_types: types, tags } = channel
   const { offline_s: offlineS, quiet_times: quiet, time_zone: timeZone } = channel
   const kept = id && addresses.length === 0 ? ' Empty: the present URL stays.' : ''
-  const choice = choiceOf(types)
+  const choice = choiceOf(CHOICES, types)
   return [
     textField({ name: 'name', label: 'Name', value: name, placeholder: 'Night shift' }),
     textField({
@@ -174,36 +170,21 @@ function settingsOf({ name, choice, tags, offline, from, to, zone }) {
 function channelDetails(channel, { reload, replace }) {
   const { id, name, kind, addresses, url, tags, active, problem: fault } = channel
   const { quiet_times: quiet, time_zone: timeZone, last_sent_at: sentAt } = channel
-  const problem = element('div', {})
-  const outcome = element('p', { class: 'outcome', role: 'status' })
-  const attempt = (run) => async () => {
-    fill(problem)
-    try {
-      await run()
-    } catch (error) {
-      fill(outcome)
-      fill(problem, errorNotice(error))
-    }
-  }
-  const test = attempt(async () => {
-    fill(outcome, 'Sending…')
-    const { ok, text } = await ask('POST', `api/notification_channels/${id}/test`)
-    fill(outcome, ok ? `Test message sent. ${text}` : text)
-  })
-  const toggle = attempt(async () => {
-    replace(await ask('PATCH', `api/notification_channels/${id}`, { body: { active: !active } }))
+  const { testButton, toggleButton, outcome } = receiverActions({
+    ...{ path: `notification_channels/${id}`, name, active, replace },
+    sentText: (text) => `Test message sent. ${text}`,
   })
   return itemDetails(
     [
-      actionButton('Test', name, test),
+      testButton,
       actionButton('Change', name, () => change(channel, replace)),
-      actionButton(active ? 'Pause' : 'Resume', name, toggle),
+      toggleButton,
       actionButton('Delete', name, () => remove(channel, reload), true),
     ],
     facts(
       ['Kind', labelOfKind(kind)],
       ['To', url ?? addresses.join(', ')],
-      ['Events', choiceOf(channel.event_types)?.label ?? channel.event_types.join(', ')],
+      ['Events', choiceOf(CHOICES, channel.event_types)?.label ?? channel.event_types.join(', ')],
       ['Tags', tags.join(', ') || undefined],
       ['Minimum outage', `${channel.offline_s} s`],
       ['Quiet times', quiet && `${quiet.from} to ${quiet.to} (${timeZone})`],
@@ -215,16 +196,10 @@ function channelDetails(channel, { reload, replace }) {
       ['Id', element('code', {}, id)],
     ),
     outcome,
-    problem,
   )
 }
 
 const labelOfKind = (kind) => KINDS.find(([key]) => key === kind)?.[1] ?? kind
-
-function choiceOf(types) {
-  const sorted = (its) => [...its].sort().join()
-  return CHOICES.find((it) => sorted(it.types) === sorted(types))
-}
 
 async function remove({ id, name }, reload) {
   const isDone = await confirm({

@@ -2,10 +2,11 @@ import { ask } from '../api.js'
 import { actionButton, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
-import { element, fill } from '../element.js'
+import { element } from '../element.js'
+import { choiceOf, receiverActions, receiverState } from '../event-receiver.js'
 import { formatDate, formatDistance, formatNumber } from '../format.js'
 import { itemDetails } from '../item-details.js'
-import { errorNotice, say } from '../notice.js'
+import { say } from '../notice.js'
 import { showOnce } from '../shown-once.js'
 import { listView } from './list-view.js'
 
@@ -47,7 +48,7 @@ export function webhooksView() {
       text: 'Create a webhook to notify your pager, chat or fleet software within 30 seconds when a device goes offline.',
     },
     nameOf: ({ url }) => url,
-    stateOf,
+    stateOf: receiverState,
     cellsOf: ({ behind, event_types: types, last_delivered_at: at }) => [
       behind > 0 ? `${formatNumber(behind)} waiting` : deliveredText(at),
       labelOf(types),
@@ -103,30 +104,16 @@ const deliveredText = (at) => (at ? `delivered ${formatDistance(at)}` : 'nothing
 
 function webhookDetails(webhook, { reload, replace }) {
   const { id, url, description, active, event_types: types, created_at: createdAt } = webhook
-  const problem = element('div', {})
-  const outcome = element('p', { class: 'outcome', role: 'status' })
-  const attempt = (run) => async () => {
-    fill(problem)
-    try {
-      await run()
-    } catch (error) {
-      fill(problem, errorNotice(error))
-    }
-  }
-  const test = attempt(async () => {
-    fill(outcome, 'Sending…')
-    const { ok, text } = await ask('POST', `api/webhook_endpoints/${id}/test`)
-    fill(outcome, ok ? 'The test message was delivered.' : text)
-  })
-  const toggle = attempt(async () => {
-    replace(await ask('PATCH', `api/webhook_endpoints/${id}`, { body: { active: !active } }))
+  const { testButton, toggleButton, outcome } = receiverActions({
+    ...{ path: `webhook_endpoints/${id}`, name: url, active, replace },
+    sentText: () => 'The test message was delivered.',
   })
   return itemDetails(
     [
-      actionButton('Test', url, test),
+      testButton,
       actionButton('Send again', url, () => replayTo(webhook)),
       actionButton('New secret', url, () => rotate(webhook, reload)),
-      actionButton(active ? 'Pause' : 'Resume', url, toggle),
+      toggleButton,
       actionButton('Delete', url, () => remove(webhook, reload), true),
     ],
     facts(
@@ -146,24 +133,15 @@ function webhookDetails(webhook, { reload, replace }) {
       ['Id', element('code', {}, id)],
     ),
     outcome,
-    problem,
   )
 }
 
 /** Undefined when there is nothing to say. */
 const countOf = (number) => (number > 0 ? formatNumber(number) : undefined)
 
-function stateOf({ active, failures }) {
-  if (!active) return { text: 'Paused', tone: 'plain' }
-  return failures > 0 ? { text: 'Not delivered', tone: 'bad' } : { text: 'Active', tone: 'good' }
-}
-
 const typesOf = (choice) => CHOICES.find(({ key }) => key === choice)?.types ?? []
 
-function labelOf(types) {
-  const sorted = (its) => [...its].sort().join()
-  return CHOICES.find((it) => sorted(it.types) === sorted(types))?.label ?? types.join(', ')
-}
+const labelOf = (types) => choiceOf(CHOICES, types)?.label ?? types.join(', ')
 
 async function replayTo({ id, url }) {
   const isDone = await openForm({
