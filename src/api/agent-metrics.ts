@@ -5,29 +5,12 @@ import { type Metric, oneOf, PROCESS_METRICS, type Samples } from '../http/metri
 import type { Database } from '../store/database.ts'
 import type { EventFeed } from './events/event-feed.ts'
 import { AGENT_EVENT_TYPES } from './events/event-log.ts'
+import { StatusView } from './status-view.ts'
+import { TunnelStatusView } from './tunnel-view.ts'
 
-const LINK_STATES = [
-  'connecting',
-  'up',
-  'suspect',
-  'waiting',
-  'refused',
-  'duplicate',
-  'parked',
-  'stopped',
-] as const
-const TUNNEL_STATES = ['opening', 'online', 'waiting', 'refused', 'closing'] as const
-const UPSTREAM_STATES = [
-  'up',
-  'down',
-  'slow',
-  'busy',
-  'garbage',
-  'wrong_protocol',
-  'untrusted',
-  'old_tls',
-  'unknown',
-] as const
+const LINK_STATES = StatusView.shape.link.shape.state.options
+const TUNNEL_STATES = TunnelStatusView.shape.state.options
+const UPSTREAM_STATES = TunnelStatusView.shape.upstream.options
 /** Tunnels that have a series of their own, the oldest. */
 const MAX_TUNNELS = 200
 
