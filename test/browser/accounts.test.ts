@@ -1,6 +1,5 @@
-import type { Browser } from 'playwright-core'
-import { beforeAll, describe, expect, it } from 'vitest'
-import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
+import { describe, expect, it } from 'vitest'
+import { hasChromium, openPage } from '../helpers/chromium.ts'
 import {
   DESK,
   dialogButton,
@@ -14,14 +13,9 @@ import {
 import { startManagementApi } from '../helpers/management-client.ts'
 
 describe.runIf(hasChromium)('accounts in the console in Chromium', () => {
-  let browser: Browser
-  beforeAll(async () => {
-    browser = await sharedChromium()
-  })
-
   it('have quotas that its owner changes', async () => {
     const { baseUrl, key, call } = await startManagementApi()
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     const { body: user } = await call('POST', '/bot_users', { body: { name: 'press' } })
     const quotas = async () => (await call('GET', `/bot_users/${user.id}`)).body.quotas
     await call('POST', '/reserved_domains', {
@@ -53,7 +47,7 @@ describe.runIf(hasChromium)('accounts in the console in Chromium', () => {
 
   it('see which ACL rules of their authtokens give no names', async () => {
     const { baseUrl, key, call } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
     const { body: user } = await call('POST', '/bot_users', { body: { name: 'press' } })
     await call('POST', '/reserved_domains', { body: { domain: '*.site.press.test' } })
     const acl = ['bind:*.press.test', 'bind:cam.site.press.test']

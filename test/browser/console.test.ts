@@ -1,8 +1,8 @@
-import type { Browser, Page } from 'playwright-core'
-import { beforeAll, describe, expect, it } from 'vitest'
+import type { Page } from 'playwright-core'
+import { describe, expect, it } from 'vitest'
 import { createDeferred } from '../../src/base/deferred.ts'
 import { challengeTarget, cnameTarget } from '../../src/gateway/records/domain-name.ts'
-import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
+import { hasChromium, openPage } from '../helpers/chromium.ts'
 import { agentWithEndpoint } from '../helpers/connected-agent.ts'
 import {
   button,
@@ -10,11 +10,13 @@ import {
   dialogButton,
   expectGoodView,
   field,
+  focusedText,
   goTo,
   line,
   openLine,
   PHONE,
   signIn,
+  tabTo,
 } from '../helpers/console-page.ts'
 import { startDnsServer } from '../helpers/dns-server.ts'
 import { makeCertificate } from '../helpers/made-certificate.ts'
@@ -37,15 +39,9 @@ async function openFirst(page: Page) {
 }
 
 describe.runIf(hasChromium)('the console in Chromium', () => {
-  let browser: Browser
-
-  beforeAll(async () => {
-    browser = await sharedChromium()
-  })
-
   it('says in empty views what to do next', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
     await signIn(page, key)
     await page.getByText('No devices yet').waitFor()
     await button(page, 'Add a device').waitFor()
@@ -64,61 +60,46 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('is used by keyboard alone', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     const { keyboard } = page
-    const focused = () => page.evaluate<string>('document.activeElement.innerText')
-    const tabTo = async (name: string) => {
-      for (let n = 0; n < 30; n += 1) {
-        await keyboard.press('Tab')
-        if ((await focused()) === name) return
-      }
-      throw new Error(`Tab does not lead to ${name}`)
-    }
-    const tabToLine = async (name: string) => {
-      for (let n = 0; n < 30; n += 1) {
-        await keyboard.press('Tab')
-        if ((await focused()).startsWith(name)) return
-      }
-      throw new Error(`Tab does not lead to the line ${name}`)
-    }
     await page.goto('/')
     await page.getByLabel('API key').waitFor()
     await keyboard.type(key.reveal())
     await keyboard.press('Enter')
     await page.getByRole('heading', { name: 'Devices', level: 1 }).waitFor()
-    await tabTo('Skip to content')
+    await tabTo(page, 'Skip to content')
     await keyboard.press('Enter')
     expect(await page.evaluate('document.activeElement.id')).toBe('main')
-    await tabTo('Bot users')
+    await tabTo(page, 'Bot users')
     expect(await page.evaluate('getComputedStyle(document.activeElement).outlineStyle')).toBe(
       'solid',
     )
     await keyboard.press('Enter')
     await page.getByRole('heading', { name: 'Bot users', level: 1 }).waitFor()
-    expect(await focused()).toBe('Bot users')
-    await tabTo('Create a bot user')
+    expect(await focusedText(page)).toBe('Bot users')
+    await tabTo(page, 'Create a bot user')
     await keyboard.press('Enter')
     await page.getByRole('dialog').waitFor()
     await keyboard.press('Escape')
     await page.getByRole('dialog').waitFor({ state: 'detached' })
-    expect(await focused()).toBe('Create a bot user')
+    expect(await focusedText(page)).toBe('Create a bot user')
     await keyboard.press('Enter')
     await keyboard.type('Lathe 2')
     await keyboard.press('Enter')
     await line(page, 'Lathe 2').waitFor()
-    await tabToLine('Lathe 2')
+    await tabTo(page, /^Lathe 2/)
     await keyboard.press('Enter')
-    await tabTo('Delete')
+    await tabTo(page, 'Delete')
     await keyboard.press('Enter')
-    await tabTo('Delete bot user')
+    await tabTo(page, 'Delete bot user')
     await keyboard.press('Enter')
     await page.getByText('No bot users').waitFor()
-    expect(await focused()).toBe('Bot users')
+    expect(await focusedText(page)).toBe('Bot users')
   })
 
   it('updates figures in place and leaves alone what somebody looks at', async () => {
     const { baseUrl, key, online, offline } = await startManagementApi()
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     await page.clock.install()
     const { agent, traffic } = agentWithEndpoint('2')
     await online(agent)
@@ -158,7 +139,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('shows who changed what, and what is asked for of it', async () => {
     const { baseUrl, key, call } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, DESK, baseUrl)
+    const { page, complaints } = await openPage(DESK, baseUrl)
     await signIn(page, key)
     const { body } = await call('POST', '/bot_users', { body: { name: 'press-1' } })
     await call('PATCH', `/bot_users/${body.id}`, { body: { active: false } })
@@ -166,7 +147,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await goTo(page, 'Audit')
     await line(page, 'test signed in').waitFor()
     expect(await page.locator('.item').count()).toBe(4)
-    const refused = await openLine(page, 'test could not create bot user')
+    const refused = await openLine(page, 'test could not create bot user press-1')
     await refused.getByText('ERR_NGROK_4112').waitFor()
     const item = await openLine(page, 'test changed bot user press-1')
     await item.getByText('true → false').waitFor()
@@ -195,7 +176,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('shows endpoints of devices and cloud endpoints with their state and traffic', async () => {
     const { baseUrl, key, cloudEndpoints, registrar, online, clock } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
     await page.clock.install()
     await signIn(page, key)
     await goTo(page, 'Endpoints')
@@ -205,6 +186,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await online(agent)
     traffic.requests = 60
     for (let n = 0; n < 5; n += 1) traffic.countRefusal(undefined)
+    for (const status of [200, 204, 304, 404, 502, 502, 0]) traffic.countEnd(status, 20)
     await clock.advance(60_000)
     await registrar.reserve({ domain: '*.site.test' })
     const front = await cloudEndpoints.create(
@@ -227,6 +209,10 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
         .getByRole('img', { name: `${name} a minute in the last hour: maximum` })
         .waitFor()
     }
+    await ofDevice
+      .locator('.responses')
+      .filter({ hasText: '2xx23xx14xx15xx2No response1' })
+      .waitFor()
     await expectGoodView(page, 'endpoint')
     Object.assign(traffic.outcomes, { state: 'unreachable', judgedAt: clock.now() })
     await page.clock.runFor(2_000)
@@ -258,7 +244,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('shows a device with what is known of it', async () => {
     const { baseUrl, key, online, clock, devices, call } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
     await page.clock.install()
     const { agent, traffic } = agentWithEndpoint('2')
     const session = await online(agent)
@@ -306,7 +292,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     for (const device of devices.all().filter(({ deviceId }) => deviceId?.endsWith('7'))) {
       await devices.save({ ...device, tags: ['sevens'] })
     }
-    const { page, complaints } = await openPage(browser, DESK, baseUrl)
+    const { page, complaints } = await openPage(DESK, baseUrl)
     await page.clock.install()
     await signIn(page, key)
     const status = page.getByRole('main').getByRole('status')
@@ -356,7 +342,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
   it('creates, replaces and deletes a secret, and never shows its value', async () => {
     const { baseUrl, key, vaultSecrets, seal, registrar } = await startManagementApi()
     const { id: domain } = await registrar.reserve({ domain: 'site.test' })
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Secrets')
     await page.getByText('No secrets').waitFor()
@@ -402,7 +388,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
   it('makes, tries out and deletes a webhook', async () => {
     const { baseUrl, key, webhooks } = await startManagementApi({ mayDial: () => true })
     const receiver = await startReceiver((count) => (count === 0 ? 204 : 503))
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Webhooks')
     await page.getByText('No webhooks').waitFor()
@@ -454,7 +440,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('names owners, however many bot users there are', async () => {
     const { baseUrl, key, issuer } = await startManagementApi()
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     const { id: ownerId } = await issuer.createBotUser({ name: 'the oldest' })
     await issuer.createApiKey({ name: 'viewer', ownerId })
     await Promise.all(
@@ -472,7 +458,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await issuer.createBotUser({ name: 'Press 7' })
     await issuer.createCredential({ description: 'Hall 3' })
     await online(agentWithEndpoint('2').agent)
-    const { page, complaints } = await openPage(browser, DESK, baseUrl)
+    const { page, complaints } = await openPage(DESK, baseUrl)
     await signIn(page, (await issuer.createApiKey({ name: 'viewer', scope: 'read' })).token)
     for (const [view, shown] of VIEWS_WITH_CHANGES) {
       await goTo(page, view)
@@ -497,7 +483,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
   it('offers bot users to be looked at alone to a key of one of them', async () => {
     const { baseUrl, issuer } = await startManagementApi()
     const { id: ownerId } = await issuer.createBotUser({ name: 'Press 7' })
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     await signIn(page, (await issuer.createApiKey({ name: 'press', ownerId })).token)
     await goTo(page, 'Bot users')
     const item = await openLine(page, 'Press 7')
@@ -509,7 +495,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('shows the devices for an address that leads nowhere', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, DESK, baseUrl)
+    const { page, complaints } = await openPage(DESK, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Domains')
     await page.goto('/console/#/constructor')
@@ -519,7 +505,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('says so when the gateway takes the question and never answers', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     await page.clock.install()
     await signIn(page, key)
     const arrived = createDeferred()
@@ -535,7 +521,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('leaves the form for signing in alone when a late answer says that the session is over', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     const arrived = createDeferred()
     const released = createDeferred()
     await page.route('**/console/api/device_rows', async (route) => {
@@ -557,7 +543,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('waits for the outcome of what is under way', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     const arrived = createDeferred()
     const released = createDeferred()
     await page.route('**/console/api/credentials', async (route) => {
@@ -581,7 +567,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('asks for a key again when the session is over, and forgets what it showed', async () => {
     const { baseUrl, key, issuer, apiKeys } = await startManagementApi()
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     await signIn(page, key)
     await goTo(page, 'API keys')
     const [apiKey] = apiKeys.page({ limit: 1 })
@@ -599,7 +585,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     const { baseUrl, key, registrar, status, clock } = await startManagementApi({
       dnsServers: [await startDnsServer(records)],
     })
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     const domain = await registrar.reserve({ domain: '*.site.test' })
     records['dns-check.site.test'] = cnameTarget(domain, 'gateway.test')
     records['_acme-challenge.site.test'] = challengeTarget(domain, 'gateway.test')
@@ -622,7 +608,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
   it('chooses how a domain gets its certificate', async () => {
     const { baseUrl, key, registrar, domains } = await startManagementApi({ hasAcme: true })
     await registrar.reserve({ domain: 'shop.test' })
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Domains')
     await openLine(page, 'shop.test')
@@ -646,7 +632,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
       ...{ names: ['shop.test'], commonName: 'Shop CA' },
       ...{ notBefore: now - 86_400_000, notAfter: now + 90 * 86_400_000 },
     })
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Certificates')
     await button(page, 'Upload a certificate').first().click()
@@ -680,7 +666,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     const now = clock.now()
     const dates = { notBefore: now - 86_400_000, notAfter: now + 90 * 86_400_000 }
     const { certPem } = await makeCertificate({ isCa: true, commonName: 'Press CA', ...dates })
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Client CAs')
     await button(page, 'Add a client CA').first().click()
@@ -701,7 +687,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('has room for the longest names', async () => {
     const { baseUrl, key, issuer, registrar, online } = await startManagementApi()
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     const name = 'w'.repeat(255)
     const { id } = await issuer.createBotUser({ name })
     await issuer.createCredential({
@@ -735,7 +721,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('moves nothing for people who asked for less motion', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page } = await openPage(browser, DESK, baseUrl)
+    const { page } = await openPage(DESK, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Bot users')
     const animations = async (reducedMotion: 'reduce' | 'no-preference') => {
@@ -753,7 +739,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
 
   it('shows what devices call themselves as text', async () => {
     const { baseUrl, key, issuer } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, DESK, baseUrl)
+    const { page, complaints } = await openPage(DESK, baseUrl)
     const name = '<img src=x onerror=alert(1)>'
     await issuer.createBotUser({ name })
     await signIn(page, key)

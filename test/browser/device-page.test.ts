@@ -1,19 +1,21 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
-import type { Browser, Page } from 'playwright-core'
-import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import type { Page } from 'playwright-core'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import type { FindingView } from '../../src/api/diagnosis/doctor.ts'
 import { API_TOKEN, startApi } from '../api/started-api.ts'
-import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
+import { hasChromium, openPage } from '../helpers/chromium.ts'
 import {
   button,
   DESK,
   dialogButton,
   expectGoodView,
   field,
+  focusedText,
   goTo,
   PHONE,
+  tabTo,
 } from '../helpers/console-page.ts'
 import { sendRequest } from '../helpers/serve-http.ts'
 
@@ -39,16 +41,10 @@ const verdict = (page: Page, text: string) =>
   page.getByRole('heading', { level: 1 }).filter({ hasText: text }).waitFor()
 
 describe.runIf(hasChromium)('the device page in Chromium', () => {
-  let browser: Browser
-
-  beforeAll(async () => {
-    browser = await sharedChromium()
-  })
-
   it('leads from a code to a tunnel, the doctor and the log', async () => {
     const api = await startApi()
     const baseUrl = `http://127.0.0.1:${api.port}`
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
 
     await page.goto('/')
     await page.getByLabel('One-time code').fill('wrong-code-0000')
@@ -162,7 +158,7 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
       const at = { port: Number(new URL(url).port) }
       return sendRequest(at, { path, method, headers, ...(body && { body }) })
     }
-    const { page, complaints } = await openPage(browser, DESK, `http://127.0.0.1:${api.port}`)
+    const { page, complaints } = await openPage(DESK, `http://127.0.0.1:${api.port}`)
     await page.goto(`/page/#code=${api.codes.create().code.reveal()}`)
     await button(page, 'Details of cam.site.test').click()
     await page.getByRole('link', { name: 'Inspect cam.site.test' }).click()
@@ -200,29 +196,21 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
 
   it('is used by keyboard alone', async () => {
     const api = await startApi()
-    const { page } = await openPage(browser, DESK, `http://127.0.0.1:${api.port}`)
+    const { page } = await openPage(DESK, `http://127.0.0.1:${api.port}`)
     const { keyboard } = page
-    const focused = () => page.evaluate<string>('document.activeElement.innerText')
-    const tabTo = async (name: string) => {
-      for (let n = 0; n < 30; n += 1) {
-        await keyboard.press('Tab')
-        if ((await focused()) === name) return
-      }
-      throw new Error(`Tab does not lead to ${name}`)
-    }
     await page.goto('/page/')
     await page.getByLabel('One-time code').waitFor()
     await keyboard.type(api.codes.create().code.reveal().toLowerCase())
     await keyboard.press('Enter')
     await page.getByRole('heading', { name: 'No tunnels', exact: true }).waitFor()
-    await tabTo('Skip to content')
+    await tabTo(page, 'Skip to content')
     await keyboard.press('Enter')
-    await tabTo('Add a tunnel')
+    await tabTo(page, 'Add a tunnel')
     await keyboard.press('Enter')
     await page.getByRole('dialog').waitFor()
     await keyboard.press('Escape')
     await page.getByRole('dialog').waitFor({ state: 'detached' })
-    expect(await focused()).toBe('Add a tunnel')
+    expect(await focusedText(page)).toBe('Add a tunnel')
     await keyboard.press('Enter')
     await keyboard.type('8001')
     await keyboard.press('Tab')
@@ -232,26 +220,26 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
     await details.waitFor()
     await details.focus()
     await keyboard.press('Enter')
-    await tabTo('Edit')
+    await tabTo(page, 'Edit')
     await keyboard.press('Enter')
     await page.getByRole('dialog', { name: 'Edit cam.site.test' }).waitFor()
     await keyboard.press('Escape')
     await page.getByRole('dialog').waitFor({ state: 'detached' })
-    expect(await focused()).toBe('Edit')
-    await tabTo('Doctor')
+    expect(await focusedText(page)).toBe('Edit')
+    await tabTo(page, 'Doctor')
     await keyboard.press('Enter')
     await page.getByRole('heading', { name: 'Doctor', level: 1 }).waitFor()
-    expect(await focused()).toBe('Doctor')
-    await tabTo('Run checks')
+    expect(await focusedText(page)).toBe('Doctor')
+    await tabTo(page, 'Run checks')
     await keyboard.press('Enter')
     await page.getByText('All checks passed.').waitFor()
-    expect(await focused()).toBe('Run checks')
+    expect(await focusedText(page)).toBe('Run checks')
   })
 
   it('offers nobody a change who may only read', async () => {
     const api = await startApi()
     const reader = api.tokens.create({ name: 'viewer', scope: 'read', expiresAt: null })
-    const { page } = await openPage(browser, DESK, `http://127.0.0.1:${api.port}`)
+    const { page } = await openPage(DESK, `http://127.0.0.1:${api.port}`)
     await api.agent.create({
       protocol: 'http',
       domain: 'cam.site.test',
@@ -273,7 +261,7 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
 
   it('says that a code in the address is over, and that the agent is silent', async () => {
     const api = await startApi()
-    const { page } = await openPage(browser, PHONE, `http://127.0.0.1:${api.port}`)
+    const { page } = await openPage(PHONE, `http://127.0.0.1:${api.port}`)
     await page.goto('/page/#code=0000-0000-0000')
     await page.getByText('The code in this address has expired.').waitFor()
     await page.getByText('Use an API token instead').click()

@@ -1,8 +1,8 @@
 import { hostname } from 'node:os'
-import type { Browser, Page } from 'playwright-core'
-import { beforeAll, describe, expect, it } from 'vitest'
+import type { Page } from 'playwright-core'
+import { describe, expect, it } from 'vitest'
 import { type StartedApi, startApi } from '../api/started-api.ts'
-import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
+import { hasChromium, openPage } from '../helpers/chromium.ts'
 import {
   button,
   DESK,
@@ -30,14 +30,8 @@ const names = (page: Page) => page.getByRole('heading', { level: 3 }).allTextCon
 const title = (page: Page) => page.title()
 
 describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => {
-  let browser: Browser
-
-  beforeAll(async () => {
-    browser = await sharedChromium()
-  })
-
   async function open(api: StartedApi, width: number) {
-    const opened = await openPage(browser, width, `http://127.0.0.1:${api.port}`)
+    const opened = await openPage(width, `http://127.0.0.1:${api.port}`)
     await opened.page.goto(signedIn(api))
     return opened
   }
@@ -195,7 +189,7 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
       requests += 204
       return [{ domain: 'cam.site.test', requests, errors: 3, bytesIn: 900, bytesOut: 5_400_000 }]
     }
-    const { page, complaints } = await openPage(browser, PHONE, `http://127.0.0.1:${api.port}`)
+    const { page, complaints } = await openPage(PHONE, `http://127.0.0.1:${api.port}`)
     await page.goto(signedIn(api))
     await page.getByText(/^[\d,]{5} requests, 3 failed$/).waitFor()
     await button(page, 'Details of cam.site.test').click()
@@ -209,7 +203,7 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
   it('copies an address and a command, also without the clipboard API of the browser', async () => {
     const api = await startApi()
     await add(api, 'cam.site.test', NO_SERVICE)
-    const { page } = await openPage(browser, DESK, `http://127.0.0.1:${api.port}`)
+    const { page } = await openPage(DESK, `http://127.0.0.1:${api.port}`)
     // As over plain HTTP in the network.
     await page.addInitScript(
       "globalThis.clipboard = navigator.clipboard; Object.defineProperty(navigator, 'clipboard', { value: undefined })",
@@ -228,7 +222,7 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
   it('shows old data with its age, and connects again by itself', async () => {
     const api = await startApi()
     await add(api, 'cam.site.test', NO_SERVICE)
-    const { page } = await openPage(browser, PHONE, `http://127.0.0.1:${api.port}`)
+    const { page } = await openPage(PHONE, `http://127.0.0.1:${api.port}`)
     await page.clock.install()
     await page.goto(signedIn(api))
     await button(page, 'Details of cam.site.test').waitFor()

@@ -1,10 +1,9 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { Browser } from 'playwright-core'
-import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { DEFAULT_PAGE_POLICY, defaultPage } from '../../src/gateway/error-pages/default-page.ts'
 import { ERROR_KINDS, KIND_TEXTS } from '../../src/gateway/error-pages/error-kind.ts'
-import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
+import { hasChromium, openPage } from '../helpers/chromium.ts'
 import {
   button,
   DESK,
@@ -46,15 +45,10 @@ async function servePages(): Promise<string> {
 }
 
 describe.runIf(hasChromium)('error pages in Chromium', () => {
-  let browser: Browser
-  beforeAll(async () => {
-    browser = await sharedChromium()
-  })
-
   it('of the gateway fit a phone and a desk, in light and dark, with their style', async () => {
     const baseUrl = await servePages()
     for (const width of [PHONE, DESK]) {
-      const { page, complaints } = await openPage(browser, width, baseUrl)
+      const { page, complaints } = await openPage(width, baseUrl)
       for (const kind of ERROR_KINDS) {
         await page.goto(`/${kind}`)
         expect(await page.evaluate<string>(STYLE_OF('main', 'maxWidth'))).toBe('528px')
@@ -67,7 +61,7 @@ describe.runIf(hasChromium)('error pages in Chromium', () => {
   it('of their own are made in the console, with a preview that runs no script', async () => {
     const { baseUrl, key, call } = await startManagementApi()
     await call('POST', '/reserved_domains', { body: { domain: '*.cams.test' } })
-    const { page, complaints } = await openPage(browser, DESK, baseUrl)
+    const { page, complaints } = await openPage(DESK, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Error pages')
     await button(page, 'Create an error page').click()
@@ -96,7 +90,7 @@ describe.runIf(hasChromium)('error pages in Chromium', () => {
 
   it('that are not valid are refused with line and column', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page } = await openPage(browser, PHONE, baseUrl)
+    const { page } = await openPage(PHONE, baseUrl)
     await signIn(page, key)
     await page.goto('/console/#/error-pages')
     await button(page, 'Create an error page').click()

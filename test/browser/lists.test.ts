@@ -1,6 +1,6 @@
-import type { Browser, Page } from 'playwright-core'
-import { beforeAll, describe, expect, it } from 'vitest'
-import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
+import type { Page } from 'playwright-core'
+import { describe, expect, it } from 'vitest'
+import { hasChromium, openPage } from '../helpers/chromium.ts'
 import { agentWithEndpoint } from '../helpers/connected-agent.ts'
 import {
   button,
@@ -221,15 +221,10 @@ const names = (page: Page) => page.locator('.item-name').allTextContents()
 const status = (page: Page) => page.locator('.pager').getByRole('status')
 
 describe.runIf(hasChromium)('lists of the console in Chromium', () => {
-  let browser: Browser
-  beforeAll(async () => {
-    browser = await sharedChromium()
-  })
-
   it.each(CASES)('search, sort, turn pages and show details: $view', async (list) => {
     const api = await startManagementApi({ mayDial: () => true })
     await list.make(api)
-    const { page, complaints } = await openPage(browser, DESK, api.baseUrl)
+    const { page, complaints } = await openPage(DESK, api.baseUrl)
     await page.clock.setFixedTime(api.clock.now())
     await signIn(page, api.key)
     await goTo(page, list.view)
@@ -267,7 +262,7 @@ describe.runIf(hasChromium)('lists of the console in Chromium', () => {
       numbers(MANY).map((n) => ({ name: `Press ${n}` })),
     )
     await bringOnline(api)
-    const { page } = await openPage(browser, PHONE, api.baseUrl)
+    const { page } = await openPage(PHONE, api.baseUrl)
     await signIn(page, api.key)
     for (const view of ['Devices', 'Endpoints', 'Bot users', 'Audit']) {
       await goTo(page, view)
@@ -292,7 +287,7 @@ describe.runIf(hasChromium)('lists of the console in Chromium', () => {
       '/bot_users',
       numbers(3).map((n) => ({ name: `Press ${n}` })),
     )
-    const { page } = await openPage(browser, DESK, api.baseUrl)
+    const { page } = await openPage(DESK, api.baseUrl)
     await signIn(page, api.key)
     await goTo(page, 'Bot users')
     const item = await openLine(page, 'Press 2')
@@ -307,7 +302,7 @@ describe.runIf(hasChromium)('lists of the console in Chromium', () => {
     const { baseUrl, key, issuer } = await startManagementApi()
     const { id } = await issuer.createBotUser({ name: 'The Oldest' })
     await Promise.all(numbers(2_050).map((n) => issuer.createBotUser({ name: `press-${n}` })))
-    const { page, complaints } = await openPage(browser, DESK, baseUrl)
+    const { page, complaints } = await openPage(DESK, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Bot users')
     await status(page).getByText('1 to 50 of 2,000+').waitFor()
@@ -333,7 +328,7 @@ describe.runIf(hasChromium)('lists of the console in Chromium', () => {
       '/bot_users',
       numbers(110).map((n) => ({ name: `Press ${n}` })),
     )
-    const { page } = await openPage(browser, DESK, api.baseUrl)
+    const { page } = await openPage(DESK, api.baseUrl)
     await signIn(page, api.key)
     await goTo(page, 'Audit')
     await status(page).getByText('1 to 50 of 100+').waitFor()
@@ -354,7 +349,7 @@ describe.runIf(hasChromium)('lists of the console in Chromium', () => {
   it('keep an item open, and the focus, when it is loaded again', async () => {
     const api = await startManagementApi()
     await create(api, '/bot_users', [{ name: 'Press 1' }, { name: 'Press 2' }])
-    const { page } = await openPage(browser, DESK, api.baseUrl)
+    const { page } = await openPage(DESK, api.baseUrl)
     await signIn(page, api.key)
     await goTo(page, 'Bot users')
     const item = await openLine(page, 'Press 1')

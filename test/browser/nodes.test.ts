@@ -1,6 +1,5 @@
-import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
+import { hasChromium, openPage } from '../helpers/chromium.ts'
 import {
   button,
   DESK,
@@ -19,10 +18,8 @@ import { bind, connectSdk } from '../helpers/running-gateway.ts'
 const API = { host: '127.0.0.1', port: 0 }
 
 describe.runIf(hasChromium && hasPostgres)('the nodes of the console', () => {
-  let browser: Browser
   let postgres: TestPostgres
   beforeAll(async () => {
-    browser = await sharedChromium()
     postgres = await TestPostgres.shared()
   })
   afterAll(async () => {
@@ -37,7 +34,7 @@ describe.runIf(hasChromium && hasPostgres)('the nodes of the console', () => {
     for (const name of ['press', 'oven', 'lathe']) await bind(session, `${name}.site.test`)
     const { apiKey } = await managed(one)
     const baseUrl = `http://127.0.0.1:${one.addresses.api?.port}`
-    const { page, complaints } = await openPage(browser, DESK, baseUrl)
+    const { page, complaints } = await openPage(DESK, baseUrl)
     await signIn(page, apiKey)
     await goTo(page, 'Nodes')
     await page.getByText('3 endpoints, 1 agent, 100 %').waitFor()
@@ -70,7 +67,7 @@ describe.runIf(hasChromium && hasPostgres)('the nodes of the console', () => {
 
   it('are one without any button where a gateway is alone', async () => {
     const { baseUrl, key } = await startManagementApi()
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Nodes')
     await page.getByText('Live', { exact: true }).waitFor()

@@ -1,9 +1,8 @@
-import type { Browser } from 'playwright-core'
-import { beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { Mailer } from '../../src/gateway/resources/notifications/mailer.ts'
 import { SmtpUrlSchema } from '../../src/settings/smtp-url.ts'
 import { startChat } from '../helpers/chat-receiver.ts'
-import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
+import { hasChromium, openPage } from '../helpers/chromium.ts'
 import {
   button,
   dialogButton,
@@ -19,11 +18,6 @@ import { startManagementApi } from '../helpers/management-client.ts'
 import { startSmtpServer } from '../helpers/smtp-server.ts'
 
 describe.runIf(hasChromium)('notifications in the console', () => {
-  let browser: Browser
-  beforeAll(async () => {
-    browser = await sharedChromium()
-  })
-
   it('makes, tests, changes, pauses and deletes a channel', async () => {
     const smtp = await startSmtpServer({
       answer: (count) => (count === 0 ? '250 2.0.0 queued' : '552 5.2.2 mailbox full'),
@@ -33,7 +27,7 @@ describe.runIf(hasChromium)('notifications in the console', () => {
     const api = await startManagementApi({ mailer, mayDial: () => true })
     const { baseUrl, key, notifications } = api
     const newest = () => notifications.page({ limit: 1 })[0]
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Notifications')
     await page.getByText('No notification channels').waitFor()
@@ -101,7 +95,7 @@ describe.runIf(hasChromium)('notifications in the console', () => {
         { timeout: 60_000 },
       )
       .toBeGreaterThan(0)
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Notifications')
     await line(page, 'ops').getByText('Not delivered').waitFor()

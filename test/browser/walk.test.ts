@@ -1,12 +1,11 @@
-import type { Browser } from 'playwright-core'
 import { toString as drawQrCode } from 'qrcode'
-import { beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/base/clock.ts'
 import { formatListenAddress } from '../../src/base/listen-address.ts'
 import { Secret } from '../../src/base/secret.ts'
 import { joinGateway } from '../../src/join/join-client.ts'
 import { parseJoinString } from '../../src/join/join-string.ts'
-import { hasChromium, openPage, sharedChromium } from '../helpers/chromium.ts'
+import { hasChromium, openPage } from '../helpers/chromium.ts'
 import {
   button,
   dialogButton,
@@ -25,12 +24,6 @@ import { connectSdk, startGateway } from '../helpers/running-gateway.ts'
 import { serveHttp } from '../helpers/serve-http.ts'
 
 describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
-  let browser: Browser
-
-  beforeAll(async () => {
-    browser = await sharedChromium()
-  })
-
   it('adds a device with one command', async () => {
     const site = await startGateway({
       apiListen: { host: '127.0.0.1', port: 0 },
@@ -40,7 +33,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     if (!addresses.api) throw new Error('the management API is not served')
     const key = await gateway.provisionApiKey({ description: 'Site office' })
     const baseUrl = `http://${formatListenAddress(addresses.api)}`
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
     await signIn(page, key)
     await button(page, 'Add a device').click()
     await field(page, 'Name').fill('camera-7')
@@ -103,7 +96,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     if (!addresses.api) throw new Error('the management API is not served')
     const key = await gateway.provisionApiKey({ description: 'Site office' })
     const baseUrl = `http://${formatListenAddress(addresses.api)}`
-    const { page, complaints } = await openPage(browser, PHONE, baseUrl)
+    const { page, complaints } = await openPage(PHONE, baseUrl)
 
     await page.goto('/')
     await page.getByLabel('API key').fill('nonsense')
@@ -196,7 +189,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     await page.getByRole('link', { name: listener.url() ?? '' }).waitFor()
     const ingress = `http://${formatListenAddress(addresses.http)}`
     for (let n = 0; n < 3; n += 1) await publicRequest({ ingress, host: 'cam.sitea.test' })
-    const figures = page.locator('.endpoint .figures')
+    const figures = page.locator('.endpoint .figures').first()
     await figures.filter({ hasText: /Requests3/ }).waitFor()
     await expectGoodView(page, 'devices')
     for (const verb of ['Restart', 'Stop']) {

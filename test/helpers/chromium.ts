@@ -29,7 +29,7 @@ export function launchChromium(flags: readonly string[] = []): Promise<Browser> 
 let shared: Promise<Browser> | undefined
 
 /** One browser for all test files of a worker, ended with it: each page has a profile of its own. */
-export function sharedChromium(): Promise<Browser> {
+function sharedChromium(): Promise<Browser> {
   shared ??= launchChromium()
   return shared
 }
@@ -41,7 +41,8 @@ export interface OpenPage {
 }
 
 /** A page in a browser profile of its own, closed with the running test. */
-export async function openPage(browser: Browser, width: number, baseUrl: string) {
+export async function openPage(width: number, baseUrl: string) {
+  const browser = await sharedChromium()
   const context = await browser.newContext({
     baseURL: baseUrl,
     viewport: { width, height: 800 },
@@ -88,15 +89,23 @@ export function overflow(page: Page): Promise<number> {
   return page.evaluate<number>('document.documentElement.scrollWidth - window.innerWidth')
 }
 
-/** Takes pictures of the page in both color schemes, when they are wanted. */
-export async function takePictures(page: Page, name: string): Promise<void> {
-  if (!PICTURES) return
-  const width = page.viewportSize()?.width
-  for (const colorScheme of ['dark', 'light'] as const) {
-    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
-    await page.screenshot({
-      path: join(PICTURES, `${name}-${width}-${colorScheme}.png`),
-      fullPage: (await page.locator('dialog').count()) === 0,
-    })
+/** Takes pictures of the page at these widths and in both color schemes, if `CONSOLE_PICTURES` is set. */
+export async function takePictures(
+  page: Page,
+  { name, widths }: { name: string; widths: readonly number[] },
+): Promise<void> {
+  const size = page.viewportSize()
+  if (!PICTURES || !size) return
+  const fullPage = (await page.locator('dialog').count()) === 0
+  for (const width of widths) {
+    await page.setViewportSize({ ...size, width })
+    for (const colorScheme of ['dark', 'light'] as const) {
+      await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+      await page.screenshot({
+        path: join(PICTURES, `${name}-${width}-${colorScheme}.png`),
+        fullPage,
+      })
+    }
   }
+  await page.setViewportSize(size)
 }

@@ -9,7 +9,7 @@ export const DESK = 1280
 
 /** What holds for every view: nothing serious for axe, nothing beside the window of a phone or of a desk. */
 export async function expectGoodView(page: Page, name: string) {
-  await takePictures(page, name)
+  await takePictures(page, { name, widths: [PHONE, DESK] })
   expect(await accessibilityFindings(page), name).toEqual([])
   const own = page.viewportSize() ?? expect.fail('the page has no size')
   for (const width of [own.width === PHONE ? DESK : PHONE, own.width]) {
@@ -46,6 +46,19 @@ export const field = (page: Page, label: string) =>
   page.getByRole('dialog').getByLabel(label, { exact: true })
 export const heading = (page: Page, name: string) =>
   page.getByRole('heading', { name, exact: true })
+
+/** Text of the focused element. */
+export const focusedText = (page: Page) => page.evaluate<string>('document.activeElement.innerText')
+
+/** Presses Tab until the focused element has this text. */
+export async function tabTo(page: Page, text: string | RegExp) {
+  for (let n = 0; n < 30; n += 1) {
+    await page.keyboard.press('Tab')
+    const focused = await focusedText(page)
+    if (typeof text === 'string' ? focused === text : text.test(focused)) return
+  }
+  throw new Error(`Tab does not lead to ${text}`)
+}
 
 /** The line of an item in a list. */
 export const line = (page: Page, name: string | RegExp) =>
