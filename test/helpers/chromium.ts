@@ -99,6 +99,8 @@ export async function takePictures(
   const fullPage = (await page.locator('dialog').count()) === 0
   for (const width of widths) {
     await page.setViewportSize({ ...size, width })
+    // The skip link and the navigation have their place relative to the window.
+    await page.evaluate('scrollTo(0, 0)')
     for (const colorScheme of ['dark', 'light'] as const) {
       await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
       await page.screenshot({

@@ -7,9 +7,13 @@ import { eventually } from './eventually.ts'
 export const PHONE = 360
 export const DESK = 1280
 
-/** What holds for every view: nothing serious for axe, nothing beside the window of a phone or of a desk. */
+/** A value that a page has instead of a text. */
+const NO_TEXT = /\bundefined\b|\bNaN\b|\[object/
+
+/** Holds for every view: nothing serious for axe, real texts, nothing beside the window of a phone or a desk. */
 export async function expectGoodView(page: Page, name: string) {
   await takePictures(page, { name, widths: [PHONE, DESK] })
+  expect(await page.locator('body').textContent(), name).not.toMatch(NO_TEXT)
   expect(await accessibilityFindings(page), name).toEqual([])
   const own = page.viewportSize() ?? expect.fail('the page has no size')
   for (const width of [own.width === PHONE ? DESK : PHONE, own.width]) {

@@ -11,7 +11,7 @@ import { element, fill, setText } from './element.js'
  * @param {{ id: string }} item
  * @param {{ isOpen: (id: string) => boolean, toggle: (id: string) => void,
  *   summary: (item: any) => { name: string, tone: string, state: string, title?: string,
- *     tags?: { text: string, tone?: string }[], cells: string[] },
+ *     tags?: { text: string, tone?: string }[], cells: (string | undefined)[] },
  *   details: (item: any) => { node: HTMLElement, update?: (item: any) => boolean, refresh?: () => void,
  *     close?: () => void } }} options
  */
@@ -66,7 +66,7 @@ export function itemRow({ id }, { isOpen, toggle, summary, details }) {
       cells = texts.map(() => element('span', { class: 'item-cell' }))
       button.append(...cells)
     }
-    for (const [at, cell] of cells.entries()) setText(cell, texts[at])
+    for (const [at, cell] of cells.entries()) setText(cell, texts[at] ?? '')
   }
 
   function showDetails(item) {

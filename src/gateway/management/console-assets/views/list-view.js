@@ -28,7 +28,7 @@ const RANKS = { bad: 0, wait: 1, plain: 2, good: 3 }
  *   create?: () => Promise<any>, empty: { title: string, text: string }, className?: string,
  *   prepare?: (items: any[]) => Promise<void>,
  *   nameOf: (item: any) => string, stateOf: (item: any) => { text: string, tone: string },
- *   cellsOf: (item: any) => string[],
+ *   cellsOf: (item: any) => (string | undefined)[],
  *   details: (item: any, after: { reload: () => Promise<void>, replace: (item: any) => void }) =>
  *     { node: HTMLElement, update?: (item: any) => boolean },
  *   search: { placeholder: string, fields: string[], texts?: (item: any) => any[] },
