@@ -28,6 +28,7 @@ export const ENDLESS = /logs -f|--watch|curl -sSN/
 /** Exit codes other than 0 that the page says. */
 export const EXIT_CODES: readonly (readonly [pattern: RegExp, codes: readonly number[]])[] = [
   [/(device-agent|main\.js) (status|doctor)/, [0, 1]],
+  [/fleet plan/, [3]],
 ]
 
 export interface PageRule {
@@ -48,9 +49,9 @@ const EXAMPLE = '*.site.example.com'
 const API = `curl -sSf -H "authorization: Bearer $(cat data/gateway/api-key)" -H 'svc-version: 2' -H 'content-type: application/json' http://127.0.0.1:8070`
 const POLICY = `printf 'on_http_request:\\n  - actions: [{ type: deny }]\\n' > policy.yaml`
 /** An agent with the settings that `provision` has written. */
-const FLEET_DEVICE = `mkdir cam07 && cp devices/cam07.env cam07/.env && cd cam07 &&
-  AGENT_LISTEN=127.0.0.1:0 SVC_CA_CERT=$PWD/../ca.pem setsid device-agent run > log 2>&1 < /dev/null &
-  for i in $(seq 60); do device-agent status --data-dir cam07/data 2>&1 | grep -q 'link up' && exit 0; sleep 1; done; cat cam07/log; exit 1`
+const FLEET_DEVICE = `mkdir cam07 && cp devices/cam07.env cam07/.env
+  (cd cam07 && AGENT_LISTEN=127.0.0.1:0 SVC_CA_CERT=$PWD/../ca.pem exec setsid device-agent run) > cam07.log 2>&1 < /dev/null &
+  for i in $(seq 60); do device-agent status --data-dir cam07/data 2>&1 | grep -q 'link up' && exit 0; sleep 1; done; cat cam07.log; exit 1`
 const HELLO = 'device-agent tunnels add hello.site.localhost 7041'
 const CERTIFICATE =
   'openssl req -x509 -newkey rsa:2048 -nodes -keyout privkey.pem -out fullchain.pem -days 30 -subj /CN=own.site.localhost -addext subjectAltName=DNS:own.site.localhost'
