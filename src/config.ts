@@ -4,7 +4,7 @@ import { shippedPolicyPath } from './agent/policies/shipped-policy.ts'
 import { StartError } from './base/app-error.ts'
 import type { Secret } from './base/secret.ts'
 import { agentSettings } from './settings/agent-settings.ts'
-import { apiToken } from './settings/forms.ts'
+import { apiToken, Problem } from './settings/forms.ts'
 import { gatewaySettings } from './settings/gateway-settings.ts'
 import { type Environment, parseSettings } from './settings/settings.ts'
 
@@ -50,9 +50,9 @@ function credential(environment: Environment, name: string): string | undefined 
 }
 
 function readApiToken(path: string): Secret {
-  const { data, error } = apiToken.safeParse(readFileSync(path, 'utf8').trim())
-  if (data) return data
-  throw new StartError(`The credential api-token ${error?.issues[0]?.message}.`)
+  const token = apiToken.read(readFileSync(path, 'utf8').trim())
+  if (!(token instanceof Problem)) return token
+  throw new StartError(`The credential api-token ${token.message}.`)
 }
 
 /** The policy file of the configuration directory, or the shipped file. */

@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
@@ -9,6 +9,13 @@ import { SECRET_SETTINGS } from '../src/settings/settings.ts'
 import { temporaryFolder } from './helpers/temporary-folder.ts'
 
 describe('parseConfig', () => {
+  it('needs no schema for a setting, which a start would have to build', () => {
+    const folder = join(import.meta.dirname, '../src/settings')
+    const files = readdirSync(folder)
+    expect(files).toContain('gateway-settings.ts')
+    for (const file of files) expect(readFileSync(join(folder, file), 'utf8')).not.toMatch(/'zod'/)
+  })
+
   it('has a default for everything', () => {
     const { agent, gateway, logLevel } = parseConfig({})
     expect(agent.listen).toEqual({ host: '127.0.0.1', port: 7040 })

@@ -1,9 +1,8 @@
 import { isAbsolute, resolve } from 'node:path'
-import * as z from 'zod'
 import { isLoopback } from '../base/listen-address.ts'
 import { nearest } from '../base/nearest.ts'
 import { Secret } from '../base/secret.ts'
-import { SECRET } from './forms.ts'
+import { Problem, secretForm } from './forms.ts'
 
 /** Address and user of a PostgreSQL server. */
 export interface DatabaseAddress {
@@ -28,16 +27,11 @@ const BLIND_MODES = ['allow', 'prefer', 'require', 'verify-ca', 'no-verify']
 const HOSTLESS = /^(postgres:\/\/[^/?#]*@)(?=\/)/
 const NOWHERE = 'nowhere.invalid'
 
-/** Reads the form of libpq; no issue repeats the text, because a password may stand in it. */
-export const DatabaseUrlSchema = z
-  .string()
-  .transform((text, context): DatabaseAddress => {
-    const address = parseDatabaseUrl(text)
-    if (typeof address !== 'string') return address
-    context.addIssue({ code: 'custom', message: address })
-    return z.NEVER
-  })
-  .meta(SECRET)
+/** Reads the form of libpq; no problem repeats the text, because a password may stand in it. */
+export const databaseUrl = secretForm((text): DatabaseAddress | Problem => {
+  const address = parseDatabaseUrl(text)
+  return typeof address === 'string' ? new Problem(address) : address
+})
 
 /** The address, or the problem of the text as the end of a sentence. */
 function parseDatabaseUrl(text: string): DatabaseAddress | string {

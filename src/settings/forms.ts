@@ -1,6 +1,5 @@
 import { isIP } from 'node:net'
 import { resolve } from 'node:path'
-import * as z from 'zod'
 import {
   IPV6_SERVER,
   isIPv6Address,
@@ -15,21 +14,80 @@ import { type PublicName, parsePublicNames } from '../base/net/public-names.ts'
 import { Secret } from '../base/secret.ts'
 import { type AllowEntry, parseAllowEntry } from '../policy/outbound/outbound-allow.ts'
 
-/** Forms of the values of settings. Each reads the text of a setting, or says what the text must be. */
+/**
+ * What is wrong with a text: the end of a sentence that begins with the name of the setting. It does not repeat
+ * the text of a secret.
+ */
+export class Problem {
+  readonly message: string
+
+  constructor(message: string) {
+    this.message = message
+  }
+}
+
+/**
+ * Form of the text of a setting. These are functions and no schemas of zod: building a schema for each setting
+ * took a tenth of the time of a start.
+ */
+export interface Form<Value> {
+  /** Returns the value of a text, or its problem. */
+  readonly read: (text: string) => Value | Problem
+  /** Whether the text is a secret, or may contain one. */
+  readonly isSecret: boolean
+}
+
+type Read<Value> = Form<Value>['read']
+
+/** A form of texts that are no secrets. */
+export const form = <Value>(read: Read<Value>): Form<Value> => ({ read, isSecret: false })
+
+/** A form of texts that are a secret, or may contain one. */
+export const secretForm = <Value>(read: Read<Value>): Form<Value> => ({ read, isSecret: true })
+
+/** The value of a text that has the form. Throws an Error with its problem if it does not. */
+export function readValue<Value>({ read }: Form<Value>, text: string): Value {
+  const value = read(text)
+  if (value instanceof Problem) throw new Error(`A value ${value.message}.`)
+  return value
+}
+
+/** The form with its values changed. */
+export function changed<From, To>(from: Form<From>, change: (value: From) => To): Form<To> {
+  const read = (text: string) => {
+    const value = from.read(text)
+    return value instanceof Problem ? value : change(value)
+  }
+  return { read, isSecret: from.isSecret }
+}
+
+/** A form of texts that are also their values. */
+const text = (isGood: (text: string) => boolean, message: string) =>
+  form((given) => (isGood(given) ? given : new Problem(message)))
+
+/** Numbers as JavaScript reads them, in which `isGood`. */
+const number = (isGood: (value: number) => boolean, message: string) =>
+  form((given) => {
+    const value = Number(given)
+    return isGood(value) ? value : new Problem(message)
+  })
 
 /** A whole number. The unit is part of the message. */
 export function whole(min: number, max: number, unit?: string) {
   const message = `must be a whole number${unit ? ` of ${unit}` : ''} from ${min} to ${max}`
-  return z.coerce.number({ error: message }).int(message).min(min, message).max(max, message)
+  return number((value) => Number.isSafeInteger(value) && value >= min && value <= max, message)
 }
 
 /** Whole seconds, read as milliseconds. */
-export const seconds = (min: number, max: number) => whole(min, max, 'seconds').transform(toMs)
+export const seconds = (min: number, max: number) => changed(whole(min, max, 'seconds'), toMs)
 
 /** Seconds with decimals, read as milliseconds. */
 export function secondsBetween(min: number, max: number) {
   const message = `must be between ${min} and ${max} seconds`
-  return z.coerce.number({ error: message }).min(min, message).max(max, message).transform(toMs)
+  return changed(
+    number((value) => value >= min && value <= max, message),
+    toMs,
+  )
 }
 
 const toMs = (value: number) => value * 1_000
@@ -37,131 +95,130 @@ const toMs = (value: number) => value * 1_000
 /** Whole seconds, or 0 with a meaning of its own. */
 export function secondsOrZero(min: number, max: number) {
   const message = `must be a whole number of seconds from ${min} to ${max}, or 0`
-  return z.coerce
-    .number({ error: message })
-    .int(message)
-    .refine((value) => value === 0 || (value >= min && value <= max), message)
+  const isGood = (value: number) => value === 0 || (value >= min && value <= max)
+  return number((value) => Number.isSafeInteger(value) && isGood(value), message)
 }
 
 /** One of several words. */
-export function oneOf<const Words extends readonly [string, string, ...string[]]>(words: Words) {
+export function oneOf<const Words extends readonly [string, string, ...string[]]>(
+  words: Words,
+): Form<Words[number]> {
   const isLong = words.length > 2
-  const error = `must be ${isLong ? `one of ${words.join(', ')}` : words.join(' or ')}`
-  return z.enum(words, { error })
+  const message = `must be ${isLong ? `one of ${words.join(', ')}` : words.join(' or ')}`
+  return form((given) => words.find((word) => word === given) ?? new Problem(message))
 }
 
-export const flag = oneOf(['true', 'false']).transform((text) => text === 'true')
-export const path = z.string().transform((text) => resolve(text))
-/** Marks forms whose text is a secret, or may contain one. */
-export const SECRET = { isSecret: true }
-const anySecret = z.string().transform((text) => new Secret(text))
-export const secret = anySecret.meta(SECRET)
+export const flag = changed(oneOf(['true', 'false']), (word) => word === 'true')
+export const path = form((given) => resolve(given))
+export const secret = secretForm((given) => new Secret(given))
 
 /** Characters of `Authorization: Bearer …` (RFC 6750 section 2.1). */
-export const apiToken = anySecret
-  .refine((token) => token.reveal().length >= 20, 'must have at least 20 characters')
-  .refine(
-    (token) => /^[\w.~+/-]+=*$/.test(token.reveal()),
-    'must contain only letters, digits and - . _ ~ + / (bearer token characters)',
-  )
-  .meta(SECRET)
-export const sha256 = z
-  .string()
-  .regex(/^[0-9a-f]{64}$/, 'must be a SHA-256 hash in hex, as written by provision')
-export const region = z
-  .string()
-  .regex(/^[\w.-]{1,32}$/, 'must have 1 to 32 letters, digits, dots, hyphens or underscores')
-export const email = z.email('must be an email address')
-
-export const listen = z.string().transform((text, context): ListenAddress => {
-  const address = parseListenAddress(text)
-  if (address) return address
-  context.addIssue({ code: 'custom', message: 'must be host:port, such as 127.0.0.1:7040' })
-  return z.NEVER
+export const apiToken = secretForm((given) => {
+  if (!/^[\w.~+/-]+=*$/.test(given)) {
+    return new Problem(
+      'must contain only letters, digits and - . _ ~ + / (bearer token characters)',
+    )
+  }
+  if (given.length < 20) return new Problem('must have at least 20 characters')
+  return new Secret(given)
 })
+export const sha256 = text(
+  (given) => /^[0-9a-f]{64}$/.test(given),
+  'must be a SHA-256 hash in hex, as written by provision',
+)
+export const region = text(
+  (given) => /^[\w.-]{1,32}$/.test(given),
+  'must have 1 to 32 letters, digits, dots, hyphens or underscores',
+)
 
-export const portRange = z.string().transform((text, context): PortRange => {
-  const range = parsePortRange(text)
-  if (range) return range
-  const message = 'must be host:first-last with at most 10000 ports, such as 0.0.0.0:20000-20100'
-  context.addIssue({ code: 'custom', message })
-  return z.NEVER
-})
+const EMAIL = /^[\w'+-]+(?:\.[\w'+-]+)*@(?:[a-z0-9][a-z0-9-]*\.)+[a-z]{2,}$/i
+export const email = text((given) => EMAIL.test(given), 'must be an email address')
+
+export const listen = form(
+  (given): ListenAddress | Problem =>
+    parseListenAddress(given) ?? new Problem('must be host:port, such as 127.0.0.1:7040'),
+)
+
+export const portRange = form(
+  (given): PortRange | Problem =>
+    parsePortRange(given) ??
+    new Problem('must be host:first-last with at most 10000 ports, such as 0.0.0.0:20000-20100'),
+)
 
 /** Each additional address costs at most one connection. More addresses add no safety. */
 const MAX_SERVERS = 5
-const isServer = (text: string) => (parseListenAddress(text)?.port ?? 0) > 0
-export const servers = z
-  .string()
-  .transform((text) => (text === '' ? [] : text.split(',').map((address) => address.trim())))
-  .refine(
-    (all) => all.length <= MAX_SERVERS && all.every(isServer),
-    `must be host:port, or up to ${MAX_SERVERS} addresses separated by commas`,
-  )
-  .refine((all) => !all.some(isIPv6Address), IPV6_SERVER)
+const isServer = (address: string) => (parseListenAddress(address)?.port ?? 0) > 0
+export const servers = form((given): string[] | Problem => {
+  const all = given === '' ? [] : given.split(',').map((address) => address.trim())
+  if (all.length > MAX_SERVERS || !all.every(isServer)) {
+    return new Problem(`must be host:port, or up to ${MAX_SERVERS} addresses separated by commas`)
+  }
+  return all.some(isIPv6Address) ? new Problem(IPV6_SERVER) : all
+})
 
-export const domain = z
-  .string()
-  .transform((text) => text.toLowerCase())
-  .refine(
-    (text) =>
-      text.length <= 253 && /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]+$/.test(text),
-    'must be a domain name, such as agent.site.example.com',
-  )
+const isDomain = (name: string) =>
+  name.length <= 253 && /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]+$/.test(name)
 
-export const wildcardDomain = z
-  .string()
-  .transform((text) => text.toLowerCase())
-  .refine(
-    (text) => text.startsWith('*.') && domain.safeParse(text.slice(2)).success,
-    'must be a wildcard domain, such as *.site.example.com',
-  )
+export const domain = form((given) => {
+  const name = given.toLowerCase()
+  return isDomain(name)
+    ? name
+    : new Problem('must be a domain name, such as agent.site.example.com')
+})
 
-export const httpsUrl = z.string().refine((text) => {
-  if (!URL.canParse(text)) return false
-  const { protocol, hostname } = new URL(text)
+export const wildcardDomain = form((given) => {
+  const name = given.toLowerCase()
+  return name.startsWith('*.') && isDomain(name.slice(2))
+    ? name
+    : new Problem('must be a wildcard domain, such as *.site.example.com')
+})
+
+export const httpsUrl = text((given) => {
+  if (!URL.canParse(given)) return false
+  const { protocol, hostname } = new URL(given)
   return protocol === 'https:' || (protocol === 'http:' && isLoopback(hostname))
 }, 'must be an https URL, such as https://acme.example.com/directory')
 
 /** Texts separated by commas or spaces. */
-export const list = z
-  .string()
-  .transform((text): readonly string[] => text.split(/[\s,]+/).filter((item) => item !== ''))
+export const list = form((given): readonly string[] => itemsOf(given))
+
+const itemsOf = (given: string) => given.split(/[\s,]+/).filter((item) => item !== '')
 
 /** A list of values that `parse` reads. Instead of a value, `parse` returns the problem of a text. */
-function listOf<Value extends object>(parse: (text: string) => Value | string) {
-  return list.transform((texts, context): readonly Value[] =>
-    texts.flatMap((text): Value[] => {
-      const parsed = parse(text)
-      if (typeof parsed !== 'string') return [parsed]
-      context.addIssue({ code: 'custom', message: parsed })
-      return []
-    }),
-  )
+function listOf<Value extends object>(parse: (item: string) => Value | string) {
+  return form((given): readonly Value[] | Problem => {
+    const values: Value[] = []
+    for (const item of itemsOf(given)) {
+      const parsed = parse(item)
+      if (typeof parsed === 'string') return new Problem(parsed)
+      values.push(parsed)
+    }
+    return values
+  })
 }
 
-export const outboundAllow = listOf<AllowEntry>((text) => {
-  const parsed = parseAllowEntry(text)
-  return 'problem' in parsed ? `cannot list ${text}: ${parsed.problem}` : parsed
+export const outboundAllow = listOf<AllowEntry>((item) => {
+  const parsed = parseAllowEntry(item)
+  return 'problem' in parsed ? `cannot list ${item}: ${parsed.problem}` : parsed
 })
 
 export const cidrs = listOf<Cidr>(
-  (text) =>
-    parseCidr(text) ??
+  (item) =>
+    parseCidr(item) ??
     'must be addresses or CIDRs, such as 10.0.0.0/8 or 2001:db8::7, separated by commas',
 )
 
-export const publicNames = list.transform((texts, context): readonly PublicName[] => {
-  const names = parsePublicNames(texts)
-  if (!('problem' in names)) return names
-  context.addIssue({ code: 'custom', message: names.problem })
-  return []
+export const publicNames = form((given): readonly PublicName[] | Problem => {
+  const names = parsePublicNames(itemsOf(given))
+  return 'problem' in names ? new Problem(names.problem) : names
 })
 
-export const ipAddresses = list.refine(
-  (all) => all.every((text) => isIP(parseListenAddress(text)?.host ?? text) !== 0),
-  'must be IP addresses with an optional :port',
-)
+export const ipAddresses = form((given): readonly string[] | Problem => {
+  const all = itemsOf(given)
+  return all.every((item) => isIP(parseListenAddress(item)?.host ?? item) !== 0)
+    ? all
+    : new Problem('must be IP addresses with an optional :port')
+})
 
 /** Name that a client reports, and a version. */
 export interface ClientVersion {
@@ -171,19 +228,19 @@ export interface ClientVersion {
 
 const CLIENT_VERSION = /^(@?[a-z][\w.-]*(?:\/[a-z][\w.-]*)?)\/v?(\d+(?:\.\d+){0,3})$/i
 
-export const clientVersions = listOf<ClientVersion>((text) => {
-  const [, name, version] = CLIENT_VERSION.exec(text) ?? []
+export const clientVersions = listOf<ClientVersion>((item) => {
+  const [, name, version] = CLIENT_VERSION.exec(item) ?? []
   return name && version
     ? { name: name.toLowerCase(), version }
-    : `must be name/version, such as ngrok-go/1.11, separated by commas; ${text} is not`
+    : `must be name/version, such as ngrok-go/1.11, separated by commas; ${item} is not`
 })
 
 /** `off`: no check. `tcp`: the service accepts a connection. A path: it returns a status below 500. */
 export type UpstreamHealth = 'off' | 'tcp' | `/${string}`
 
-const HEALTH_FORM = 'must be off, tcp, or a path such as /healthz'
+export const HEALTH_FORM = 'must be off, tcp, or a path such as /healthz'
 /** A path is used unchanged in a request line. */
-export const upstreamHealth = z
-  .string(HEALTH_FORM)
-  .regex(/^(off|tcp|\/[!-~]{0,255})$/, HEALTH_FORM)
-  .transform((text) => text as UpstreamHealth)
+export const HEALTH_PATTERN = /^(off|tcp|\/[!-~]{0,255})$/
+export const upstreamHealth = form((given) =>
+  HEALTH_PATTERN.test(given) ? (given as UpstreamHealth) : new Problem(HEALTH_FORM),
+)

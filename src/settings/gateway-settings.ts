@@ -1,7 +1,8 @@
 import { StartError } from '../base/app-error.ts'
 import { visitorHost } from '../base/net/public-names.ts'
-import { DatabaseUrlSchema } from './database-url.ts'
+import { databaseUrl } from './database-url.ts'
 import {
+  changed,
   cidrs,
   clientVersions,
   domain,
@@ -22,7 +23,7 @@ import {
   wildcardDomain,
 } from './forms.ts'
 import { defaultsOf, type GroupValues, type NamedValues, setting, valuesOf } from './group.ts'
-import { SmtpUrlSchema } from './smtp-url.ts'
+import { smtpUrl } from './smtp-url.ts'
 
 /** Listeners for agents and visitors. */
 export const LISTENERS = {
@@ -55,7 +56,7 @@ export const PROXIES = {
   ).describe('header by which trusted proxies name the client: x-forwarded-for or forwarded'),
   GATEWAY_PROXY_PROTOCOL: setting(
     'sendProxyProtocol',
-    oneOf(['off', 'required']).transform((text) => text === 'required'),
+    changed(oneOf(['off', 'required']), (word) => word === 'required'),
     'off',
   ).describe(
     'PROXY protocol, version 1 or 2, on all listeners for visitors: off or required; needs GATEWAY_TRUSTED_PROXIES',
@@ -111,7 +112,7 @@ export const ACME = {
 
 /** Mail server for notifications. */
 export const SMTP = {
-  GATEWAY_SMTP_URL: setting('server', SmtpUrlSchema).describe(
+  GATEWAY_SMTP_URL: setting('server', smtpUrl).describe(
     'mail server for notifications, such as smtp://user:password@mail.example.com:587 (STARTTLS) or smtps://…:465; needs GATEWAY_SMTP_FROM; unset: no mail',
   ),
   GATEWAY_SMTP_FROM: setting('from', email).describe('sender address of notifications'),
@@ -121,7 +122,7 @@ export const SMTP = {
 export const REQUESTS = {
   GATEWAY_LEAST_RATE: setting(
     'leastRate',
-    whole(0, 1_000_000, 'kB/s').transform((kB) => kB * 1_000),
+    changed(whole(0, 1_000_000, 'kB/s'), (kB) => kB * 1_000),
     '16',
   ).describe(
     'minimum rate in kB/s over 10 s; slower requests may be ended while others wait; 0: off',
@@ -129,7 +130,7 @@ export const REQUESTS = {
   // The default is a quarter of the memory that the systemd unit allows.
   GATEWAY_BUFFER_MB: setting(
     'bufferBytes',
-    whole(8, 65_536, 'MiB').transform((mib) => mib * 1_048_576),
+    changed(whole(8, 65_536, 'MiB'), (mib) => mib * 1_048_576),
     '192',
   ).describe(
     'MiB of unsent data for slow visitors and devices; above it the slowest are disconnected',
@@ -184,7 +185,7 @@ export const STORAGE = {
 
 /** Connection to the other nodes. */
 export const CLUSTER = {
-  GATEWAY_DATABASE_URL: setting('address', DatabaseUrlSchema).describe(
+  GATEWAY_DATABASE_URL: setting('address', databaseUrl).describe(
     'PostgreSQL database of a cluster, such as postgres://user@host/database; unset: single gateway',
   ),
   GATEWAY_DATABASE_PASSWORD_FILE: setting('passwordPath', path).describe(

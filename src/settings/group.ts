@@ -1,10 +1,11 @@
-import type * as z from 'zod'
+import type { Form, Problem } from './forms.ts'
 
 /** One setting of a group. */
 export interface Setting<Key extends string = string, Value = unknown> {
   /** Name of the parsed value in its group. */
   readonly key: Key
-  readonly schema: z.ZodType<Value>
+  /** Returns the value of a text or of the default, or the problem of the text. */
+  readonly read: (text: string | undefined) => Value | Problem
   /** Default as a person would write it. */
   readonly fallback: string
   /** Default that the program computes, for the docs. */
@@ -36,23 +37,23 @@ interface Described<Key extends string, Value> {
 /** Declares a setting. Without a default, its value may be undefined. */
 export function setting<const Key extends string, Value>(
   key: Key,
-  form: z.ZodType<Value>,
+  form: Form<Value>,
   fallback: string,
 ): Described<Key, Value>
 export function setting<const Key extends string, Value>(
   key: Key,
-  form: z.ZodType<Value>,
+  form: Form<Value>,
 ): Described<Key, Value | undefined>
-export function setting(key: string, form: z.ZodType, fallback?: string) {
-  const schema = fallback === undefined ? form.optional() : form.prefault(fallback)
+export function setting(key: string, form: Form<unknown>, fallback?: string) {
+  const read = (text = fallback) => (text === undefined ? undefined : form.read(text))
   return {
     describe: (meaning: string, computed = '') => ({
       key,
-      schema,
+      read,
       fallback: fallback ?? '',
       computed,
       meaning,
-      isSecret: form.meta()?.isSecret === true,
+      isSecret: form.isSecret,
     }),
   }
 }
@@ -65,6 +66,6 @@ export function valuesOf<G extends Group>(group: G, parsed: NamedValues<G>): Gro
 
 /** Values of a group in which no setting is set. */
 export function defaultsOf<G extends Group>(group: G): GroupValues<G> {
-  const values = Object.entries(group).map(([name, { schema }]) => [name, schema.parse(undefined)])
+  const values = Object.entries(group).map(([name, { read }]) => [name, read(undefined)])
   return valuesOf(group, Object.fromEntries(values))
 }

@@ -1,8 +1,7 @@
-import * as z from 'zod'
 import { StartError } from '../base/app-error.ts'
 import { nearest } from '../base/nearest.ts'
 import { AGENT } from './agent-settings.ts'
-import { oneOf } from './forms.ts'
+import { oneOf, Problem } from './forms.ts'
 import { GATEWAY } from './gateway-settings.ts'
 import { type NamedValues, setting } from './group.ts'
 
@@ -30,25 +29,26 @@ export const SECRET_SETTINGS = Object.entries(SETTINGS).flatMap(([name, { isSecr
   isSecret ? [name] : [],
 )
 
-const schemas = Object.entries(SETTINGS).map(([name, { schema }]) => [name, schema] as const)
-const SettingsSchema = z.strictObject(Object.fromEntries(schemas))
-
 /**
  * Reads the settings from an environment. Throws a StartError with one line for each problem. The lines do
  * not repeat values, which may be secrets.
  */
 export function parseSettings(environment: Environment): Settings {
   const given = Object.entries(environment).filter(
-    ([name, value]) => (PREFIXES.test(name) || name === 'LOG_LEVEL') && value !== '',
+    ([name, text]) => (PREFIXES.test(name) || name === 'LOG_LEVEL') && text !== '',
   )
-  const parsed = SettingsSchema.safeParse(Object.fromEntries(given))
-  if (parsed.success) return parsed.data as Settings
-  throw new StartError(parsed.error.issues.flatMap(sentencesOf).join('\n'))
-}
-
-function sentencesOf(issue: z.core.$ZodIssue): string[] {
-  if (issue.code === 'unrecognized_keys') return issue.keys.map(unknownSetting)
-  return [`${issue.path.join('.')} ${issue.message}.`]
+  const texts: Environment = Object.fromEntries(given)
+  const parsed: Record<string, unknown> = {}
+  const problems: string[] = []
+  for (const [name, { read }] of Object.entries(SETTINGS)) {
+    const value = read(texts[name])
+    if (value instanceof Problem) problems.push(`${name} ${value.message}.`)
+    else parsed[name] = value
+  }
+  const unknown = Object.keys(texts).filter((name) => !Object.hasOwn(SETTINGS, name))
+  problems.push(...unknown.map(unknownSetting))
+  if (problems.length > 0) throw new StartError(problems.join('\n'))
+  return parsed as unknown as Settings
 }
 
 function unknownSetting(name: string): string {

@@ -1,7 +1,6 @@
-import * as z from 'zod'
 import { isLoopback } from '../base/listen-address.ts'
 import { Secret } from '../base/secret.ts'
-import { SECRET } from './forms.ts'
+import { Problem, secretForm } from './forms.ts'
 
 /** A mail server and its user. */
 export interface SmtpServer {
@@ -16,16 +15,11 @@ export interface SmtpServer {
 const PORTS: Readonly<Record<string, number>> = { 'smtp:': 587, 'smtps:': 465 }
 const FORM = 'must be smtp://user:password@host:587 or smtps://user:password@host:465'
 
-/** Reads the URL of a mail server. No issue repeats the text, because it may contain a password. */
-export const SmtpUrlSchema = z
-  .string()
-  .transform((text, context): SmtpServer => {
-    const server = parseSmtpUrl(text)
-    if (typeof server !== 'string') return server
-    context.addIssue({ code: 'custom', message: server })
-    return z.NEVER
-  })
-  .meta(SECRET)
+/** Reads the URL of a mail server. No problem repeats the text, because it may contain a password. */
+export const smtpUrl = secretForm((text): SmtpServer | Problem => {
+  const server = parseSmtpUrl(text)
+  return typeof server === 'string' ? new Problem(server) : server
+})
 
 /** The server, or the problem of the text as the end of a sentence. */
 function parseSmtpUrl(text: string): SmtpServer | string {

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
-import { type UpstreamHealth, upstreamHealth } from '../../settings/forms.ts'
+import { HEALTH_FORM, HEALTH_PATTERN, type UpstreamHealth } from '../../settings/forms.ts'
 
 /** Options for checks and connections of a tunnel's service. Defaults come from the settings. */
 export interface UpstreamOptions {
@@ -59,7 +59,10 @@ export const UpstreamOptionsSchema = z.strictObject({
     .max(3_600, TIMEOUT_RANGE)
     .optional()
     .describe('seconds to wait for the first byte of a response; default: AGENT_UPSTREAM_TIMEOUT'),
-  health: upstreamHealth
+  health: z
+    .string(HEALTH_FORM)
+    .regex(HEALTH_PATTERN, HEALTH_FORM)
+    .transform((text) => text as UpstreamHealth)
     .optional()
     .describe(
       'health check: off, tcp, or a path that must return a status below 500; default: AGENT_UPSTREAM_HEALTH',

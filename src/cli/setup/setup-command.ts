@@ -1,11 +1,18 @@
 import { isIP } from 'node:net'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import type * as z from 'zod'
 import { StartError } from '../../base/app-error.ts'
 import { parseDuration } from '../../base/clock.ts'
 import { parsePublicNames } from '../../base/net/public-names.ts'
-import { DatabaseUrlSchema } from '../../settings/database-url.ts'
-import { email, httpsUrl, listen, whole, wildcardDomain } from '../../settings/forms.ts'
+import { databaseUrl } from '../../settings/database-url.ts'
+import {
+  email,
+  type Form,
+  httpsUrl,
+  listen,
+  Problem,
+  whole,
+  wildcardDomain,
+} from '../../settings/forms.ts'
 import type { CommandContext } from '../command-context.ts'
 import { askText, askYes, canAsk } from '../local/prompt.ts'
 import type { SetupRun } from './setup.ts'
@@ -175,9 +182,9 @@ function parseAddress(text: string): string {
 }
 
 function parsePort(text: string): number {
-  const { data, error } = whole(1, 65_535).safeParse(text)
-  if (data !== undefined) return data
-  throw new InvalidArgumentError(`It ${error?.issues[0]?.message}.`)
+  const port = whole(1, 65_535).read(text)
+  if (!(port instanceof Problem)) return port
+  throw new InvalidArgumentError(`It ${port.message}.`)
 }
 
 function parseWait(text: string | true): number | true {
@@ -189,16 +196,16 @@ function parseWait(text: string | true): number | true {
 
 /** Commander's own error would repeat the text, which may have a password. */
 function parseDatabase(text: string): string {
-  const { error } = DatabaseUrlSchema.safeParse(text)
-  if (!error) return text
-  throw new StartError(`The URL of --database ${error.issues[0]?.message}. Nothing was written.`)
+  const address = databaseUrl.read(text)
+  if (!(address instanceof Problem)) return text
+  throw new StartError(`The URL of --database ${address.message}. Nothing was written.`)
 }
 
 /** The text, if it has the form of a setting. */
-function formOf(schema: z.ZodType): (text: string) => string {
+function formOf(form: Form<unknown>): (text: string) => string {
   return (text) => {
-    const { error } = schema.safeParse(text)
-    if (!error) return text
-    throw new InvalidArgumentError(`It ${error.issues[0]?.message}.`)
+    const value = form.read(text)
+    if (!(value instanceof Problem)) return text
+    throw new InvalidArgumentError(`It ${value.message}.`)
   }
 }

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import { findOlder } from '../../../src/gateway/agents/client-versions.ts'
-import { clientVersions } from '../../../src/settings/forms.ts'
+import { clientVersions, Problem, readValue } from '../../../src/settings/forms.ts'
 import { codeOf, RawAgent } from '../../helpers/raw-agent.ts'
 import { connectSdk, sdkCode, startGateway } from '../../helpers/running-gateway.ts'
 
-const list = (...texts: string[]) => clientVersions.parse(texts.join(','))
+const list = (...texts: string[]) => readValue(clientVersions, texts.join(','))
 const clients = { region: 'test', warnBelow: [], refuseBelow: [] }
 
 describe('the versions of clients', () => {
@@ -30,7 +30,7 @@ describe('the versions of clients', () => {
 
   it.each(['ngrok-go', 'ngrok-go/', '/1.2', 'ngrok-go/new', 'ngrok-go/1.2.'])(
     'have no entry such as %j',
-    (text) => expect(clientVersions.safeParse(text).success).toBe(false),
+    (text) => expect(clientVersions.read(text)).toBeInstanceOf(Problem),
   )
 
   it('are told to old clients, and refused when they are too old', async () => {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { Mailer } from '../../../../src/gateway/resources/notifications/mailer.ts'
-import { SmtpUrlSchema } from '../../../../src/settings/smtp-url.ts'
+import { readValue } from '../../../../src/settings/forms.ts'
+import { smtpUrl } from '../../../../src/settings/smtp-url.ts'
 import { startChat } from '../../../helpers/chat-receiver.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
 import { startSmtpServer } from '../../../helpers/smtp-server.ts'
@@ -11,7 +12,7 @@ const MAIL = { name: 'night shift', kind: 'email', addresses: ['ops@site.example
 
 const mailerAt = (port: number) =>
   new Mailer({
-    server: SmtpUrlSchema.parse(`smtp://127.0.0.1:${port}?tls=off`),
+    server: readValue(smtpUrl, `smtp://127.0.0.1:${port}?tls=off`),
     from: 'gateway@site.example',
   })
 
