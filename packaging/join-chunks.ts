@@ -17,11 +17,12 @@ const NEEDED_BY: readonly (readonly [name: string, entries: readonly string[]])[
   ['agent', ['supervised-daemon']],
   ['gateway', ['supervised-gateway']],
   ['checks', ['policy-process', 'rewrite-thread', 'yaml-thread']],
+  ['others', ['program']],
   // Quick ones, which must not load the agent for a few lines of it.
   ['command', ['local-agent', 'status-view', 'tunnel-view', 'agent-checks', 'install']],
 ]
 /** Who begins with these needs all of what is joined: the gateway's own chunks are few and large. */
-const JOINED = ['program', 'agent']
+const JOINED = ['program', 'agent', 'others']
 
 const MAIN = 'main.js'
 

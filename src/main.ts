@@ -1,13 +1,16 @@
 #!/usr/bin/env node
 import { existsSync, readFileSync } from 'node:fs'
 import process from 'node:process'
+import type { Command } from 'commander'
 import { parse as parseDotenv } from 'dotenv'
 import { StartError } from './base/app-error.ts'
 import { InheritedSockets } from './base/listen-address.ts'
 import { leadsToJournal } from './base/logger.ts'
+import type { CommandContext } from './cli/command-context.ts'
 import { openPrivateStdout } from './cli/private-stdout.ts'
-import { createProgram, exitCodeOf, failureLine, isService, reasonOf } from './cli/program.ts'
+import { exitCodeOf, failureLine, reasonOf } from './cli/program-failure.ts'
 import { Predecessor } from './cli/reload/predecessor.ts'
+import { isService, serviceProgram } from './cli/service-program.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
 import { withJoined } from './cli/surroundings.ts'
 import { SECRET_SETTINGS } from './settings/settings.ts'
@@ -33,6 +36,12 @@ function readEnvironment(): Record<string, string | undefined> {
   return withJoined(environment)
 }
 
+/** The program with all commands, which services need not load. */
+async function everyCommand(context: CommandContext): Promise<Command> {
+  const { createProgram } = await import('./cli/program.ts')
+  return createProgram(context)
+}
+
 /** Resolves when the output is written, or its reader has gone. A write to a pipe takes time, and an exit ends it. */
 function written(stream: NodeJS.WriteStream): Promise<void> {
   return new Promise((resolve) => {
@@ -53,7 +62,7 @@ const predecessor = Predecessor.meet(process)
 try {
   // After a handover, LISTEN_PID is the id of the previous process, which could not know the id of this one.
   const sockets = InheritedSockets.fromEnvironment(process.env, predecessor?.pid ?? process.pid)
-  const program = createProgram({
+  const context: CommandContext = {
     environment: readEnvironment(),
     // With --json, services print one line, which must not be mixed with other output.
     stdout: servesOn && args.includes('--json') ? openPrivateStdout() : process.stdout,
@@ -62,7 +71,8 @@ try {
     predecessor,
     onReload: (listener) => process.on('SIGHUP', listener),
     stop: onStopSignals(process),
-  })
+  }
+  const program = serviceProgram(context, args) ?? (await everyCommand(context))
   await program.parseAsync()
 } catch (error) {
   const isJournal = leadsToJournal(process.env.JOURNAL_STREAM, process.stderr.fd)

@@ -3,19 +3,10 @@ import { InheritedSockets, type ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { type Config, parseConfig } from '../config.ts'
 import { apiKeyPath, firstAuthtokenPath } from './api-key-file.ts'
-import { backupCommand, restoreCommand } from './backup/backup-commands.ts'
 import type { CommandContext } from './command-context.ts'
 import { agentReach, localAddress, outsideAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
 import { gatewayStopMs, serve } from './serve.ts'
-import { setupCommand } from './setup/setup-command.ts'
-import { drainCommand } from './site/drain-command.ts'
-import { forgetCommand } from './site/forget-command.ts'
-import { inviteCommand, invitesCommand, withdrawCommand } from './site/invite-commands.ts'
-import { joinTokenCommand } from './site/join-token.ts'
-import { migrateCommand } from './site/migrate.ts'
-import { secretsCommand } from './site/secret-commands.ts'
-import { showCommand } from './site/show.ts'
 
 /** The output of `gateway --json`, on one line. */
 export interface GatewayReady {
@@ -36,7 +27,7 @@ export interface GatewayReady {
 /** `device-agent gateway`: the service alone, for a site server that devices connect to. */
 export function gatewayCommand(context: CommandContext): Command {
   const { environment, stdout, stop, sockets, predecessor, onReload = () => {} } = context
-  const command = new Command('gateway')
+  return new Command('gateway')
     .description('run the gateway, the server that devices connect to')
     .option('--json', 'print one JSON line with the addresses when ready')
     .addHelpText(
@@ -89,19 +80,6 @@ export function gatewayCommand(context: CommandContext): Command {
         },
       })
     })
-  command.addCommand(setupCommand(context))
-  command.addCommand(inviteCommand(context))
-  command.addCommand(invitesCommand(context))
-  command.addCommand(withdrawCommand(context))
-  command.addCommand(secretsCommand(context))
-  command.addCommand(showCommand(context))
-  command.addCommand(joinTokenCommand(context))
-  command.addCommand(migrateCommand(context))
-  command.addCommand(drainCommand(context))
-  command.addCommand(forgetCommand(context))
-  command.addCommand(backupCommand(context, 'gateway'))
-  command.addCommand(restoreCommand(context, 'gateway'))
-  return command
 }
 
 /** The settings with the sockets of the service manager where it has opened them. */

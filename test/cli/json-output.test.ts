@@ -1,9 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
-import { expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
-import { createProgram, failureLine, isService } from '../../src/cli/program.ts'
+import { createProgram } from '../../src/cli/program.ts'
+import { failureLine } from '../../src/cli/program-failure.ts'
+import { isService, serviceProgram } from '../../src/cli/service-program.ts'
 import { everyCommand, isGroup, shapeOf } from '../../src/cli/usage/command-shape.ts'
 import { ROOT } from '../helpers/document-part.ts'
 
@@ -80,4 +82,31 @@ it('has no document for help that was asked for', async () => {
   const args = ['status', '--json', '--help']
   const error = await program.parseAsync(args, { from: 'user' }).catch((thrown) => thrown)
   expect(failureLine(error, args)).toBeUndefined()
+})
+
+describe('the program of a service', () => {
+  const context = { environment: {}, stdout: new PassThrough(), stderr: new PassThrough() }
+  const programOf = (...args: string[]) =>
+    serviceProgram({ ...context, stop: new AbortController().signal }, args)
+
+  it.each([['run'], ['run', '--json'], ['up'], ['gateway'], ['gateway', '--no-such-option']])(
+    'has one command for %s %s',
+    (...args) => {
+      expect(programOf(...args)?.commands.map((command) => command.name())).toEqual([args[0]])
+      expect(programOf(...args)?.commands[0]?.commands).toEqual([])
+    },
+  )
+
+  it.each([
+    [],
+    ['status'],
+    ['--help'],
+    ['run', '--help'],
+    ['gateway', '-h'],
+    ['gateway', '--json', 'setup'],
+    ['gateway', 'show'],
+    ['gateway', '--', 'show'],
+  ])('is the program with all commands for %j', (...args) => {
+    expect(programOf(...args)).toBeUndefined()
+  })
 })
