@@ -27,6 +27,16 @@ process.once('SIGUSR2', () => {
 })
 `
 
+/** Texts of commands that are no services. */
+const OTHER_COMMANDS = ['prepare this server: settings', 'print shell completion code']
+/** The same, and texts of libraries that have a stand-in in the bundle. */
+const UNUSED_BY_SERVICES = [
+  ...OTHER_COMMANDS,
+  'process.env.DEBUG',
+  'NO_DEPRECATION',
+  'the worker has exited',
+]
+
 const lazy = (name: string) => readdirSync(DIST).find((it) => it.startsWith(`${name}-`)) ?? name
 
 describe('the bundle', () => {
@@ -35,6 +45,20 @@ describe('the bundle', () => {
     expect(loaded.size).toBeLessThanOrEqual(12)
     expect([...loaded]).toContain('joined-agent.js')
     expect([...loaded]).not.toContain('joined-gateway.js')
+  })
+
+  it.each([
+    ['run', ['supervised-daemon']],
+    ['gateway', ['supervised-gateway']],
+  ])('has nothing for %s to load of what the service does not use', (_command, parts) => {
+    const loaded = parts.reduce((all, part) => loadedBy(lazy(part), all), loadedBy('main.js'))
+    const found = (files: ReadonlySet<string>, texts: readonly string[]) => {
+      const text = [...files].map((file) => readFileSync(join(DIST, file), 'utf8')).join('\n')
+      // The bundler breaks long lines, also within texts.
+      return texts.filter((it) => text.replaceAll('\\\n', '').includes(it))
+    }
+    expect(found(loaded, UNUSED_BY_SERVICES)).toEqual([])
+    expect(found(loadedBy(lazy('program')), OTHER_COMMANDS)).toEqual(OTHER_COMMANDS)
   })
 
   it('spares commands of a technician the agent', () => {
