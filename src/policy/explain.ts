@@ -117,7 +117,7 @@ async function explainOnce(
   const runsResponsePhase = outcome.kind === 'respond' && outcome.runsResponsePhase
   const { status, headers } = request.upstream
   exchange.upstreamEnded(isForwarded ? status : NOT_AWAITED)
-  if (isForwarded) exchange.response = { status, headers: new HeaderList([...headers]) }
+  if (isForwarded) exchange.response = { status, headers: new HeaderList(headers) }
   if (outcome.kind === 'respond') exchange.response = headOf(outcome.reply)
   if (isForwarded || runsResponsePhase) {
     const last = await policy.onHttpResponse(exchange)
@@ -136,7 +136,7 @@ async function explainOnce(
 
 const headOf = ({ status, headers }: Reply): PolicyResponse => ({
   status,
-  headers: new HeaderList([...headers]),
+  headers: new HeaderList(headers),
 })
 
 function createExchange(request: ExplainedRequest, trace: RecordedTrace): PolicyExchange {

@@ -6,7 +6,7 @@ import {
   isHeaderValue,
   listOf,
 } from '../document/read-config.ts'
-import type { HeaderList } from '../exchange/header-list.ts'
+import { type HeaderList, HeaderTail } from '../exchange/header-list.ts'
 import { headOf, isGatewayHeader } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
@@ -77,26 +77,37 @@ export const addHeaders = defineAction({
     const fieldsFor = headerTemplates(map, ['user-agent'], context)
     let last: readonly string[] = []
     let result = resultOf(last)
+    let tail: HeaderTail | undefined
     return (exchange) => {
       const { headers: list } = headOf(exchange, context.phase)
       const fields = fieldsFor(exchange)
       exchange.account.spend((ADD_STEPS * fields.length) / 2)
-      for (let at = 0; at < fields.length; at += 2) {
-        const name = fields[at] as string
-        const value = fields[at + 1] as string
-        if (name === 'host') list.set(name, value)
-        else list.append(name, value)
-      }
       // Constant values give the same list each time.
       if (fields !== last) {
         last = fields
         result = resultOf(fields)
+        tail = undefined
+        append(fields, list)
+      } else if (tail || !result.headers_added.has('host')) {
+        tail ??= new HeaderTail(fields)
+        list.extend(tail)
+      } else {
+        append(fields, list)
       }
       exchange.results.set('add_headers', result)
       return CONTINUE
     }
   },
 })
+
+function append(fields: readonly string[], list: HeaderList): void {
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = fields[at] as string
+    const value = fields[at + 1] as string
+    if (name === 'host') list.set(name, value)
+    else list.append(name, value)
+  }
+}
 
 function resultOf(fields: readonly string[]) {
   const added = new Map<string, string>()

@@ -1,16 +1,48 @@
+/** Fields, name and value in turn, that are appended to one head after the other. */
+export class HeaderTail {
+  readonly fields: readonly string[]
+  /** All fields of heads that recur. They are kept as long as the fields before the tail. */
+  readonly #known = new WeakMap<readonly string[], readonly string[]>()
+
+  constructor(fields: readonly string[]) {
+    this.fields = fields
+  }
+
+  /** All fields of a head that recurs. */
+  after(fields: readonly string[]): readonly string[] {
+    const known = this.#known.get(fields)
+    if (known) return known
+    const all = [...fields, ...this.fields]
+    this.#known.set(fields, all)
+    return all
+  }
+}
+
 /** The fields of a message head in the order and case in which they arrived; names match in any case. */
 export class HeaderList {
   /** Name and value in turn. */
-  readonly #fields: string[]
+  #fields: readonly string[]
+  /** The same array when it is a copy of this list, which may be changed. */
+  #own: string[] | undefined
+  #recurs: boolean
 
-  /** Takes the array over: `[name, value, name, value, …]`. */
-  constructor(fields: string[] = []) {
+  /**
+   * `[name, value, name, value, …]`, copied before the first change. `recurs`: other heads have the same array,
+   * and nobody changes it.
+   */
+  constructor(fields: readonly string[] = [], recurs = false) {
     this.#fields = fields
+    this.#recurs = recurs
   }
 
   /** Name and value in turn, as they go on the wire. */
   get fields(): readonly string[] {
     return this.#fields
+  }
+
+  /** Whether other heads have the same array of fields. */
+  get recurs(): boolean {
+    return this.#recurs
   }
 
   /** How many fields there are. */
@@ -38,7 +70,22 @@ export class HeaderList {
   }
 
   append(name: string, value: string): void {
-    this.#fields.push(name, value)
+    this.#change().push(name, value)
+  }
+
+  /** Appends fields that are the same for many heads. Heads that recur then have the same array again. */
+  extend(tail: HeaderTail): void {
+    if (!this.#recurs) this.#change().push(...tail.fields)
+    else this.#fields = tail.after(this.#fields)
+  }
+
+  #change(): string[] {
+    if (!this.#own) {
+      this.#own = [...this.#fields]
+      this.#fields = this.#own
+      this.#recurs = false
+    }
+    return this.#own
   }
 
   /** Gives the name exactly this value; the first field of that name keeps its place. */
@@ -48,7 +95,7 @@ export class HeaderList {
       this.append(name, value)
       return
     }
-    this.#fields[at + 1] = value
+    this.#change()[at + 1] = value
     this.#removeFrom(name, at + 2)
   }
 
@@ -74,9 +121,9 @@ export class HeaderList {
   }
 
   #removeFrom(name: string, from: number): boolean {
-    const fields = this.#fields
     let kept = this.#find(name, from)
     if (kept === -1) return false
+    const fields = this.#change()
     let next = kept
     // Copies the parts between the matches in one pass: removing matches one by one would move the rest each
     // time.

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { HeaderList } from '../../../src/policy/exchange/header-list.ts'
+import { HeaderList, HeaderTail } from '../../../src/policy/exchange/header-list.ts'
 
 const list = () => new HeaderList(['Host', 'h', 'X-A', '1', 'x-a', '2', 'Accept', '*/*'])
 
@@ -43,5 +43,35 @@ describe('HeaderList', () => {
       ['Host', 'h'],
       ['Accept', '*/*'],
     ])
+  })
+
+  it.each([
+    ['appends', (headers: HeaderList) => headers.append('x-b', '1')],
+    ['sets', (headers: HeaderList) => headers.set('x-a', '9')],
+    ['removes', (headers: HeaderList) => void headers.remove('x-a')],
+    ['extends', (headers: HeaderList) => headers.extend(new HeaderTail(['x-b', '1']))],
+  ])('leaves the given fields as they are when it %s', (_what, change) => {
+    const given = ['X-A', '1', 'x-a', '2']
+    for (const recurs of [true, false]) {
+      const headers = new HeaderList(given, recurs)
+      change(headers)
+      expect(headers.fields).not.toEqual(given)
+      expect(given).toEqual(['X-A', '1', 'x-a', '2'])
+    }
+  })
+
+  it('gives the same array for heads that recur, until it is changed otherwise', () => {
+    const [tail, given] = [new HeaderTail(['x-b', '1']), ['X-A', '1']]
+    const extended = (fields: string[]) => {
+      const headers = new HeaderList(fields, true)
+      headers.extend(tail)
+      return headers
+    }
+    const first = extended(given)
+    expect(extended(given).fields).toBe(first.fields)
+    expect(extended(['X-A', '2']).fields).toEqual(['X-A', '2', 'x-b', '1'])
+    first.append('x-c', '1')
+    expect([first.recurs, extended(given).recurs]).toEqual([false, true])
+    expect(extended(given).fields).toEqual(['X-A', '1', 'x-b', '1'])
   })
 })

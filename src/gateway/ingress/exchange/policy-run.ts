@@ -12,6 +12,7 @@ import { type Endpoint, endpointFacts } from '../../endpoints/endpoint.ts'
 import { isPooled } from '../../endpoints/endpoint-pool.ts'
 import type { Client } from '../common/client.ts'
 import type { HandedOn } from '../common/ingress-listener.ts'
+import { isKept, keepFormatted } from '../syntax/message-fields.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
 
 /** How a connection has come to an endpoint. */
@@ -50,8 +51,8 @@ export interface PolicyRunOptions {
   readonly client: Client
   readonly head: RequestHead
   readonly target: string
-  /** As they are about to go to the device; taken over. */
-  readonly fields: string[]
+  /** As they are about to go to the device. */
+  readonly fields: readonly string[]
   /** Milliseconds since the epoch. */
   readonly receivedAt: number
   /** The same; undefined while the body has not come. */
@@ -87,7 +88,7 @@ class JudgedRequest implements PolicyRequest {
     this.host = head.hostname
     this.scheme = client.listener.scheme
     this.httpVersion = head.visitorVersion ?? head.version
-    this.headers = new HeaderList(options.fields)
+    this.headers = headerList(options.fields)
     this.receivedAt = options.receivedAt
     this.readBody = options.readBody
     this.#bodyReceivedAt = options.bodyReceivedAt
@@ -109,6 +110,15 @@ export function unjudgedFields(
 ): readonly string[] {
   const isWithheld = handed?.withholdsLogin || withholdsLogin(endpoint)
   return isWithheld ? withoutLoginCookies(fields) : fields
+}
+
+/** Fields of a head for a policy, which copies them before it changes them. */
+const headerList = (fields: readonly string[]) => new HeaderList(fields, isKept(fields))
+
+/** Fields of a head after a policy. The lines of heads that recur are kept. */
+function fieldsOf({ fields, recurs }: HeaderList): readonly string[] {
+  if (recurs) keepFormatted(fields)
+  return fields
 }
 
 /** The policy of an endpoint at work on one exchange. */
@@ -155,7 +165,7 @@ export class PolicyRun {
 
   /** Request fields after the policy's changes. */
   get fields(): readonly string[] {
-    return this.#request.headers.fields
+    return fieldsOf(this.#request.headers)
   }
 
   /** The same for the device. */
@@ -185,7 +195,7 @@ export class PolicyRun {
   get response(): { readonly status: number; readonly fields: readonly string[] } {
     if (this.outer) return this.outer.response
     const { status = 0, headers } = this.#exchange.response ?? {}
-    return { status, fields: headers?.fields ?? [] }
+    return { status, fields: headers ? fieldsOf(headers) : [] }
   }
 
   get hasResponseRules(): boolean {
@@ -209,7 +219,7 @@ export class PolicyRun {
 
   /** Runs the response phase on a response of the device or of the policy. */
   judgeResponse(status: number, fields: readonly string[]): MaybePromise<Outcome> {
-    const response = { status, headers: new HeaderList([...fields]) }
+    const response = { status, headers: headerList(fields) }
     this.#exchange.response = response
     const outcome = this.#counted(() => this.#endpoint.policy.onHttpResponse(this.#exchange))
     const { outer } = this

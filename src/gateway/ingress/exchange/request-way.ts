@@ -209,7 +209,7 @@ export class RequestWay implements NameQuery, FailureOwner {
     if (!this.#detach(lost, policy)) return
     const { outer } = policy
     if (!outer) this.#enterFirst(endpoint)
-    else this.#enter(endpoint, outer.target, [...outer.fields], outer, true)
+    else this.#enter(endpoint, outer.target, outer.fields, outer, true)
   }
 
   /** Leaves the lost endpoint. False if the body was read and changed. */
@@ -258,7 +258,7 @@ export class RequestWay implements NameQuery, FailureOwner {
       client: this.#core.client,
       head: request.head,
       target,
-      fields: [...fields],
+      fields,
       receivedAt,
       bodyReceivedAt: () => (request.body ? request.body.receivedAt : receivedAt),
       readBody: (maxBytes) => this.#readBody(maxBytes),

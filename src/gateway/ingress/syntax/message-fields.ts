@@ -52,8 +52,11 @@ const FORMATTED = new WeakMap<readonly string[], string>()
 
 /** Keeps the lines of these fields, which nobody changes, as long as the array lives. */
 export function keepFormatted(fields: readonly string[]): void {
-  FORMATTED.set(fields, formatFields(fields))
+  if (!FORMATTED.has(fields)) FORMATTED.set(fields, formatFields(fields))
 }
+
+/** Whether the lines of these fields are kept, because their head recurs. */
+export const isKept = (fields: readonly string[]) => FORMATTED.has(fields)
 
 /** Formats the lines of fields, without the empty line after them. */
 export function formatFields(fields: readonly string[]): string {
