@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { Mailer } from '../../src/gateway/resources/notifications/mailer.ts'
-import { SmtpUrlSchema } from '../../src/settings/smtp-url.ts'
+import { readValue } from '../../src/settings/forms.ts'
+import { smtpUrl } from '../../src/settings/smtp-url.ts'
 import { startChat } from '../helpers/chat-receiver.ts'
 import { hasChromium, openPage } from '../helpers/chromium.ts'
 import {
@@ -22,7 +23,7 @@ describe.runIf(hasChromium)('notifications in the console', () => {
     const smtp = await startSmtpServer({
       answer: (count) => (count === 0 ? '250 2.0.0 queued' : '552 5.2.2 mailbox full'),
     })
-    const server = SmtpUrlSchema.parse(`smtp://127.0.0.1:${smtp.port}?tls=off`)
+    const server = readValue(smtpUrl, `smtp://127.0.0.1:${smtp.port}?tls=off`)
     const mailer = new Mailer({ server, from: 'gateway@site.example' })
     const api = await startManagementApi({ mailer, mayDial: () => true })
     const { baseUrl, key, notifications } = api

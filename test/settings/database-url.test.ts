@@ -1,11 +1,15 @@
 import { resolve } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { DatabaseUrlSchema } from '../../src/settings/database-url.ts'
+import { databaseUrl } from '../../src/settings/database-url.ts'
+import { Problem, readValue } from '../../src/settings/forms.ts'
 
-const read = (text: string) => DatabaseUrlSchema.parse(text)
-const problem = (text: string) => DatabaseUrlSchema.safeParse(text).error?.issues[0]?.message ?? ''
+const read = (text: string) => readValue(databaseUrl, text)
+const problem = (text: string) => {
+  const value = databaseUrl.read(text)
+  return value instanceof Problem ? value.message : ''
+}
 
-describe('DatabaseUrlSchema', () => {
+describe('databaseUrl', () => {
   it('reads who, where and what', () => {
     expect(read('postgres://gateway@db.lan/site')).toEqual({
       ...{ host: 'db.lan', port: 5432, database: 'site', user: 'gateway' },

@@ -6,7 +6,8 @@ import {
   type ChannelSettings,
   Notifications,
 } from '../../../../src/gateway/resources/notifications/notifications.ts'
-import { SmtpUrlSchema } from '../../../../src/settings/smtp-url.ts'
+import { readValue } from '../../../../src/settings/forms.ts'
+import { smtpUrl } from '../../../../src/settings/smtp-url.ts'
 import { startChat } from '../../../helpers/chat-receiver.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import { openGatewayStores } from '../../../helpers/gateway-stores.ts'
@@ -34,7 +35,7 @@ const CHANNEL: ChannelSettings = {
 const START = Date.UTC(2030, 0, 1)
 
 function open({ folder, port }: { folder?: string; port?: number } = {}) {
-  const server = SmtpUrlSchema.parse(`smtp://127.0.0.1:${port ?? 1}?tls=off`)
+  const server = readValue(smtpUrl, `smtp://127.0.0.1:${port ?? 1}?tls=off`)
   const mailer = new Mailer({ server, from: 'gateway@site.example' })
   const stores = openGatewayStores(folder, { mayDial: () => true, now: START, mailer })
   const { clock, database, events, notifications, channelStates } = stores
