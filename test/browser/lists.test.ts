@@ -292,7 +292,8 @@ describe.runIf(hasChromium)('lists of the console in Chromium', () => {
     await goTo(page, 'Bot users')
     const item = await openLine(page, 'Press 2')
     const id = (await item.locator('code').first().textContent()) ?? ''
-    await page.getByLabel('Search').fill(id.slice(0, 20))
+    // Ids of the same second may differ in their last letter only.
+    await page.getByLabel('Search').fill(id)
     await expect.poll(() => names(page)).toEqual(['Press 2'])
     await page.getByLabel('Search').fill(id.slice(10))
     await expect.poll(() => names(page)).toEqual([])
