@@ -2,6 +2,7 @@ import { formatDuration } from '../base/clock.ts'
 import { parseListenAddress } from '../base/listen-address.ts'
 import type { Resources, Shortage } from './device/resources.ts'
 import { hasSession, type LinkState } from './link-state.ts'
+import { CLOCK_REMEDY } from './probes/connection-problem.ts'
 import type { Reachable } from './probes/reach.ts'
 import { hostedWords, type Problem, type Reason, type ShownProblem } from './problem.ts'
 import { LOSSES_MS } from './sessions/link-pauses.ts'
@@ -230,11 +231,12 @@ function serviceCause({ spec, status }: Tunnel): Cause {
   return { problem: status.lastError ?? '', remedy: status.remedy ?? '', name: spec.forwardsTo }
 }
 
-function tunnelCause({ id, spec, status }: Tunnel): Cause {
+function tunnelCause({ spec, status }: Tunnel): Cause {
   const { state, reason = 'internal', remedy = '', serviceCode, lastError = reason } = status
-  const name = spec.domain || id
+  // A tunnel without a domain gets its name from the gateway.
+  const name = spec.domain || `the tunnel to ${spec.forwardsTo}`
   const problem = lastError.includes(name) ? lastError : `${name}: ${lastError}`
-  const cause = { problem, remedy, name }
+  const cause = { problem, remedy, name: spec.domain }
   if (state === 'online') return { ...cause, short: VERDICT_TEXTS.notUpdated(name) }
   if (reason === 'upstream') {
     const { forwardsTo } = spec
@@ -335,7 +337,7 @@ function skewCauses(skewMs: number): Cause[] {
   if (Math.abs(skewMs) <= MAX_SKEW_MS) return []
   const amount = formatDuration(Math.abs(skewMs))
   const problem = `the device clock is ${amount} ${skewMs > 0 ? 'ahead of' : 'behind'} the gateway`
-  return [{ problem, remedy: 'Set the clock that is wrong.' }]
+  return [{ problem, remedy: CLOCK_REMEDY }]
 }
 
 function moreOf(count: number, noun: string): string | undefined {

@@ -41,14 +41,23 @@ const MEANINGS: readonly ErrorMapping[] = [
     reason: 'acl',
     permanent: true,
     answer: 'forbidden',
-    remedy: 'Use a domain that the ACL of the authtoken allows, or extend the ACL.',
+    remedy:
+      'Use a name that the ACL rules of the authtoken allow. Or add a rule in the console of the gateway.',
   },
   {
-    codes: [307, 309, 318, 319, 320, 321, 354, 15002, 15013],
+    codes: [307, 309, 318, 319, 320, 321, 354, 15002],
     reason: 'acl',
     permanent: true,
     answer: 'service-refused',
     remedy: 'Reserve the domain for this account, or use a reserved domain.',
+  },
+  {
+    // No random name or TCP address can be given. The detail says why.
+    codes: [15013],
+    reason: 'acl',
+    permanent: true,
+    answer: 'service-refused',
+    remedy: 'Use a reserved domain or address of this account, or reserve another at the gateway.',
   },
   {
     codes: [326, 327, 328, 329, 330, 331, 347, 355, 396, 397],

@@ -75,7 +75,10 @@ export function parseJoinString(text: string): JoinString | { readonly problem: 
   const whole = text.slice(0, MAX_TEXT).replace(ADDED, '').replace(QUOTES, '')
   const version = Number(VERSION.exec(whole)?.[1] ?? Number.NaN)
   if (Number.isNaN(version)) {
-    return { problem: 'This is not a join string. Copy the line that begins with dajoin1_.' }
+    return {
+      problem:
+        'This is not a join string. On the gateway, run device-agent gateway invite, and copy the whole line that begins with dajoin1_.',
+    }
   }
   if (version !== 1) {
     return {

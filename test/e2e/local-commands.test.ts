@@ -167,9 +167,9 @@ describe('the command line on the device', () => {
     const site = await Site.start(folder)
     await isLinked(site)
     const env = { AGENT_DATA_DIR: join(folder, 'agent') }
-    const added = await runProgram({ args: ['tunnels', 'add', '8080'], cwd: folder, env })
+    const added = await runProgram({ args: ['tunnels', 'add', '9'], cwd: folder, env })
     expect(added.stdout).toMatch(
-      /^https:\/\/[a-z]+-[a-z]+-[a-z2-9]{7}\.site\.localhost:\d+: (working|opening|service down)\./,
+      /^https:\/\/[a-z]+-[a-z]+-[a-z2-9]{7}\.site\.localhost:\d+: service down\. Start the service on localhost:9, or/,
     )
   })
 
@@ -196,7 +196,9 @@ describe('the command line on the device', () => {
     const before = await json('tunnels', 'add', 'cam.site.test', '8001')
     const { code, stdout, stderr } = await run('tunnels', 'set-policy', 'cam', 'typo.yaml')
     expect([code, stdout]).toEqual([1, ''])
-    expect(stderr).toContain('/policy/on_http_request/0/actions/0/type: Unknown action denyx')
+    expect(stderr).toMatch(
+      /^device-agent: Unknown action denyx.* \(policy-invalid\)\n {2}at \/policy\/on_http_request\/0\/actions\/0\/type\n$/,
+    )
     expect((await json('tunnels', 'show', 'cam')).policy).toBe(before.policy)
     expect((await run('tunnels', 'set-policy', 'cam')).stderr).toContain(
       'Give either a file or --default',

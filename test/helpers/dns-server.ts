@@ -15,6 +15,8 @@ export interface DnsServerOptions {
   readonly listen?: { readonly host: string; readonly port: number }
   /** Called with how to close it; default: at the end of the running test. */
   readonly atEnd?: (close: () => void) => void
+  /** True while it ignores questions; read at each. */
+  readonly isSilent?: () => boolean
 }
 
 /** Longest chain of CNAME records that is followed. */
@@ -26,10 +28,15 @@ const MAX_CHAIN = 4
  */
 export async function startDnsServer(
   zone: DnsZone,
-  { listen = { host: '127.0.0.1', port: 0 }, atEnd = onTestFinished }: DnsServerOptions = {},
+  {
+    listen = { host: '127.0.0.1', port: 0 },
+    atEnd = onTestFinished,
+    isSilent,
+  }: DnsServerOptions = {},
 ): Promise<string> {
   const socket = createSocket('udp4')
   socket.on('message', (message, { port, address }) => {
+    if (isSilent?.()) return
     const { id, questions = [] } = decode(message)
     const name = questions[0]?.name.toLowerCase() ?? ''
     const answer = encode({

@@ -28,7 +28,7 @@ const REMEDIES = {
 } as const satisfies Partial<Record<Reason, string>>
 
 export const CLOCK_REMEDY =
-  'Set the wrong clock, of this device or of the gateway, or give it access to a time server.'
+  'Set the wrong clock, of this device or of the gateway. On Linux, run timedatectl set-ntp true there.'
 
 /** A wrong clock causes these too. */
 const DATE_CODES: ReadonlySet<string> = new Set(['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID'])
@@ -74,15 +74,18 @@ export function expiredProblem(
   }
 }
 
-const AGENT_PORT = 'Agents connect to GATEWAY_AGENT_LISTEN of the gateway, by default port 4443.'
-const INTERCEPTED = 'A proxy or a login page of the network may also intercept the connection.'
+const PORT =
+  'Check the port in SVC_SERVER_ADDR: that of GATEWAY_AGENT_LISTEN of the gateway, by default 4443.'
+const INTERCEPTED = 'A proxy or a login page of the network may also intercept TLS.'
 
 /** `path`: the file of SVC_CA_CERT. The agent reads it at its start. */
 function caRemedy(path: string | undefined): string {
-  const print = 'On the gateway, device-agent gateway show ca prints the right CA.'
-  return path === undefined
-    ? `SVC_CA_CERT is not set. ${print} Save it on this device, set SVC_CA_CERT to its path, and restart the agent. ${INTERCEPTED}`
-    : `${path} (SVC_CA_CERT) is the CA of another gateway. ${print} Save it to this file, and restart the agent. ${INTERCEPTED}`
+  const print = 'On the gateway, run device-agent gateway show ca.'
+  const save =
+    path === undefined
+      ? 'Save its output on this device, set SVC_CA_CERT to the file, and restart the agent.'
+      : `Save its output to ${path} (SVC_CA_CERT), and restart the agent.`
+  return `${print} ${save} ${INTERCEPTED}`
 }
 
 /** Remedies for the hosted service, whose address is no setting. */
@@ -91,16 +94,18 @@ const HOSTED_REMEDIES = {
   tls: 'A proxy or a login page of the network intercepts the connection. Sign in there, or use another network.',
   network: `Check the network of the device. Firewalls must allow TCP to ${HOSTED_SERVICE}: the agent uses no HTTP proxy.`,
 } as const
-const NO_TLS = `Check the port in SVC_SERVER_ADDR. ${AGENT_PORT} A login page of the network or an HTTP proxy may also answer.`
-const NO_ROUTE = 'Check the network of the device, and the address in SVC_SERVER_ADDR.'
+const NO_TLS = `${PORT} A login page or an HTTP proxy may also answer.`
+const NO_ROUTE =
+  'Check the cable or Wi-Fi of the device, its default route (ip route), and the address in SVC_SERVER_ADDR.'
 const FIREWALL =
   'Check the network of the device, and the address in SVC_SERVER_ADDR. Firewalls must allow TCP to this address: the agent uses no HTTP proxy.'
-const SILENT = `Check the port in SVC_SERVER_ADDR. ${AGENT_PORT} A firewall or a login page of the network may also hold the connection, or the gateway hangs.`
+const SILENT = `${PORT} A firewall may hold the connection, or the gateway hangs.`
 /** More precise remedies than those of the reason. */
 const CODE_REMEDIES: Readonly<Record<string, string>> = {
   ENOTFOUND: 'Correct the host name in SVC_SERVER_ADDR, or add it to the DNS server of the device.',
   EAI_AGAIN: 'Check that the device has a network, and that its DNS server answers.',
-  ECONNREFUSED: `Check that the gateway runs, and its address and port in SVC_SERVER_ADDR. ${AGENT_PORT}`,
+  ECONNREFUSED:
+    'Check that the gateway runs, and its address and port in SVC_SERVER_ADDR. The port is that of GATEWAY_AGENT_LISTEN, by default 4443.',
   ECONNRESET:
     'Check the log of the gateway: it may be stopping, or at its limit of connections. A firewall may also close the connection.',
   EHOSTUNREACH: NO_ROUTE,
@@ -184,7 +189,7 @@ export function foreignProblem(where: string): Problem {
   return {
     reason: 'network',
     detail: `${where} does not answer like a gateway`,
-    remedy: `Check the port in SVC_SERVER_ADDR. ${AGENT_PORT} If the port is right, no action is needed: the agent retries automatically.`,
+    remedy: `${PORT} If it is right, wait: the agent retries automatically.`,
     permanent: false,
   }
 }
@@ -220,6 +225,7 @@ function reasonOf(code: string): keyof typeof REMEDIES {
 }
 
 function sentenceOf(reason: Reason, code: string): string {
+  if (code === 'EAI_AGAIN') return `cannot be resolved: DNS does not answer (${code})`
   if (reason === 'dns') return `cannot be resolved by DNS (${code})`
   if (UNKNOWN_CA_CODES.has(code)) return `has a certificate of an unknown CA (${code})`
   if (NO_TLS_CODES.has(code)) return 'does not speak TLS'

@@ -94,7 +94,7 @@ function tells(headline, problem) {
 
 function linkText({ state, latency_ms: ms }) {
   const speed = ms === null ? '' : `, ${Math.round(ms)} ms`
-  return `Link ${state}${speed}`
+  return `Link ${state === 'waiting' ? 'down, next try soon' : state}${speed}`
 }
 
 function factsOf({ link, own_endpoint: own, device_id: id, versions, started_at: startedAt }) {

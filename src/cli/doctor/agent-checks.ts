@@ -18,6 +18,7 @@ import { encodeProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import type { CommandContext } from '../command-context.ts'
 import { commandRemedy } from '../local/command-remedy.ts'
 import { LocalAgent, NO_ACCESS } from '../local/local-agent.ts'
+import { adviceText, stoppedService } from '../local/stopped-service.ts'
 import { readVersion } from '../version.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
 
@@ -53,11 +54,7 @@ export async function lookAtAgent(
 export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding[]> {
   if (seen instanceof StartError) {
     return [
-      bad(
-        'agent',
-        seen.message,
-        seen.message === NO_ACCESS ? 'Run this command with sudo.' : START,
-      ),
+      notRunning(seen.message),
       ...['link', 'tunnels', 'upstreams', 'update'].map((check) =>
         skipped(check, 'skipped, the agent is not available'),
       ),
@@ -81,6 +78,15 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
     update(status),
   ]
   return [...findings, ...others(status, findings)]
+}
+
+function notRunning(message: string): Finding {
+  const check = 'agent'
+  if (message === NO_ACCESS) return bad(check, message, 'Run this command with sudo.')
+  const stopped = stoppedService()
+  return stopped && message === adviceText(stopped)
+    ? bad(check, stopped.problem, stopped.remedy)
+    : bad(check, message, START)
 }
 
 /** What the status says beside the checks. On a healthy device these are notes. */

@@ -77,7 +77,7 @@ async function clockCheck(config: Config['agent'], stop: AbortSignal): Promise<F
   const skewMs = Math.round((systemClock.now() - theirs) / 1_000) * 1_000
   if (Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return good(check, 'matches the clock of the gateway')
   const flaw = `${Math.abs(skewMs) / 1_000} s ${skewMs > 0 ? 'ahead of' : 'behind'} the gateway`
-  return bad(check, flaw, `${CLOCK_REMEDY} On Linux: timedatectl set-ntp true.`)
+  return bad(check, flaw, CLOCK_REMEDY)
 }
 
 /** By the ingress, where the agent's own domain is served. */

@@ -15,6 +15,7 @@ import {
   type TransportRequest,
 } from '../agent-client.ts'
 import type { CommandContext } from '../command-context.ts'
+import { adviceText, stoppedService } from './stopped-service.ts'
 import { plainLine } from './terminal-text.ts'
 
 /** How often an agent that is starting is asked again, and how long between. */
@@ -54,9 +55,13 @@ export class LocalAgent {
     const paths = [path, ...(dataDir === undefined ? [INSTALLED_SOCKET] : [])]
     if (paths.some(isHidden)) throw new StartError(NO_ACCESS)
     if (isOnReadOnlyDisk(path)) throw new StartError(readOnlyText(path))
+    const stopped = dataDir === undefined ? stoppedService() : undefined
+    if (stopped) throw new StartError(adviceText(stopped))
     throw new StartError(
       `No agent is running: there is no socket at ${paths.join(' or ')}. ` +
-        'Start it (systemctl start device-agent), or set --data-dir to its data directory.',
+        (dataDir === undefined
+          ? 'Start it (systemctl start device-agent), or set --data-dir to its data directory.'
+          : 'Start the agent of this directory, or leave out --data-dir to ask the installed service.'),
     )
   }
 
@@ -191,11 +196,17 @@ const REMEDIES: Readonly<Record<string, string>> = {
   'tunnel-not-found': 'To see all tunnels, run device-agent tunnels list.',
   'precondition-failed':
     'Another program changed the tunnel at the same time. Look at it with device-agent tunnels show, then run the command again.',
+  'forwards-to-not-allowed':
+    'Add the address to AGENT_FORWARD_ALLOW in the settings of the agent, and restart the agent.',
   'token-not-found': 'To see all tokens, run device-agent token list.',
 }
 
 function refusalText({ code, detail, errors }: Problem): string {
-  const lines = errors.map(({ pointer, detail: text }) => `  ${pointer}: ${text}`)
+  const lines = errors.map(({ pointer, detail: text }) => {
+    // A field of a tunnel is its name. Deeper places are those of the document.
+    const place = pointer.replace(/^\/(?=[^/]*$)/, '')
+    return detail.includes(text) ? `  at ${place}` : `  ${place}: ${text}`
+  })
   const remedy = REMEDIES[code]
   const advice = remedy === undefined ? [] : [`  → ${remedy}`]
   return [`${detail} (${code})`, ...lines, ...advice].map(plainLine).join('\n')

@@ -45,13 +45,16 @@ export function statusText(
       const name = others.length === 0 ? only?.url_part : undefined
       return `  - ${plainLine(`${problem} ${commandRemedy(remedy, name)}`)}`
     }),
-    `  link ${link.state} for ${ageText(link.since, now)}, ${plainLine(address)}`,
+    `  link ${linkText(link.state)} for ${ageText(link.since, now)}, ${plainLine(address)}`,
     ...(own ? [`  API  ${own.state}, ${plainLine(own.url)}`] : []),
     ...(update ? [`  ${plainLine(update.sentence)}`] : []),
   ]
   const table = tunnels.length > 0 ? `\n${tunnelTable(tunnels, now, paint)}` : ''
   return `${lines.join('\n')}\n${table}`
 }
+
+/** `waiting for 5 s` would be read as the length of a pause. */
+const linkText = (state: string) => (state === 'waiting' ? 'down' : state)
 
 export function tunnelTable(
   tunnels: readonly TunnelStatusView[],

@@ -4,6 +4,7 @@ import * as z from 'zod'
 import { parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
 import type { TunnelSpecView, TunnelStatusView } from '../../api/tunnel-view.ts'
 import { StartError } from '../../base/app-error.ts'
+import { systemClock } from '../../base/clock.ts'
 import type { CommandContext } from '../command-context.ts'
 import { commandRemedy } from './command-remedy.ts'
 import { urlText } from './status-text.ts'
@@ -31,6 +32,10 @@ interface TunnelOptions extends Options {
 interface SetOptions extends TunnelOptions {
   readonly domain?: string
 }
+
+/** Time for the first check of a service, and between two looks at it. */
+const CHECK_MS = 3_000
+const ASK_AGAIN_MS = 100
 
 /** Value of an option that removes the field, so that its default applies. */
 const DEFAULT = 'default'
@@ -202,7 +207,23 @@ async function add(
     TunnelView,
   )
   const path = headers.location ?? pathOf(made.domain)
-  report(context, options, await agent.ask({ path }, TunnelStatusView))
+  const ask = () => agent.ask({ path }, TunnelStatusView)
+  report(context, options, await whenChecked(ask, context.stop))
+}
+
+/** Returns the tunnel once its service was checked. Without a check, as it is after `CHECK_MS`. */
+async function whenChecked(
+  ask: () => Promise<TunnelStatusView>,
+  stop: AbortSignal,
+): Promise<TunnelStatusView> {
+  const until = systemClock.monotonic() + CHECK_MS
+  for (;;) {
+    const tunnel = await ask()
+    const isChecked = tunnel.upstream !== 'unknown' || tunnel.upstream_settings.health === 'off'
+    if (isChecked || tunnel.state !== 'online' || systemClock.monotonic() > until) return tunnel
+    await systemClock.sleep(ASK_AGAIN_MS, stop).catch(() => {})
+    if (stop.aborted) return tunnel
+  }
 }
 
 /** Fields of a tunnel from the command line only. Undefined: removed from a stored tunnel. */

@@ -142,7 +142,7 @@ export class TcpAddresses {
 
   /**
    * Returns the address that the gateway gave to this tunnel before if it is free, else any free address.
-   * Throws ServiceError 15013 if all are taken.
+   * Throws ServiceError 15013 if all are taken, 316 if the rules allow no address.
    */
   draw(wish: AddressWish): string {
     const address = this.#keptFor(wish) ?? this.#givenTo(wish) ?? this.drawFree(wish.mayBind)
@@ -152,19 +152,22 @@ export class TcpAddresses {
 
   /**
    * Returns any address that is neither used nor reserved: a port that was not assigned before, or else the
-   * port that was assigned longest ago, because visitors may still know it. Throws ServiceError 15013.
+   * port that was assigned longest ago, because visitors may still know it. Throws ServiceError 15013, or 316
+   * if it may have no address at all.
    */
   drawFree(mayHave: (address: string) => boolean = () => true): string {
     const { first, last } = this.range
     const count = last - first + 1
     const start = randomInt(count)
     const now = this.#clock.monotonic()
+    let isAllowed = false
     let oldest: { readonly address: string; readonly notBefore: number } | undefined
     for (let step = 0; step < count; step += 1) {
       const port = first + ((start + step) % count)
       const address = this.#at(port)
-      if (!mayHave(address) || this.#registry.match(address, 'tcp')) continue
-      if (this.#isReserved(address)) continue
+      if (!mayHave(address)) continue
+      isAllowed = true
+      if (this.#registry.match(address, 'tcp') || this.#isReserved(address)) continue
       const notBefore = this.#notBefore.get(port)
       if (notBefore === undefined) return address
       if (notBefore <= now && notBefore < (oldest?.notBefore ?? Number.POSITIVE_INFINITY)) {
@@ -172,9 +175,15 @@ export class TcpAddresses {
       }
     }
     if (oldest) return oldest.address
+    if (!isAllowed) {
+      throw new ServiceError(
+        316,
+        `The authtoken has no ACL rule for a TCP address. The rule bind:${this.anyPort} allows every address.`,
+      )
+    }
     throw new ServiceError(
       15013,
-      'No TCP address is free. Request a reserved address, add an ACL rule to the authtoken, or widen GATEWAY_TCP_LISTEN on the gateway.',
+      'No TCP address is free. Release an address, or widen GATEWAY_TCP_LISTEN or the ACL rules of the authtoken.',
     )
   }
 

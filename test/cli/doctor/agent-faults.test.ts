@@ -1,9 +1,10 @@
 import { spawn, spawnSync } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { copyFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { StartError } from '../../../src/base/app-error.ts'
 import { Closer } from '../../../src/base/closer.ts'
 import { formatListenAddress } from '../../../src/base/listen-address.ts'
@@ -13,7 +14,9 @@ import type { Finding } from '../../../src/cli/doctor/finding.ts'
 import { startSupervisedDaemon } from '../../../src/cli/supervised-daemon.ts'
 import { readVersion } from '../../../src/cli/version.ts'
 import { parseConfig } from '../../../src/config.ts'
+import type { GatewayOptions } from '../../../src/gateway/gateway.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
+import { startDnsServer } from '../../helpers/dns-server.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { findFaketime } from '../../helpers/faketime.ts'
 import type { DeviceSettings } from '../../helpers/fault-table.ts'
@@ -24,6 +27,9 @@ import { lastingAddress } from '../../helpers/some-ports.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 import { createAuthority } from '../../helpers/tls-fixture.ts'
 
+/** Time for the right sentence in the status. */
+const TOLD_WITHIN_MS = 30_000
+
 /** A device whose agent may not run. */
 interface Device {
   readonly folder: string
@@ -32,8 +38,8 @@ interface Device {
   readonly caPath: string
 }
 
-async function newDevice(): Promise<Device> {
-  const { addresses, authtoken } = await startGateway()
+async function newDevice(gateway: Partial<GatewayOptions> = {}): Promise<Device> {
+  const { addresses, authtoken } = await startGateway(gateway)
   const folder = temporaryFolder()
   writeFileSync(join(folder, 'authtoken'), authtoken.reveal(), { mode: 0o600 })
   writeFileSync(join(folder, 'default-policy.json'), '{}')
@@ -85,9 +91,21 @@ async function told({ settings }: Device): Promise<{ status: string; findings: F
 /** Settings in place of those of a device, for its agent and its commands. */
 type Environment = Readonly<Record<string, string>>
 
+/** What starts the program, such as `unshare` with its arguments. */
+type Starter = readonly string[]
+const startedBy = (starter: Starter): [string, ...string[]] => {
+  const [file = '', ...rest] = [...starter, process.execPath, MAIN]
+  return [file, ...rest]
+}
+
 /** Runs the agent in a process of its own until the returned function is called. */
-async function run({ settings }: Device, env: Environment = {}): Promise<() => Promise<unknown>> {
+async function run(
+  { settings }: Device,
+  env: Environment = {},
+  starter: Starter = [],
+): Promise<() => Promise<unknown>> {
   const program = new Program({
+    command: startedBy(starter),
     args: ['run', '--json'],
     env: { ...defined(settings), LOG_LEVEL: 'silent', ...env },
   })
@@ -97,8 +115,13 @@ async function run({ settings }: Device, env: Environment = {}): Promise<() => P
 }
 
 /** The first check that fails in `doctor`, as a command of its own. */
-async function firstFailure({ settings }: Device, env: Environment): Promise<Finding | undefined> {
+async function firstFailure(
+  { settings }: Device,
+  env: Environment = {},
+  starter: Starter = [],
+): Promise<Finding | undefined> {
   const ended = await runProgram({
+    command: startedBy(starter),
     args: ['doctor', '--json'],
     env: { ...defined(settings), ...env },
   })
@@ -242,6 +265,61 @@ describe('an agent that', () => {
   })
 })
 
+/** A systemctl that shows these properties, and makes the service active when it is started. */
+function systemctlShows(properties: Readonly<Record<string, string>>): void {
+  const folder = temporaryFolder()
+  const shown = join(folder, 'shown')
+  const lines = Object.entries(properties).map(([name, value]) => `${name}=${value}\n`)
+  writeFileSync(shown, lines.join(''))
+  const program = `#!/bin/sh
+case "$1 $2" in
+  'show device-agent') cat ${shown};;
+  'start device-agent' | 'restart device-agent' | 'enable --now') echo LoadState=loaded > ${shown}; echo ActiveState=active >> ${shown};;
+  'unmask device-agent') ;;
+  *) echo "unexpected: $*" >&2; exit 1;;
+esac
+`
+  writeFileSync(join(folder, 'systemctl'), program, { mode: 0o755 })
+  vi.stubEnv('PATH', `${folder}:${process.env.PATH}`)
+  onTestFinished(() => void vi.unstubAllEnvs())
+}
+
+const LOADED = { LoadState: 'loaded', ActiveState: 'inactive', SubState: 'dead' }
+
+describe('an installed service that', () => {
+  it.each([
+    ['is disabled', { ...LOADED, UnitFileState: 'disabled' }, /is disabled, so it does not start/],
+    ['is stopped', { ...LOADED, UnitFileState: 'enabled' }, /is stopped/],
+    ['is masked', { ...LOADED, LoadState: 'masked' }, /is masked/],
+    [
+      'has failed',
+      { ...LOADED, ActiveState: 'failed', Result: 'exit-code' },
+      /has failed \(exit-code\)/,
+    ],
+    [
+      'ends after each start',
+      { ...LOADED, ActiveState: 'activating', SubState: 'auto-restart' },
+      /stops again and again/,
+    ],
+  ])('%s', async (_, properties, sentence) => {
+    systemctlShows(properties)
+    const device = await newDevice()
+    const { status, findings } = await told(device)
+    const failed = findings.find(({ outcome }) => outcome === 'bad')
+    expect(failed).toMatchObject({ check: 'agent', detail: expect.stringMatching(sentence) })
+    expect(status).toBe(`${failed?.detail} ${failed?.remedy}`)
+    const commands = failed?.remedy?.match(/systemctl (?:[^\s.,]+ ?)+/g) ?? []
+    expect(commands).not.toEqual([])
+    for (const command of commands) {
+      const { status: code, stderr } = spawnSync('sh', ['-c', command], { encoding: 'utf8' })
+      expect([code, stderr]).toEqual([0, ''])
+    }
+    // What systemd does then.
+    await start(device)
+    await eventually(async () => expect((await told(device)).status).toBe('No tunnels.'))
+  })
+})
+
 const faketime = findFaketime()
 const movedBy = (by: string): Environment => ({ LD_PRELOAD: faketime ?? '', FAKETIME: by })
 const SET_CLOCK = /^Set the wrong clock, of this device or of the gateway/
@@ -271,6 +349,109 @@ describe.runIf(faketime)('a device with a clock that is', () => {
     await run(device)
     await eventually(async () => expect((await told(device)).status).toBe('No tunnels.'))
     expect(await firstFailure(device, {})).toBeUndefined()
+  })
+})
+
+describe.runIf(faketime)('a device whose clock is set wrong while the link is up', () => {
+  it('keeps the link, and tells the difference until the clock is set right', async () => {
+    const device = await newDevice()
+    const path = join(device.folder, 'faketime')
+    const setClock = (by: string) => writeFileSync(path, by)
+    const env = {
+      LD_PRELOAD: faketime ?? '',
+      FAKETIME_TIMESTAMP_FILE: path,
+      FAKETIME_NO_CACHE: '1',
+      FAKETIME_DONT_FAKE_MONOTONIC: '1',
+    }
+    setClock('+0d')
+    await run(device, env)
+    await eventually(async () => expect((await told(device)).status).toBe('No tunnels.'))
+    setClock('+400d')
+    await eventually(async () => {
+      const { status, findings } = await told(device)
+      expect(status).toMatch(
+        /^No tunnels\. The device clock is (399|400) days ahead of the gateway\.$/,
+      )
+      expect(findings.find(({ check }) => check === 'link')?.outcome).toBe('good')
+      expect(findings.find(({ outcome }) => outcome === 'bad')).toMatchObject({
+        check: 'status',
+        remedy: expect.stringMatching(SET_CLOCK),
+      })
+    }, TOLD_WITHIN_MS)
+    expect((await firstFailure(device, env))?.remedy).toMatch(SET_CLOCK)
+    setClock('+0d')
+    await eventually(async () => expect((await told(device)).status).toBe('No tunnels.'))
+    expect(await firstFailure(device, env)).toBeUndefined()
+  })
+})
+
+const canHaveNamespaces = spawnSync('unshare', ['--mount', '--net', 'true']).status === 0
+/** Runs the commands of a shell, then the program. */
+const after = (commands: string) => ['sh', '-c', `${commands} && exec "$@"`, 'sh']
+
+describe.runIf(canHaveNamespaces)('a device', () => {
+  it('whose DNS server does not answer', async () => {
+    const name = 'gateway.example.com'
+    const device = await newDevice({ publicNames: [{ host: name, port: undefined }] })
+    const address = device.settings.SVC_SERVER_ADDR ?? ''
+    device.settings.SVC_SERVER_ADDR = address.replace('localhost', name)
+    let isSilent = true
+    const host = `127.${[0, 0, 0].map(() => randomInt(1, 255)).join('.')}`
+    await startDnsServer(
+      { [name]: '127.0.0.1' },
+      { listen: { host, port: 53 }, isSilent: () => isSilent },
+    )
+    const path = join(device.folder, 'resolv.conf')
+    writeFileSync(path, `nameserver ${host}\noptions timeout:2\n`)
+    const starter = ['unshare', '--mount', ...after(`mount --bind ${path} /etc/resolv.conf`)]
+    await run(device, {}, starter)
+    await eventually(async () => {
+      expect((await told(device)).status).toBe(
+        `No tunnels. ${name} cannot be resolved: DNS does not answer.`,
+      )
+    }, TOLD_WITHIN_MS)
+    expect(await firstFailure(device, {}, starter)).toMatchObject({
+      check: expect.stringMatching(/^dns gateway\.example\.com:/),
+      remedy: 'Check that the device has a network, and that its DNS server answers.',
+    })
+    isSilent = false
+    await eventually(async () => expect((await told(device)).status).toBe('No tunnels.'))
+    expect(await firstFailure(device, {}, starter)).toBeUndefined()
+  })
+
+  it.each([
+    [
+      'without a route to the gateway',
+      'ip link set lo up',
+      /is unreachable: the device has no route/,
+    ],
+    [
+      'whose router knows no way to the gateway',
+      'ip link set lo up && ip route add unreachable 192.0.2.0/24',
+      /is unreachable/,
+    ],
+  ])('%s', async (_, network, sentence) => {
+    const device = await newDevice()
+    const right = device.settings.SVC_SERVER_ADDR
+    // An address of documentation (RFC 5737). The namespace leads nowhere.
+    device.settings.SVC_SERVER_ADDR = '192.0.2.1:4443'
+    const starter = ['unshare', '--net', ...after(network)]
+    const end = await run(device, {}, starter)
+    await eventually(async () => {
+      expect((await told(device)).status).toMatch(/^No tunnels\. 192\.0\.2\.1:4443 is unreachable/)
+    }, TOLD_WITHIN_MS)
+    expect(await firstFailure(device, {}, starter)).toMatchObject({
+      check: 'tcp 192.0.2.1:4443',
+      detail: expect.stringMatching(sentence),
+      remedy: expect.stringMatching(
+        /default route \(ip route\), and the address in SVC_SERVER_ADDR/,
+      ),
+    })
+    await end()
+    device.settings.SVC_SERVER_ADDR = right
+    await run(device)
+    await eventually(async () => expect((await told(device)).status).toBe('No tunnels.'))
+    expect(await firstFailure(device)).toBeUndefined()
   })
 })
 

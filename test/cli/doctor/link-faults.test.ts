@@ -2,6 +2,7 @@ import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer as createHttpServer } from 'node:http'
 import { join } from 'node:path'
 import { createServer as createTlsServer } from 'node:tls'
+import { expect } from 'vitest'
 import type { Agent } from '../../../src/agent/agent.ts'
 import { resetDeviceId } from '../../../src/agent/device/device-id.ts'
 import { NgrokConnector } from '../../../src/agent/ngrok-connector.ts'
@@ -10,8 +11,9 @@ import { fullBacklog, listen, serve } from '../../chaos/faulty-services.ts'
 import { FAST_TIMINGS } from '../../helpers/agent-in-folder.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { type FaultyDevice, faultTable, freedPort } from '../../helpers/fault-table.ts'
+import { type FaultyDevice, faultTable, freedPort, serveHello } from '../../helpers/fault-table.ts'
 import { bind, connectSdk, startGateway } from '../../helpers/running-gateway.ts'
+import { somePorts } from '../../helpers/some-ports.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 import { AN_HOUR_AGO, createAuthority, createTlsFixture } from '../../helpers/tls-fixture.ts'
 
@@ -67,7 +69,7 @@ const UNKNOWN_CA = {
   headline: /^The tunnel does not work\. localhost:\d+ has a certificate of an unknown CA\.$/,
   check: /^tls /,
   remedy:
-    /^\/\S+\.pem \(SVC_CA_CERT\) is the CA of another gateway\. On the gateway, device-agent gateway show ca prints the right CA\. Save it to this file, and restart the agent\. A proxy or a login page/,
+    /^On the gateway, run device-agent gateway show ca\. Save its output to \/\S+\.pem \(SVC_CA_CERT\), and restart the agent\. A proxy or a login page/,
 }
 
 faultTable('a certificate of the gateway', {
@@ -77,7 +79,7 @@ faultTable('a certificate of the gateway', {
     check: 'link',
     detail: /certificate of an unknown CA/,
     remedy:
-      /^SVC_CA_CERT is not set\. On the gateway, device-agent gateway show ca prints the right CA\. Save it on this device, set SVC_CA_CERT to its path, and restart the agent\. A proxy/,
+      /^On the gateway, run device-agent gateway show ca\. Save its output on this device, set SVC_CA_CERT to the file, and restart the agent\. A proxy/,
     mend: rightCa,
   },
   'the CA certificate is that of another gateway': {
@@ -135,20 +137,21 @@ faultTable('a certificate of the gateway', {
   },
 })
 
-const PORT = /Agents connect to GATEWAY_AGENT_LISTEN of the gateway, by default port 4443\./
+const PORT =
+  /^Check the port in SVC_SERVER_ADDR: that of GATEWAY_AGENT_LISTEN of the gateway, by default 4443\./
 const NO_TLS = {
   headline: /^The tunnel does not work\. localhost:\d+ does not speak TLS\.$/,
   check: /^tls /,
   detail: /does not speak TLS$/,
-  remedy: new RegExp(`${PORT.source} A login page of the network or an HTTP proxy may also answer`),
+  remedy: new RegExp(`${PORT.source} A login page or an HTTP proxy may also answer`),
 }
 
 faultTable('the way to the gateway', {
   'DNS does not know the name': {
     settings: { SVC_SERVER_ADDR: 'gateway.invalid:4443' },
-    headline: /^The tunnel does not work\. gateway\.invalid cannot be resolved by DNS/,
+    headline: /^The tunnel does not work\. gateway\.invalid cannot be resolved/,
     check: 'dns gateway.invalid:4443',
-    detail: /cannot be resolved by DNS \(E\w+\)$/,
+    detail: /cannot be resolved(?: by DNS|: DNS does not answer) \(E\w+\)$/,
     // A machine without a network gets EAI_AGAIN.
     remedy: /^(Correct the host name in SVC_SERVER_ADDR|Check that the device has a network)/,
     mend: rightAddress,
@@ -170,7 +173,8 @@ faultTable('the way to the gateway', {
     headline: /^The tunnel does not work\. localhost:\d+ refuses connections\.$/,
     check: /^tcp /,
     detail: /refuses connections$/,
-    remedy: new RegExp(`^Check that the gateway runs, .* ${PORT.source}`),
+    remedy:
+      /^Check that the gateway runs, and its .* that of GATEWAY_AGENT_LISTEN, by default 4443\.$/,
     mend: rightAddress,
   },
   'a firewall drops everything': {
@@ -188,7 +192,7 @@ faultTable('the way to the gateway', {
     headline: /^The tunnel does not work\. localhost:\d+ did not answer within \d+ s/,
     check: /^tls /,
     detail: /did not answer within 5 s \(it accepts connections\)$/,
-    remedy: /^Check the port in .* A firewall or a login page of the network may also hold/,
+    remedy: /^Check the port in .* A firewall may hold the connection, or the gateway hangs\.$/,
     mend: ({ on }) => on.proxy.heal(),
   },
   'a login page answers with HTTP': {
@@ -224,7 +228,7 @@ faultTable('the way to the gateway', {
     headline: /^The tunnel does not work\. localhost:\d+ does not answer like a gateway\.$/,
     check: 'link',
     detail: /does not answer like a gateway$/,
-    remedy: new RegExp(`^Check the port in SVC_SERVER_ADDR\\. ${PORT.source}`),
+    remedy: PORT,
     mend: rightAddress,
   },
   'the gateway is full, or a firewall cuts the connection': {
@@ -469,14 +473,40 @@ async function startCopy({ on }: FaultyDevice): Promise<Copy> {
   }
 }
 
+const WITHOUT_TCP = ['bind:*.site.test']
+const WITH_TCP = [...WITHOUT_TCP, 'bind:127.0.0.1:*']
+const EXTEND_ACL =
+  /^Use a name that the ACL rules of the authtoken allow\. Or add a rule in the console of the gateway\.$/
+
 faultTable('a decision of the gateway', {
   'the ACL of the authtoken does not allow the name': {
     settings: (device) => changeAcl(device, ['bind:*.other.test']),
     headline: /^The tunnel does not work\. The gateway does not allow a\.site\.test\.$/,
     check: 'tunnel a.site.test',
     detail: /The ACL rules of the authtoken \S+ do not allow a\.site\.test/,
-    remedy: /^Use a domain that the ACL of the authtoken allows, or extend the ACL\.$/,
+    remedy: EXTEND_ACL,
     mend: (device) => changeAcl(device, ['bind:*.site.test']),
+  },
+  'the ACL of the authtoken does not allow TCP addresses': {
+    gateway: { tcpListen: somePorts() },
+    settings: (device) => changeAcl(device, WITH_TCP),
+    cause: async (device) => {
+      const forwardsTo = `localhost:${await serveHello()}`
+      await device.agent.create({ protocol: 'tcp', domain: '', forwardsTo, policy: null })
+      await changeAcl(device, WITHOUT_TCP)
+    },
+    headline: /^1 of 2 tunnels work\. The gateway does not allow the tunnel to localhost:\d+\.$/,
+    check: /^tunnel /,
+    detail:
+      /The authtoken has no ACL rule for a TCP address\. The rule bind:127\.0\.0\.1:\* allows every address\.$/,
+    remedy: EXTEND_ACL,
+    mend: async (device) => {
+      await changeAcl(device, WITH_TCP)
+      const { agent } = device
+      await eventually(() => expect(device.status.verdict).toBe('All 2 tunnels work.'))
+      const tcp = agent.list().find(({ spec }) => spec.protocol === 'tcp')
+      await agent.remove(tcp?.id ?? '')
+    },
   },
   'the domain is reserved for another account': {
     settings: async (device) => {
@@ -556,6 +586,12 @@ faultTable('a decision of the gateway', {
         {},
         { connector: new NgrokConnector({ version: '2.0.0', log: captureLog().log }) },
       ),
+  },
+  'the agent is newer than the gateway': {
+    agent: { connector: new NgrokConnector({ version: '99.0.0', log: captureLog().log }) },
+    headline: /^The tunnel works\.$/,
+    check: 'link',
+    detail: /^up/,
   },
   'the SDK of the agent is too old': {
     ...clientsBelow({ name: 'ngrok-javascript', version: '99' }),

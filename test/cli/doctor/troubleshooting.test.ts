@@ -41,25 +41,40 @@ const LINK: readonly Problem[] = [
 const OF_LINK = [107, 636, 121]
 const OF_TUNNEL = [316, 319, 334, 18021, 9026]
 
+/** Words of the longest cell. */
+const MAX_WORDS = 25
+
+/** The sentences of a remedy, in cells that are quick to read. */
+function cellsOf(remedy: string): string[] {
+  const cells: string[][] = [[]]
+  for (const text of remedy.split(/(?<=\.) /)) {
+    const words = [...(cells.at(-1) ?? []), ...text.split(' ')]
+    if (words.length <= MAX_WORDS) cells.pop()
+    cells.push(words.length <= MAX_WORDS ? words : text.split(' '))
+  }
+  return cells.map((words) => words.join(' '))
+}
+
 const withCode = (code: number) => serviceProblem('', `ERR_NGROK_${code}`)
 
 it('documents what status and doctor say about the link and the gateway, with the fix', () => {
   const shown = (text: string, { remedy }: Problem) => {
     const name = [HOST, TUNNEL].find((it) => text.startsWith(it))
-    return [sentence(text, name), remedy]
+    // Further steps of a fix are rows of their own.
+    return cellsOf(remedy).map((cell, at) => [at === 0 ? sentence(text, name) : '', cell])
   }
   expectTable(
     'docs/guides/troubleshooting.md',
     'problems',
     ['sentence', 'fix'],
     [
-      ...LINK.map((problem) => shown(problem.detail, problem)),
-      ...OF_LINK.map((code) => {
+      ...LINK.flatMap((problem) => shown(problem.detail, problem)),
+      ...OF_LINK.flatMap((code) => {
         const problem = withCode(code)
         return shown(refusedLinkText(problem.reason, problem.serviceCode), problem)
       }),
-      shown(VERDICT_TEXTS.duplicate(), withCode(830)),
-      ...OF_TUNNEL.map((code) => {
+      ...shown(VERDICT_TEXTS.duplicate(), withCode(830)),
+      ...OF_TUNNEL.flatMap((code) => {
         const problem = withCode(code)
         return shown(refusedTunnelText(problem.reason, TUNNEL), problem)
       }),

@@ -143,6 +143,17 @@ describe('a TCP endpoint of the SDK', () => {
     expect(await sdkCode(bindTcp(session))).toBe('ERR_NGROK_15013')
   })
 
+  it('is refused with the rule that is missing, if the authtoken has none for addresses', async () => {
+    const running = await startGateway({ tcpListen: somePorts() })
+    const acl = ['bind:*.site.test']
+    const { authtoken } = await running.gateway.parts.issuer.createCredential({ acl })
+    const session = await connectSdk(running, { authtoken })
+    const error = await bindTcp(session).catch((reason: Error) => reason)
+    expect(String(error)).toMatch(
+      /has no ACL rule for a TCP address\. The rule bind:127\.0\.0\.1:\* .*ERR_NGROK_316/s,
+    )
+  })
+
   it('carries bytes both ways intact', async () => {
     const running = await startGateway({ tcpListen: somePorts() })
     const session = await connectSdk(running)
