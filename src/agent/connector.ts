@@ -11,6 +11,12 @@ export interface Connector {
   connect(request: ConnectRequest): Promise<Session>
 }
 
+/**
+ * Check before a connect. `brief`: without a TLS handshake, for a server whose certificate was valid at the
+ * latest connect.
+ */
+export type PreflightScope = 'whole' | 'brief'
+
 export interface ConnectRequest {
   readonly authtoken: Secret
   /** `host:port`. Undefined: the hosted service. */

@@ -44,8 +44,10 @@ export interface LinkOptions extends SessionOpenerOptions {
  * reused. To replace a working session, the new one is connected first.
  *
  * INVARIANTS
- * - Only `#run` connects. Public methods and session events only record a change and wake it. Only `stop()`
- *   waits for the SDK.
+ * - Only `#run` and the standby connect. Public methods and session events only record a change and wake it.
+ *   Only `stop()` waits for the SDK.
+ * - While there is no session, the first session of either serves. A later session becomes the standby or is
+ *   closed.
  * - `#current` serves. A replaced session is retired: the service ends it when it has no requests in
  *   progress. A close by this side would interrupt them, so it comes late.
  * - Only `#move` changes the state, by the table in link-state.ts. It calls `onChange` in the middle of a
@@ -214,11 +216,15 @@ export class Link {
   async #run(signal: AbortSignal): Promise<void> {
     const { clock } = this.#options
     while (!signal.aborted) {
-      const isContent = this.#current !== undefined && this.#renewal === undefined
-      const waitMs = isContent ? Infinity : this.#tryAt - clock.monotonic()
+      const waitMs = this.#isContent ? Infinity : this.#tryAt - clock.monotonic()
       if (waitMs > 0) await this.#wakeUp.wait(clock, Number.isFinite(waitMs) ? waitMs : undefined)
       else await this.#try(signal)
     }
+  }
+
+  /** Whether there is a session, and no reason to replace it. */
+  get #isContent(): boolean {
+    return this.#current !== undefined && this.#renewal === undefined
   }
 
   async #try(signal: AbortSignal): Promise<void> {
@@ -226,6 +232,9 @@ export class Link {
     try {
       this.#opener.requireAuthtoken()
       this.#move('connect')
+      // A second connect to the same gateway would only delay the first.
+      if (!this.#current) await this.#standby?.opening(this.#place)
+      if (this.#isContent || this.#isParked) return
       const session = await this.#opener.open(this.#place, this.#events, signal)
       this.#adopt(session)
     } catch (error) {
@@ -235,19 +244,46 @@ export class Link {
   }
 
   #failTry(error: unknown): void {
-    this.#nextPlace()
-    const problem = problemOf(error)
     const isPoisoned = error instanceof PoisonedError
-    const isUseless = isPoisoned || !this.#opener.hasAuthtoken
-    this.#fail(problem, isUseless ? Infinity : this.#pauses.after(problem))
+    // Otherwise the standby serves meanwhile, so nothing has to be tried again.
+    if (!this.#isContent) {
+      this.#nextPlace()
+      const problem = problemOf(error)
+      const isUseless = isPoisoned || !this.#opener.hasAuthtoken
+      this.#fail(problem, isUseless ? Infinity : this.#pauses.after(problem))
+    }
     if (isPoisoned) this.#poisoned()
   }
 
-  /** Makes the session the serving one and retires the previous one. */
+  /** Makes the session of an attempt the serving one, if one is still needed. */
   #adopt(session: LinkSession): void {
     if (this.#isParked || session.asked === 'stop') this.#park(session)
+    else if (this.#isContent) this.#spare(session)
     else if (session.problem) this.#lost(session, session.problem)
     else this.#serve(session)
+  }
+
+  /** Handles a session that came when the standby served already. */
+  #spare(session: LinkSession): void {
+    const before = this.#current
+    const isNeeded = this.#isUnconfirmed && session.place === this.#home && !session.problem
+    if (isNeeded && before) {
+      this.#serve(session)
+      this.#retired.finish(before)
+    } else if (!this.#standby?.keep(session)) this.#retired.close(session)
+  }
+
+  /** The standby session serves if the link has none, or if its gateway may hold the names. */
+  #standbyReady(): void {
+    if (this.#current) this.#moveHome()
+    else if (!this.#isParked && !this.#stopping.signal.aborted) {
+      const next = this.#standby?.takeReady()
+      if (!next) return
+      this.#log.info('the standby session takes over')
+      this.#serve(next)
+      this.#standby?.rest()
+      this.#wakeUp.set()
+    }
   }
 
   /**
@@ -265,15 +301,13 @@ export class Link {
       return
     }
     const isAtHome = home !== undefined && standby.place === home
-    if (!isAtHome) {
-      if (now < this.#moveAt) return
-      if (home !== undefined) standby.prefer(home)
-    }
+    if (!isAtHome && now < this.#moveAt) return
+    if (home !== undefined) standby.prefer(home)
     const next = home === undefined || isAtHome ? standby.takeReady() : undefined
     if (!isAtHome && (next || home !== undefined)) this.#moveAt = now + this.#moves.next()
     if (!next) return
     this.#log.info('the gateway cannot confirm names, the standby session takes over')
-    this.#adopt(next)
+    this.#serve(next)
     this.#retired.finish(before)
   }
 
@@ -299,6 +333,7 @@ export class Link {
     this.#move('connect')
     this.#move('connected')
     if (this.#distrust) this.#move('distrust')
+    if (session.place === this.#home) this.#standby?.rest()
     this.#standby?.changed()
     this.#options.onSessions()
     this.#options.onChange()
@@ -322,10 +357,10 @@ export class Link {
     )
     const next = this.#standby?.takeReady()
     // It may be back at once, and holds the names.
-    this.#standby?.prefer(this.#home ?? session.place)
+    this.#standby?.prefer(this.#home ?? session.place, pauseMs)
     if (next) {
       this.#log.warn({ detail: problem.detail }, 'link down, the standby session takes over')
-      this.#adopt(next)
+      this.#serve(next)
     } else {
       // Both sessions broke, so all gateways may still work. The one that holds the names is best.
       if (this.#standby && this.#home !== undefined) this.#place = this.#home
@@ -432,7 +467,7 @@ export class Link {
       clock,
       log,
       onChange,
-      onReady: () => this.#moveHome(),
+      onReady: () => this.#standbyReady(),
       onPoisoned: () => this.#poisoned(),
       ...random,
     })

@@ -32,6 +32,8 @@ export interface LinkTimings {
   readonly duplicateShownMs: number
   /** A replaced session is closed after this time, unless the service closes it. */
   readonly retireMs: number
+  /** The names of a returning link come back first. The standby then connects within this time, at random. */
+  readonly spareMs: number
 }
 
 /**
@@ -95,6 +97,7 @@ export const DEFAULT_TIMINGS: AgentTimings = {
     duplicateShownMs: 1_200_000,
     // Our gateway ends it within 10 s. With another service, downloads get a minute.
     retireMs: 60_000,
+    spareMs: 3_000,
   },
   preflight: { dnsMs: 5_000, connectMs: 5_000, tlsMs: 5_000 },
   tunnel: {

@@ -1,75 +1,16 @@
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { PoisonedError, type Session } from '../../src/agent/connector.ts'
-import { Link, type LinkOptions } from '../../src/agent/link.ts'
 import { networkProblem, type Problem, ProblemError } from '../../src/agent/problem.ts'
 import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
-import { Secret } from '../../src/base/secret.ts'
-import { captureLog } from '../helpers/captured-log.ts'
-import { FakeConnector, type FakeSession, gate, refusal } from '../helpers/fake-connector.ts'
-import { ManualClock } from '../helpers/manual-clock.ts'
+import { type FakeSession, gate, refusal } from '../helpers/fake-connector.ts'
+import { linkOnFake, NO_TOKEN } from '../helpers/link-on-fake.ts'
 
 const TIMINGS = DEFAULT_TIMINGS.link
-const NO_TOKEN: Problem = {
-  reason: 'auth',
-  detail: 'no authtoken',
-  remedy: 'Put one there.',
-  permanent: false,
-}
-
-function setUp(options: Partial<LinkOptions> = {}) {
-  const connector = new FakeConnector()
-  const clock = new ManualClock()
-  const captured = captureLog()
-  const changes: string[] = []
-  const sessions: (Session | undefined)[] = []
-  let poisoned = 0
-  let token: Secret | Problem = new Secret('good')
-  const link = new Link({
-    connector,
-    preflight: () => Promise.resolve(),
-    authtoken: () => token,
-    serverAddrs: [],
-    hasStandby: true,
-    caCert: undefined,
-    metadata: () => '{}',
-    timings: TIMINGS,
-    // Every pause is as long as it can be.
-    random: () => 0,
-    clock,
-    log: captured.log,
-    onChange: () => changes.push(link.status.state),
-    onSessions: () => sessions.push(link.session),
-    onPoisoned: () => {
-      poisoned += 1
-    },
-    ...options,
-  })
-  onTestFinished(() => link.stop({ drainMs: 10_000 }))
-  const start = async () => {
-    link.start()
-    await clock.advance(0)
-  }
-  return {
-    connector,
-    clock,
-    captured,
-    link,
-    changes,
-    sessions,
-    start,
-    poisoned: () => poisoned,
-    setToken: (next: string | undefined) => {
-      token = next === undefined ? NO_TOKEN : new Secret(next)
-      link.authtokenChanged()
-    },
-  }
-}
-
 const DNS: Problem = { reason: 'dns', detail: 'no such name', remedy: 'Fix it.', permanent: false }
 
 describe('Link', () => {
   it('connects and hands out the session', async () => {
-    const { link, connector, clock, start, changes } = setUp()
+    const { link, connector, clock, start, changes } = linkOnFake()
     expect(link.session).toBeUndefined()
     await start()
     expect(link.session).toBe(connector.last)
@@ -79,7 +20,7 @@ describe('Link', () => {
   })
 
   it('knows how long it has been down, also when the clock is set meanwhile', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     connector.onConnect = () => {
       throw refusal(107)
     }
@@ -91,7 +32,7 @@ describe('Link', () => {
   })
 
   it('shows the latency of the last heartbeat while it is up', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     connector.last.request.onHeartbeat(12)
     expect(link.status.latencyMs).toBe(12)
@@ -102,7 +43,7 @@ describe('Link', () => {
 
   it('builds a new session within 30 ms when one is lost that was up', async () => {
     for (const chance of [0, 0.5, 0.999]) {
-      const { link, connector, clock, start } = setUp({ random: () => chance })
+      const { link, connector, clock, start } = linkOnFake({ random: () => chance })
       await start()
       await clock.advance(TIMINGS.quickAfterMs)
       connector.last.lose()
@@ -115,7 +56,7 @@ describe('Link', () => {
   })
 
   it('backs off when the quick try fails, and when a link breaks as soon as it is up', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     await clock.advance(TIMINGS.quickAfterMs)
     connector.onConnect = () => {
@@ -136,7 +77,7 @@ describe('Link', () => {
   })
 
   it('builds a new session when the old one is lost, after a short pause', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     const first = connector.last
     first.lose('the wire was cut')
@@ -157,7 +98,7 @@ describe('Link', () => {
   })
 
   it('waits longer and longer, up to 4 s, while it cannot connect', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     connector.onConnect = () => {
       throw new ProblemError(networkProblem('refused'))
     }
@@ -172,7 +113,7 @@ describe('Link', () => {
   })
 
   it('starts from the shortest pause only after it stayed up for a while', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     const pauseAfter = async (upMs: number) => {
       await clock.advance(upMs)
@@ -191,7 +132,7 @@ describe('Link', () => {
   })
 
   it('counts one outage from its beginning, whatever is tried meanwhile', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     await clock.advance(5_000)
     connector.onConnect = () => {
@@ -216,7 +157,7 @@ describe('Link', () => {
 
   it('does not connect before the preflight is through', async () => {
     let problem: Problem | undefined = DNS
-    const { link, connector, clock, start } = setUp({
+    const { link, connector, clock, start } = linkOnFake({
       preflight: async () => {
         if (problem) throw new ProblemError(problem)
       },
@@ -229,8 +170,75 @@ describe('Link', () => {
     expect(link.status.state).toBe('up')
   })
 
+  it('has a brief preflight after a session, and the whole one after a failure to give the reason', async () => {
+    const scopes: string[] = []
+    const { link, connector, clock, start } = linkOnFake({
+      serverAddrs: ['a.test:1'],
+      preflight: async (_address, _signal, scope) => {
+        scopes.push(scope)
+        if (scopes.length === 5) throw new ProblemError(DNS)
+      },
+    })
+    const lose = async () => {
+      await clock.advance(TIMINGS.stableMs)
+      connector.last.lose()
+      await clock.advance(0)
+      await clock.advance(TIMINGS.quickMs)
+    }
+    await start()
+    await lose()
+    await lose()
+    expect(scopes).toEqual(['whole', 'brief', 'brief'])
+    connector.onConnect = () => {
+      throw new ProblemError(networkProblem('refused'))
+    }
+    await lose()
+    expect(scopes.slice(3)).toEqual(['brief', 'whole'])
+    expect(link.status).toMatchObject({ state: 'waiting', reason: 'dns', remedy: 'Fix it.' })
+    await clock.advance(TIMINGS.backoffBaseMs)
+    expect(link.status.lastError).toBe('refused')
+    connector.onConnect = () => {}
+    await clock.advance(2 * TIMINGS.backoffBaseMs)
+    expect(link.status.state).toBe('up')
+    expect(scopes.slice(5)).toEqual(['whole', 'whole'])
+    connector.onConnect = () => {
+      throw refusal(107)
+    }
+    await lose()
+    expect(link.status.state).toBe('refused')
+    expect(scopes.slice(7)).toEqual(['brief'])
+  })
+
+  it('has the whole preflight before each connect to the hosted service, and at another gateway', async () => {
+    const scopes: unknown[] = []
+    const preflight = async (...args: unknown[]) => void scopes.push([args[0], args[2]])
+    const hosted = linkOnFake({ preflight })
+    await hosted.start()
+    await hosted.clock.advance(TIMINGS.quickAfterMs)
+    hosted.connector.last.lose()
+    await hosted.clock.advance(0)
+    await hosted.clock.advance(TIMINGS.quickMs)
+    expect(scopes.splice(0)).toEqual([
+      [undefined, 'whole'],
+      [undefined, 'whole'],
+    ])
+    const ours = linkOnFake({ preflight, serverAddrs: TWO, hasStandby: false })
+    await ours.start()
+    for (let loss = 0; loss < 2; loss += 1) {
+      await ours.clock.advance(TIMINGS.quickAfterMs)
+      ours.connector.last.lose()
+      await ours.clock.advance(0)
+      await ours.clock.advance(TIMINGS.quickMs)
+    }
+    expect(scopes).toEqual([
+      ['a.test:1', 'whole'],
+      ['b.test:1', 'whole'],
+      ['a.test:1', 'brief'],
+    ])
+  })
+
   it('waits without trying as long as there is no token, and connects when it comes', async () => {
-    const { link, connector, clock, start, setToken } = setUp({ authtoken: () => NO_TOKEN })
+    const { link, connector, clock, start, setToken } = linkOnFake({ authtoken: () => NO_TOKEN })
     await start()
     await clock.advance(3_600_000)
     expect(connector.connects).toBe(0)
@@ -243,7 +251,7 @@ describe('Link', () => {
     setToken(undefined)
     await link.stop({ drainMs: 10_000 })
 
-    const late = setUp()
+    const late = linkOnFake()
     late.setToken(undefined)
     await late.start()
     expect(late.connector.connects).toBe(0)
@@ -258,7 +266,7 @@ describe('Link', () => {
   ])('tells a new reason for which it goes on being %s', async (state, first) => {
     const told: (string | undefined)[] = []
     let problem = first
-    const { link, clock, start } = setUp({
+    const { link, clock, start } = linkOnFake({
       authtoken: () => problem,
       onChange: () => told.push(link.status.lastError),
     })
@@ -271,7 +279,7 @@ describe('Link', () => {
   })
 
   it('retries a refused token after 2, 4, 8 … 60 s, and a new one at once', async () => {
-    const { link, connector, clock, start, setToken } = setUp()
+    const { link, connector, clock, start, setToken } = linkOnFake()
     connector.onConnect = ({ authtoken }) => {
       if (authtoken.reveal() === 'good') throw refusal(107)
     }
@@ -298,7 +306,7 @@ describe('Link', () => {
 
   it('is back within 15 s when the service was wrong for 8 s, whatever chance says', async () => {
     for (const chance of [0, 0.5, 0.999]) {
-      const { link, connector, clock, start } = setUp({ random: () => chance })
+      const { link, connector, clock, start } = linkOnFake({ random: () => chance })
       await start()
       await clock.advance(TIMINGS.stableMs)
       connector.onConnect = () => {
@@ -315,7 +323,7 @@ describe('Link', () => {
   })
 
   it('hands over to a session with the new token, and leaves the old one to the service', async () => {
-    const { link, connector, clock, start, setToken, changes, sessions } = setUp()
+    const { link, connector, clock, start, setToken, changes, sessions } = linkOnFake()
     await start()
     const first = connector.last
     const connecting = gate()
@@ -341,7 +349,7 @@ describe('Link', () => {
   })
 
   it('closes a session that the service does not end, a minute after another has its place', async () => {
-    const { connector, clock, start, setToken } = setUp()
+    const { connector, clock, start, setToken } = linkOnFake()
     await start()
     setToken('better')
     await clock.advance(0)
@@ -350,7 +358,7 @@ describe('Link', () => {
   })
 
   it('goes on with the old token while the new one is refused, and says so', async () => {
-    const { link, connector, clock, start, setToken, captured } = setUp()
+    const { link, connector, clock, start, setToken, captured } = linkOnFake()
     await start()
     const first = connector.last
     connector.onConnect = ({ authtoken }) => {
@@ -377,7 +385,7 @@ describe('Link', () => {
   })
 
   it('is refused for the new token when the session with the old one ends', async () => {
-    const { link, connector, clock, start, setToken } = setUp()
+    const { link, connector, clock, start, setToken } = linkOnFake()
     await start()
     connector.onConnect = () => {
       throw refusal(105, 'no such token')
@@ -391,7 +399,7 @@ describe('Link', () => {
   })
 
   it('has no session any more when the token is taken away', async () => {
-    const { link, connector, clock, start, setToken } = setUp()
+    const { link, connector, clock, start, setToken } = linkOnFake()
     await start()
     setToken(undefined)
     await clock.advance(0)
@@ -402,7 +410,7 @@ describe('Link', () => {
   })
 
   it('does not stay on a session that was opened with a token that changed meanwhile', async () => {
-    const { connector, clock, start, setToken } = setUp()
+    const { connector, clock, start, setToken } = linkOnFake()
     const connecting = gate()
     connector.onConnect = connecting.wait
     await start()
@@ -415,7 +423,7 @@ describe('Link', () => {
   })
 
   it('hands over to another session within 30 ms when the service asks for one', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     await clock.advance(TIMINGS.quickAfterMs)
     const first = connector.last
@@ -430,7 +438,7 @@ describe('Link', () => {
   })
 
   it('connects as without a session when that ends before another has its place', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     await clock.advance(TIMINGS.quickAfterMs)
     const connecting = gate()
@@ -449,7 +457,7 @@ describe('Link', () => {
   })
 
   it('keeps three sessions at most that others have replaced', async () => {
-    const { connector, clock, start } = setUp()
+    const { connector, clock, start } = linkOnFake()
     await start()
     for (let count = 0; count < 5; count += 1) {
       await clock.advance(TIMINGS.quickAfterMs)
@@ -468,7 +476,7 @@ describe('Link', () => {
   })
 
   it('does not spin for a service that asks for a new session again and again', async () => {
-    const { connector, clock, start } = setUp()
+    const { connector, clock, start } = linkOnFake()
     connector.onConnect = ({ onCommand }) => onCommand('restart')
     await start()
     await clock.advance(60_000)
@@ -477,7 +485,7 @@ describe('Link', () => {
   })
 
   it('is parked when the service asks it to stop, until the authtoken changes', async () => {
-    const { link, connector, clock, start, setToken } = setUp()
+    const { link, connector, clock, start, setToken } = linkOnFake()
     await start()
     await clock.advance(5_000)
     connector.last.command('stop')
@@ -502,12 +510,12 @@ describe('Link', () => {
   })
 
   it('obeys a stop that comes right after the connect, or during a restart', async () => {
-    const early = setUp()
+    const early = linkOnFake()
     early.connector.onConnect = ({ onCommand }) => onCommand('stop')
     await early.start()
     expect(early.link.status.state).toBe('parked')
 
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     const first = connector.last
     const connecting = gate()
@@ -525,7 +533,7 @@ describe('Link', () => {
   })
 
   it('lets an earlier session command nothing', async () => {
-    const { link, connector, clock, start, setToken } = setUp()
+    const { link, connector, clock, start, setToken } = linkOnFake()
     await start()
     const first = connector.last
     setToken('better')
@@ -542,7 +550,7 @@ describe('Link', () => {
   })
 
   it('is suspect while it is distrusted, over a new session too', async () => {
-    const { link, connector, clock, start, changes } = setUp()
+    const { link, connector, clock, start, changes } = linkOnFake()
     await start()
     await clock.advance(1_000)
     link.distrust(networkProblem('the probe failed'))
@@ -567,7 +575,7 @@ describe('Link', () => {
   })
 
   it('does not wait for a lost session that will not close', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     const closing = gate()
     connector.last.close = closing.wait
@@ -580,7 +588,7 @@ describe('Link', () => {
   })
 
   it('hands over when it is to be rebuilt, and goes on when that fails', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     const first = connector.last
     await clock.advance(TIMINGS.quickAfterMs)
@@ -599,7 +607,7 @@ describe('Link', () => {
   })
 
   it('starts from the shortest pause with a new token', async () => {
-    const { link, connector, clock, start, setToken } = setUp()
+    const { link, connector, clock, start, setToken } = linkOnFake()
     connector.onConnect = () => {
       throw new ProblemError(networkProblem('refused'))
     }
@@ -611,7 +619,7 @@ describe('Link', () => {
   })
 
   it('gives up and says so when the SDK is poisoned', async () => {
-    const { link, connector, clock, start, poisoned } = setUp()
+    const { link, connector, clock, start, poisoned } = linkOnFake()
     connector.onConnect = () => {
       throw new PoisonedError('connecting took longer than 15000 ms')
     }
@@ -627,12 +635,12 @@ describe('Link', () => {
   })
 
   it('stops while it waits, while it checks the way, and while it is up', async () => {
-    const waiting = setUp({ preflight: () => Promise.reject(new ProblemError(DNS)) })
+    const waiting = linkOnFake({ preflight: () => Promise.reject(new ProblemError(DNS)) })
     await waiting.start()
     await waiting.link.stop({ drainMs: 10_000 })
     expect(waiting.clock.sleeping).toBe(0)
 
-    const checking = setUp({
+    const checking = linkOnFake({
       preflight: (_address, signal) =>
         new Promise((_resolve, reject) => {
           signal.addEventListener('abort', () => reject(signal.reason))
@@ -643,7 +651,7 @@ describe('Link', () => {
     expect(checking.link.status.state).toBe('stopped')
     expect(checking.captured.lines).toEqual([])
 
-    const up = setUp()
+    const up = linkOnFake()
     await up.start()
     await up.link.stop({ drainMs: 10_000 })
     expect(up.connector.journal).toEqual(['close session'])
@@ -651,7 +659,7 @@ describe('Link', () => {
   })
 
   it('has stopped only when the sessions that it lost are put away', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     const closing = gate()
     connector.last.close = closing.wait
@@ -668,7 +676,7 @@ describe('Link', () => {
   })
 
   it('does not wait for a connect when it stops, and closes what still comes of it', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     const connecting = gate()
     connector.onConnect = connecting.wait
     await start()
@@ -680,7 +688,7 @@ describe('Link', () => {
   })
 
   it('does not mind a connect that fails after it has stopped', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     const connecting = gate()
     connector.onConnect = async () => {
       await connecting.wait()
@@ -694,7 +702,7 @@ describe('Link', () => {
   })
 
   it('logs why it is down and for how long it waits, and when it is up again', async () => {
-    const { connector, clock, start, captured } = setUp()
+    const { connector, clock, start, captured } = linkOnFake()
     connector.onConnect = () => {
       throw refusal(107)
     }
@@ -714,7 +722,7 @@ describe('Link', () => {
   })
 
   it('says nothing of a next try while it tries', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start } = linkOnFake()
     await start()
     connector.last.lose()
     await clock.advance(0)
@@ -724,7 +732,7 @@ describe('Link', () => {
   })
 
   it('logs an outage once, not once per try', async () => {
-    const { connector, clock, start, captured } = setUp()
+    const { connector, clock, start, captured } = linkOnFake()
     connector.onConnect = () => {
       throw new ProblemError(networkProblem('refused'))
     }
@@ -735,7 +743,7 @@ describe('Link', () => {
   })
 
   it('keeps a session that serves when the SDK is poisoned, and gives up when that ends', async () => {
-    const { link, connector, clock, start, poisoned, setToken } = setUp()
+    const { link, connector, clock, start, poisoned, setToken } = linkOnFake()
     await start()
     connector.onConnect = () => {
       throw new PoisonedError('connecting took longer than 15000 ms')
@@ -751,7 +759,7 @@ describe('Link', () => {
   })
 
   it('drains the session of our gateway before it closes it', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: ['a.test:1'] })
+    const { link, connector, clock, start } = linkOnFake({ serverAddrs: ['a.test:1'] })
     await start()
     const draining = gate()
     connector.onDrain = async () => {
@@ -770,7 +778,7 @@ describe('Link', () => {
 describe('Link as a duplicate', () => {
   it('says so all the time, and serves within 10 s of the end of the other one', async () => {
     for (const chance of [0, 0.999]) {
-      const { link, connector, clock, start } = setUp({ random: () => chance })
+      const { link, connector, clock, start } = linkOnFake({ random: () => chance })
       connector.onConnect = () => {
         throw refusal(830, 'The device dev_1 is connected already, from 10.0.0.2.')
       }
@@ -797,7 +805,7 @@ describe('Link as a duplicate', () => {
   })
 
   it('tries at once with another authtoken', async () => {
-    const { link, connector, clock, start, setToken } = setUp()
+    const { link, connector, clock, start, setToken } = linkOnFake()
     connector.onConnect = () => {
       throw refusal(830)
     }
@@ -809,7 +817,7 @@ describe('Link as a duplicate', () => {
   })
 
   it('serves on when another one is refused, and shows it until that stays away', async () => {
-    const { link, connector, clock, start, captured } = setUp()
+    const { link, connector, clock, start, captured } = linkOnFake()
     await start()
     connector.last.request.onDuplicate('10.0.0.3')
     connector.last.request.onDuplicate('10.0.0.3')
@@ -836,7 +844,7 @@ describe('Link with two addresses', () => {
   const addressOf = ({ request }: FakeSession) => request.serverAddr
 
   it('keeps a second session ready at the other one, without endpoints', async () => {
-    const { link, connector, start } = setUp({ serverAddrs: TWO })
+    const { link, connector, start } = linkOnFake({ serverAddrs: TWO })
     await start()
     expect(connector.sessions.map(addressOf)).toEqual(TWO)
     expect(link.session).toBe(connector.sessions[0])
@@ -848,9 +856,10 @@ describe('Link with two addresses', () => {
   })
 
   it('serves on the second session in the moment the first one ends', async () => {
-    const { link, connector, clock, start, changes, sessions } = setUp({ serverAddrs: TWO })
+    const { link, connector, clock, start, changes, sessions } = linkOnFake({ serverAddrs: TWO })
     await start()
     const [first, second] = connector.sessions
+    await clock.advance(TIMINGS.quickAfterMs)
     changes.length = 0
     first?.lose()
     expect(link.session).toBe(second)
@@ -858,13 +867,14 @@ describe('Link with two addresses', () => {
     expect(link.status).toMatchObject({ state: 'up', serverAddr: 'b.test:1' })
     expect(new Set(changes)).toEqual(new Set(['up']))
     await clock.advance(0)
+    await clock.advance(TIMINGS.quickMs)
     expect(connector.sessions.map(addressOf)).toEqual([...TWO, 'a.test:1'])
     expect(link.status.standby).toMatchObject({ state: 'ready', serverAddr: 'a.test:1' })
     expect(first?.isClosed).toBe(true)
   })
 
   it('says why the second session is not ready, and goes on trying', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    const { link, connector, clock, start } = linkOnFake({ serverAddrs: TWO })
     connector.onConnect = ({ serverAddr }) => {
       if (serverAddr === 'b.test:1') throw refusal(105, 'no such token')
     }
@@ -885,7 +895,7 @@ describe('Link with two addresses', () => {
   })
 
   it('has another second session when that one ends', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    const { link, connector, clock, start } = linkOnFake({ serverAddrs: TWO })
     await start()
     connector.last.lose('the wire was cut')
     expect(link.status).toMatchObject({
@@ -899,7 +909,7 @@ describe('Link with two addresses', () => {
   })
 
   it('keeps no second session with a token that changed while it was connected', async () => {
-    const { link, connector, clock, start, setToken } = setUp({ serverAddrs: TWO })
+    const { link, connector, clock, start, setToken } = linkOnFake({ serverAddrs: TWO })
     const connecting = gate()
     connector.onConnect = ({ serverAddr }) =>
       serverAddr === 'b.test:1' ? connecting.wait() : undefined
@@ -917,7 +927,7 @@ describe('Link with two addresses', () => {
   })
 
   it('keeps no second session where the link has come to serve meanwhile', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    const { link, connector, clock, start } = linkOnFake({ serverAddrs: TWO })
     const connecting = gate()
     let isFirst = true
     connector.onConnect = ({ serverAddr }) => {
@@ -927,8 +937,15 @@ describe('Link with two addresses', () => {
     }
     await start()
     await clock.advance(TIMINGS.quickAfterMs)
-    connector.last.lose('the wire was cut')
+    const { onConnect } = connector
+    connector.onConnect = () => {
+      connector.onConnect = onConnect
+      throw new ProblemError(networkProblem('refused'))
+    }
+    link.rebuild(networkProblem('the probe failed'))
+    await clock.advance(0)
     await clock.advance(30)
+    await clock.advance(500)
     expect(link.status).toMatchObject({ state: 'up', serverAddr: 'b.test:1' })
     connecting.open()
     await clock.advance(0)
@@ -936,7 +953,7 @@ describe('Link with two addresses', () => {
   })
 
   it('goes first to the gateway that holds the names when both sessions are lost', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    const { link, connector, clock, start } = linkOnFake({ serverAddrs: TWO })
     await start()
     const [first, second] = connector.sessions as [FakeSession, FakeSession]
     link.tried(first, undefined)
@@ -949,7 +966,7 @@ describe('Link with two addresses', () => {
   })
 
   it('returns to the gateway that holds the names when another one cannot confirm them', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: [...TWO, 'c.test:1'] })
+    const { link, connector, clock, start } = linkOnFake({ serverAddrs: [...TWO, 'c.test:1'] })
     await start()
     link.tried(connector.sessions[0] as Session, undefined)
     await clock.advance(TIMINGS.quickAfterMs)
@@ -970,7 +987,7 @@ describe('Link with two addresses', () => {
   })
 
   it('returns as soon as that gateway can be reached, and keeps a session elsewhere until then', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    const { link, connector, clock, start } = linkOnFake({ serverAddrs: TWO })
     await start()
     const [first, second] = connector.sessions as [FakeSession, FakeSession]
     link.tried(first, undefined)
@@ -987,7 +1004,7 @@ describe('Link with two addresses', () => {
   })
 
   it('stays where its names are when a new name cannot be confirmed', async () => {
-    const { link, connector, start } = setUp({ serverAddrs: TWO })
+    const { link, connector, start } = linkOnFake({ serverAddrs: TWO })
     await start()
     const [first] = connector.sessions
     link.tried(first as Session, undefined)
@@ -996,7 +1013,7 @@ describe('Link with two addresses', () => {
   })
 
   it('returns to that gateway without a standby too, and serves elsewhere until it is there', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: TWO, hasStandby: false })
+    const { link, connector, clock, start } = linkOnFake({ serverAddrs: TWO, hasStandby: false })
     await start()
     link.tried(connector.last, undefined)
     await clock.advance(TIMINGS.quickAfterMs)
@@ -1020,7 +1037,7 @@ describe('Link with two addresses', () => {
   })
 
   it('looks for its names at one gateway after another, with pauses, after a start', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    const { link, connector, clock, start } = linkOnFake({ serverAddrs: TWO })
     await start()
     const refuse = () => link.tried(link.session as Session, refusal(803).problem)
     refuse()
@@ -1036,7 +1053,7 @@ describe('Link with two addresses', () => {
   })
 
   it('tries the other address when one cannot be reached', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    const { link, connector, clock, start } = linkOnFake({ serverAddrs: TWO })
     connector.onConnect = ({ serverAddr }) => {
       if (serverAddr === 'a.test:1') throw new ProblemError(networkProblem('refused'))
     }
@@ -1047,7 +1064,7 @@ describe('Link with two addresses', () => {
   })
 
   it('renews both with a new token, and the one that is asked to restart', async () => {
-    const { link, connector, clock, start, setToken } = setUp({ serverAddrs: TWO })
+    const { link, connector, clock, start, setToken } = linkOnFake({ serverAddrs: TWO })
     await start()
     setToken('better')
     await clock.advance(0)
@@ -1063,14 +1080,14 @@ describe('Link with two addresses', () => {
   })
 
   it('ends both when the service tells either to stop, or when it stops', async () => {
-    const parked = setUp({ serverAddrs: TWO })
+    const parked = linkOnFake({ serverAddrs: TWO })
     await parked.start()
     parked.connector.last.command('stop')
     await parked.clock.advance(86_400_000)
     expect(parked.link.status).toMatchObject({ state: 'parked', standby: { state: 'idle' } })
     expect(parked.connector.sessions.map(({ isClosed }) => isClosed)).toEqual([true, true])
 
-    const { link, connector, start } = setUp({ serverAddrs: TWO })
+    const { link, connector, start } = linkOnFake({ serverAddrs: TWO })
     await start()
     await link.stop({ drainMs: 10_000 })
     expect(connector.journal.sort()).toEqual(['close session', 'close session', 'drain 10000'])
@@ -1078,7 +1095,7 @@ describe('Link with two addresses', () => {
   })
 
   it('has no second session where none is wanted, and takes turns nevertheless', async () => {
-    const { link, connector, clock, start } = setUp({ serverAddrs: TWO, hasStandby: false })
+    const { link, connector, clock, start } = linkOnFake({ serverAddrs: TWO, hasStandby: false })
     await start()
     await clock.advance(TIMINGS.quickAfterMs)
     expect(link.status.standby).toBeUndefined()
@@ -1090,7 +1107,7 @@ describe('Link with two addresses', () => {
 
   it('takes turns among the addresses that do not serve', async () => {
     const tried: (string | undefined)[] = []
-    const { connector, clock, start } = setUp({ serverAddrs: [...TWO, 'c.test:1'] })
+    const { connector, clock, start } = linkOnFake({ serverAddrs: [...TWO, 'c.test:1'] })
     connector.onConnect = ({ serverAddr }) => {
       tried.push(serverAddr)
       if (serverAddr !== 'a.test:1') throw new ProblemError(networkProblem('refused'))
@@ -1101,7 +1118,7 @@ describe('Link with two addresses', () => {
   })
 
   it('serves on with one session when the SDK is poisoned by the other', async () => {
-    const { link, connector, clock, start, poisoned } = setUp({ serverAddrs: TWO })
+    const { link, connector, clock, start, poisoned } = linkOnFake({ serverAddrs: TWO })
     connector.onConnect = ({ serverAddr }) => {
       if (serverAddr === 'b.test:1') throw new PoisonedError('connecting took longer than 15000 ms')
     }

@@ -23,6 +23,7 @@ export const FAST_TIMINGS: AgentTimings = {
     duplicateShownMs: 60_000,
     // Our gateway ends what another session has replaced.
     retireMs: 60_000,
+    spareMs: 30,
   },
   preflight: { dnsMs: 1_000, connectMs: 500, tlsMs: 500 },
   tunnel: {

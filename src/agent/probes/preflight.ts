@@ -7,6 +7,7 @@ import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { abortable, DeadlineError, withDeadline } from '../../base/deadline.ts'
 import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
+import type { PreflightScope } from '../connector.ts'
 import { ProblemError } from '../problem.ts'
 import type { PreflightTimings } from '../timings.ts'
 import {
@@ -57,6 +58,11 @@ const ADDRESS_ATTEMPT_MS = 1_500
 /** Steps of a connect, in their order. */
 export const PREFLIGHT_STEPS = ['dns', 'tcp', 'tls'] as const
 export type PreflightStep = (typeof PREFLIGHT_STEPS)[number]
+/**
+ * A ClientHello for TLS 1.0 without any cipher suite. Each server refuses it with an alert, without any
+ * cryptography. RFC 2246, sections 6.2.1 and 7.4.1.2.
+ */
+const REFUSED_HELLO = Buffer.from(`160301002d010000290301${'00'.repeat(32)}00000200ff0100`, 'hex')
 /** More addresses say no more to a person. */
 const MAX_ADDRESSES = 3
 
@@ -84,12 +90,12 @@ export interface PreflightOptions {
 export function preflightsTo(
   serverAddrs: readonly string[],
   options: Omit<PreflightOptions, 'serverAddr'>,
-): (serverAddr: string | undefined, signal: AbortSignal) => Promise<void> {
+): (serverAddr: string | undefined, signal: AbortSignal, scope?: PreflightScope) => Promise<void> {
   const addresses = serverAddrs.length > 0 ? serverAddrs : [undefined]
   const preflights = new Map(
     addresses.map((serverAddr) => [serverAddr, new Preflight({ ...options, serverAddr })]),
   )
-  return async (serverAddr, signal) => preflights.get(serverAddr)?.run(signal)
+  return async (serverAddr, signal, scope) => preflights.get(serverAddr)?.run(signal, scope)
 }
 
 /**
@@ -112,8 +118,8 @@ export class Preflight {
   }
 
   /** Throws a ProblemError with the reason `dns`, `network`, `tls` or `clock`. */
-  async run(signal: AbortSignal): Promise<void> {
-    const { caCert, timings, onStep } = this.#options
+  async run(signal: AbortSignal, scope: PreflightScope = 'whole'): Promise<void> {
+    const { timings, onStep } = this.#options
     onStep?.('dns')
     const addresses = await abortable(this.#resolve(), signal)
     const { host, port } = this.#server
@@ -129,19 +135,34 @@ export class Preflight {
         throw this.#withAddresses(error, addresses)
       })
       onStep?.('tls')
-      const secured = connect({
-        socket,
-        host,
-        servername: isIP(host) ? '' : host,
-        // Checked later, where a wrong clock and a wrong certificate can be distinguished.
-        rejectUnauthorized: false,
-        ...(caCert !== undefined && { ca: caCert }),
-      })
-      await this.#until('secureConnect', secured, timings.tlsMs, signal)
-      await this.#judge(secured)
+      if (scope === 'brief') await this.#knock(socket, signal)
+      else await this.#shakeHands(socket, signal)
     } finally {
       socket.destroy()
     }
+  }
+
+  /** Waits for any answer, because the SDK would hang on a silent server. */
+  async #knock(socket: Socket, signal: AbortSignal): Promise<void> {
+    const hungUp = () => Object.assign(new Error('the server hung up'), { code: 'ECONNRESET' })
+    socket.once('end', () => socket.destroy(hungUp()))
+    socket.write(REFUSED_HELLO)
+    await this.#until('data', socket, this.#options.timings.tlsMs, signal)
+  }
+
+  async #shakeHands(socket: Socket, signal: AbortSignal): Promise<void> {
+    const { caCert, timings } = this.#options
+    const { host } = this.#server
+    const secured = connect({
+      socket,
+      host,
+      servername: isIP(host) ? '' : host,
+      // Checked later, where a wrong clock and a wrong certificate can be distinguished.
+      rejectUnauthorized: false,
+      ...(caCert !== undefined && { ca: caCert }),
+    })
+    await this.#until('secureConnect', secured, timings.tlsMs, signal)
+    await this.#judge(secured)
   }
 
   async #resolve(): Promise<LookupAddress[]> {
@@ -176,7 +197,7 @@ export class Preflight {
       if (isSilent) this.#patience = Math.min(2 * this.#patience, MAX_PATIENCE)
       throw new ProblemError(
         isSilent
-          ? silenceProblem(this.#where, ms, event === 'secureConnect')
+          ? silenceProblem(this.#where, ms, event !== 'connect')
           : connectionProblem(this.#where, error),
         { cause: error },
       )

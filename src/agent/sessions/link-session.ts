@@ -1,9 +1,15 @@
 import type { Clock } from '../../base/clock.ts'
 import { abortable } from '../../base/deadline.ts'
 import { Secret } from '../../base/secret.ts'
-import type { Connector, ServiceCommand, Session } from '../connector.ts'
+import {
+  type Connector,
+  PoisonedError,
+  type PreflightScope,
+  type ServiceCommand,
+  type Session,
+} from '../connector.ts'
 import type { LinkEvent } from '../link-state.ts'
-import { type Problem, ProblemError } from '../problem.ts'
+import { type Problem, ProblemError, problemOf } from '../problem.ts'
 
 /** Reasons to replace or end a working session. */
 export const AUTHTOKEN_CHANGED: Problem = {
@@ -45,7 +51,11 @@ export function eventOf(problem: Problem): LinkEvent {
 export interface SessionOpenerOptions {
   readonly connector: Connector
   /** Throws a ProblemError while a connect to the address cannot succeed. */
-  readonly preflight: (serverAddr: string | undefined, signal: AbortSignal) => Promise<void>
+  readonly preflight: (
+    serverAddr: string | undefined,
+    signal: AbortSignal,
+    scope: PreflightScope,
+  ) => Promise<void>
   /**
    * The current token, or the reason why it is missing. The object changes only with the token or the reason.
    */
@@ -58,9 +68,15 @@ export interface SessionOpenerOptions {
   readonly clock: Clock
 }
 
-/** Opens the sessions of the link: serving ones and standbys. */
+/**
+ * Opens the sessions of the link: serving ones and standbys. After a session at an address, the next connect
+ * there has a brief preflight: many devices return at once, and each TLS handshake delays the others. If that
+ * connect fails, the whole preflight finds the reason.
+ */
 export class SessionOpener {
   readonly #options: SessionOpenerOptions
+  /** Indices of addresses whose latest connect succeeded. Only of our gateways. */
+  readonly #proven = new Set<number>()
 
   constructor(options: SessionOpenerOptions) {
     this.#options = options
@@ -101,8 +117,9 @@ export class SessionOpener {
   async open(place: number, events: SessionEvents, signal: AbortSignal): Promise<LinkSession> {
     const { connector, preflight, caCert, metadata, clock } = this.#options
     const serverAddr = this.addressOf(place)
+    const isProven = this.#proven.delete(place)
     const beganAt = clock.monotonic()
-    await preflight(serverAddr, signal)
+    await preflight(serverAddr, signal, isProven ? 'brief' : 'whole')
     const preflightMs = clock.monotonic() - beganAt
     const session = new LinkSession(place, this.requireAuthtoken(), events)
     const connectingAt = clock.monotonic()
@@ -121,6 +138,7 @@ export class SessionOpener {
     })
     try {
       session.sdk = await abortable(connecting, signal)
+      if (this.isOurs) this.#proven.add(place)
       session.openedAt = clock.monotonic()
       // Estimate until the first heartbeat: TCP, TLS and authentication take about four round trips.
       session.latencyMs ??= Math.round((session.openedAt - connectingAt) / 4)
@@ -128,9 +146,15 @@ export class SessionOpener {
     } catch (error) {
       // A connect cannot be cancelled. If it succeeds later, its session is closed.
       if (signal.aborted) connecting.then((late) => late.close()).catch(() => {})
+      else if (isProven && !isAnswer(error)) await preflight(serverAddr, signal, 'whole')
       throw error
     }
   }
+}
+
+/** Whether the service gave the reason of a failed connect, or no later connect can succeed. */
+function isAnswer(error: unknown): boolean {
+  return error instanceof PoisonedError || problemOf(error).serviceCode !== undefined
 }
 
 /** More than needed, even if a service keeps asking for new sessions. */

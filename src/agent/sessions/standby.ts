@@ -10,7 +10,7 @@ import type { LinkSession, SessionEvents, SessionOpener } from './link-session.t
 
 /**
  * State of the second session, which is authenticated and has no endpoints. `idle`: no session and no
- * attempts, because the link is down or an attempt cannot succeed.
+ * attempts, because the link is down, its names come back first, or an attempt cannot succeed.
  */
 export type StandbyState = 'idle' | 'connecting' | 'ready' | 'waiting' | 'refused' | 'stopped'
 
@@ -58,10 +58,12 @@ export interface StandbyOptions {
 
 /**
  * Keeps a second session ready at an address that does not serve: authenticated, without endpoints. When the
- * link loses its session, this one takes over at once.
+ * link loses its session, this one takes over at once. If it is still connecting then, it takes over when it
+ * is ready.
  *
  * INVARIANTS
- * - Only `#run` connects. A ready session has no endpoints, so closing it interrupts nothing.
+ * - Only `#run` connects, and only while the link has a session. A ready session has no endpoints, so closing
+ *   it interrupts nothing.
  * - It is never at the serving address. If an address is listed twice, both are the same service.
  */
 export class Standby {
@@ -74,16 +76,22 @@ export class Standby {
   #state: StandbyState = 'idle'
   #place: number
   #ready: LinkSession | undefined
+  /** The attempt in progress. */
+  #attempt: { readonly place: number; readonly session: Promise<LinkSession> } | undefined
   #problem: Problem | undefined
   /** Wall clock, for display. */
   #nextRetryAt: number | undefined
   /** Monotonic time of the next attempt. Infinity: no attempt until a change. */
   #tryAt = 0
+  /** Monotonic time before which the names of the link come back undisturbed. */
+  #restUntil = 0
+  readonly #random: () => number
 
   constructor(options: StandbyOptions) {
     const { timings } = options
     const random = options.random && { random: options.random }
     this.#options = options
+    this.#random = options.random ?? Math.random
     this.#place = 1 % options.opener.places
     // No visitor waits for it, so delays grow to the longest delay of the link.
     const baseMs = timings.backoffBaseMs
@@ -131,12 +139,44 @@ export class Standby {
     return this.#place
   }
 
-  /** Opens the session at this address, and at others if that fails. Replaces a session at another address. */
-  prefer(place: number): void {
-    if (place === this.#place) return
+  /**
+   * The session that is being opened at this address, if any. Rejects if that fails. This standby reports it
+   * with `onReady` before the promise resolves for callers.
+   */
+  opening(place: number): Promise<LinkSession> | undefined {
+    return this.#attempt?.place === place ? this.#attempt.session : undefined
+  }
+
+  /** Uses a session that the link does not need. Returns false if this standby does not need it either. */
+  keep(session: LinkSession): boolean {
+    const { opener, serving } = this.#options
+    const isMissing = !this.#ready && !this.#attempt && !this.#stopping.signal.aborted
+    const isFresh = opener.isCurrent(session) && session.asked === undefined && !session.problem
+    if (!isMissing || !isFresh || session.place === serving()) return false
+    this.#move('connect')
+    this.#use(session)
+    this.#options.onReady()
+    return true
+  }
+
+  /**
+   * Opens the session at this address after a pause, and at others if that fails. Replaces a session at
+   * another address.
+   */
+  prefer(place: number, pauseMs = 0): void {
+    const at = this.#options.clock.monotonic() + pauseMs
+    const isOther = place !== this.#place
     this.#place = place
-    if (this.#ready) this.renew()
-    this.#tryAt = 0
+    if (isOther && this.#ready) this.renew()
+    this.#tryAt = isOther ? at : Math.max(at, this.#tryAt)
+    this.#restUntil = 0
+    this.#wakeUp.set()
+  }
+
+  /** Waits before the next attempt. The link has priority until its names are back. */
+  rest(): void {
+    const { clock, timings } = this.#options
+    this.#restUntil = clock.monotonic() + timings.spareMs * (1 - this.#random() / 2)
     this.#wakeUp.set()
   }
 
@@ -168,7 +208,8 @@ export class Standby {
       const isWanted = serving() !== undefined
       if (!isWanted) await this.#release()
       const isMissing = isWanted && !this.#ready
-      const waitMs = isMissing ? this.#tryAt - clock.monotonic() : Infinity
+      const tryAt = Math.max(this.#tryAt, this.#restUntil)
+      const waitMs = isMissing ? tryAt - clock.monotonic() : Infinity
       if (waitMs > 0) await this.#wakeUp.wait(clock, Number.isFinite(waitMs) ? waitMs : undefined)
       else await this.#try(signal)
     }
@@ -180,19 +221,19 @@ export class Standby {
     this.#nextRetryAt = undefined
     try {
       this.#move('connect')
-      const session = await opener.open(this.#place, events, signal)
+      this.#attempt = { place: this.#place, session: opener.open(this.#place, events, signal) }
+      const session = await this.#attempt.session
+      this.#attempt = undefined
       if (session.problem) {
         this.#fail(session.problem)
         return
       }
-      this.#ready = session
-      this.#place = session.place
-      this.#problem = undefined
-      this.#move('connected')
+      this.#use(session)
       const isOutdated = !opener.isCurrent(session) || session.asked !== undefined
       if (isOutdated || session.place === serving()) this.renew()
       else this.#options.onReady()
     } catch (error) {
+      this.#attempt = undefined
       if (signal.aborted) return
       this.#fail(problemOf(error))
       this.#place = this.#nextPlace()
@@ -200,6 +241,14 @@ export class Standby {
       this.#tryAt = Infinity
       onPoisoned()
     }
+  }
+
+  #use(session: LinkSession): void {
+    this.#ready = session
+    this.#place = session.place
+    this.#problem = undefined
+    this.#nextRetryAt = undefined
+    this.#move('connected')
   }
 
   /** Returns the next address. With three or more, those that do not serve take turns. */

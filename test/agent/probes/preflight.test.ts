@@ -1,5 +1,10 @@
 import { getEventListeners, once } from 'node:events'
-import { type AddressInfo, createServer as createTcpServer, type Server } from 'node:net'
+import {
+  type AddressInfo,
+  createServer as createTcpServer,
+  type Server,
+  type Socket,
+} from 'node:net'
 import { createServer as createTlsServer, type TlsOptions } from 'node:tls'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { Preflight, type PreflightOptions } from '../../../src/agent/probes/preflight.ts'
@@ -137,6 +142,41 @@ describe('Preflight', () => {
     }).run(controller.signal)
     controller.abort(new Error('stopping'))
     await expect(running).rejects.toThrow('stopping')
+  })
+
+  it('is brief where the certificate was valid before: the server answers without a handshake', async () => {
+    const { certPem, keyPem } = await createTlsFixture()
+    const { caPem: otherCa } = await createTlsFixture()
+    let handshakes = 0
+    const server = createTlsServer({ cert: certPem, key: keyPem }, () => {
+      handshakes += 1
+    })
+    const failed = once(server, 'tlsClientError')
+    await preflight(await listen(server), { caCert: otherCa }).run(signal, 'brief')
+    expect(String(await failed)).toMatch(/protocol/i)
+    expect(handshakes).toBe(0)
+    expect(getEventListeners(signal, 'abort')).toEqual([])
+  })
+
+  it.each([
+    ['says nothing', (socket: Socket) => socket.resume(), /did not answer within 1 s \(it accepts/],
+    ['hangs up', (socket: Socket) => socket.resume().end(), /localhost/],
+    ['resets', (socket: Socket) => socket.resetAndDestroy(), /localhost/],
+  ])('is not through briefly when the server %s', async (_what, serve, detail) => {
+    const address = await listen(
+      createTcpServer((socket) => {
+        socket.on('error', () => {})
+        serve(socket)
+      }),
+    )
+    const timings = { dnsMs: 30_000, connectMs: 30_000, tlsMs: 300 }
+    const error = await preflight(address, { timings })
+      .run(signal, 'brief')
+      .catch((reason) => reason)
+    expect(error.problem).toMatchObject({
+      reason: 'network',
+      detail: expect.stringMatching(detail),
+    })
   })
 
   it('does not start without a port', () => {
