@@ -9,7 +9,10 @@ export const NOT_HERE: readonly (readonly [pattern: RegExp, reason: string])[] =
   [/docker|skopeo|packaging\/compose/, 'containers: npm run test:image'],
   [/gateway setup/, 'systemd, DNS and ACME: npm run test:setup'],
   [/device-agent update/, 'installed package: npm run test:update'],
-  [/systemctl|sysctl|service (install|status)|\/var\/lib\/|npm install|^echo 'SVC/, 'systemd'],
+  [
+    /systemctl|sysctl|service (install|status)|\btee\b|\/var\/lib\/|npm install|^echo 'SVC/,
+    'systemd',
+  ],
   [/\bnano\b|reboot|timedatectl|uname/, 'a machine of its own'],
   [/^(createuser|psql)|join-token|gateway (drain|forget)|cluster\.backup/, 'cluster: npm test'],
   [/^(ssh|scp) /, 'another machine'],
