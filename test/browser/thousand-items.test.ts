@@ -10,7 +10,7 @@ type Api = Awaited<ReturnType<typeof startManagementApi>>
 
 const COUNT = 1_000
 /** A page of 50 lines with the details of one item needs less. */
-const MAX_NODES = 1_500
+const MAX_NODES = 1_000
 const numbers = Array.from({ length: COUNT }, (_, at) => at + 1)
 
 /** By view: a search with one result, an order, and where the list comes from when it refreshes itself. */
