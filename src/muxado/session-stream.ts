@@ -112,6 +112,8 @@ export interface StreamHost {
   /** False while the transport is full. */
   readonly writer: { readonly hasRoom: boolean }
   readonly limits: SessionLimits
+  /** True: received bytes are valid only while they are handled. */
+  readonly isLent: boolean
   /** Requests a call of `resume()` when the transport has room. */
   awaitRoom(stream: SessionStream): void
   /** Reports that the stream owes the peer less credit than one step. */
@@ -334,7 +336,10 @@ export class SessionStream implements Stream {
     } else if (this.#retired) {
       this.#stopPeer()
     } else {
-      this.handler.onData(body)
+      const { handler } = this
+      const { isLent } = this.#host
+      if (!isLent || handler.readsLent) handler.onData(body, isLent)
+      else handler.onData(Buffer.from(body), false)
     }
   }
 

@@ -2,6 +2,7 @@ import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { createDeferred } from '../base/deferred.ts'
 import type { Logger } from '../base/logger.ts'
+import type { SharedReads } from '../base/net/shared-reads.ts'
 import { ErrorCode, MuxadoError } from './error-code.ts'
 import { FIN, FrameDecoder, type FrameSink, MAX_UINT31, SYN } from './frame-codec.ts'
 import { FrameWriter, SlabPool } from './frame-writer.ts'
@@ -64,6 +65,8 @@ export interface SessionOptions {
   /** Receives one readable line per frame. */
   readonly trace?: (line: string) => void
   readonly limits?: Partial<SessionLimits>
+  /** Reads the transport into memory that is used again. Default: new memory for each read. */
+  readonly reads?: SharedReads
   /** Shared by the sessions of a process. Default: a separate pool. */
   readonly slabs?: SlabPool
   /**
@@ -93,7 +96,7 @@ export interface SessionOptions {
 export class Session {
   readonly #transport: Duplex
   readonly #options: SessionOptions
-  readonly #host: StreamHost
+  readonly #host: StreamHost & { isLent: boolean }
   readonly #table: StreamTable
   readonly #writer: FrameWriter
   /** The writer, wrapped in the trace if there is one. All frames are sent here. */
@@ -134,6 +137,7 @@ export class Session {
       wire: this.#wire,
       writer: this.#writer,
       limits,
+      isLent: false,
       awaitRoom: (stream) => this.#blocked.push(stream),
       owes: (stream) => {
         this.#debtor = stream
@@ -194,14 +198,16 @@ export class Session {
 
   #listen(): void {
     const transport = this.#transport
-    const { acknowledges = false } = this.#options
+    const { acknowledges = false, reads } = this.#options
     // Small frames must not wait for the ACK of the previous frame.
     if (transport instanceof Socket) transport.setNoDelay(true)
-    transport.on('data', (chunk: Buffer) => {
+    const onBytes = (chunk: Buffer) => {
       if (this.#error !== undefined) return
       this.#decode(chunk)
       if (acknowledges) this.#writer.acknowledge()
-    })
+    }
+    if (reads) this.#host.isLent = reads.begin(transport, onBytes)
+    else transport.on('data', onBytes)
     transport.on('end', () =>
       this.#break(new MuxadoError('peer-eof', 'the peer closed the connection')),
     )
@@ -347,7 +353,7 @@ export function acceptTyped(
         if (filled < TYPE_BYTES) return
         stream.handler = DEAF
         accept(head.readUInt32BE(), stream)
-        if (taken < chunk.length) stream.handler.onData(chunk.subarray(taken))
+        if (taken < chunk.length) stream.handler.onData(chunk.subarray(taken), false)
       },
       onEnd: () => stream.retire(),
     }

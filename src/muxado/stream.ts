@@ -2,8 +2,13 @@ import type { MuxadoError } from './error-code.ts'
 
 /** Callbacks of a stream's owner. Calls are synchronous. An error thrown by a callback resets its stream. */
 export interface StreamHandler {
-  /** Bytes from the peer. Call `release(n)` when they are processed, or the peer stops at a full window. */
-  onData(chunk: Buffer): void
+  /** Whether `onData` may get lent bytes. Others get a copy of them. */
+  readonly readsLent?: boolean
+  /**
+   * Bytes from the peer. Call `release(n)` when they are processed, or the peer stops at a full window.
+   * Lent bytes are valid only during the call.
+   */
+  onData(chunk: Buffer, isLent: boolean): void
   /** The peer's FIN: no more data follows. */
   onEnd(): void
   /** There is room again after `write()` returned false. */

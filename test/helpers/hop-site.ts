@@ -19,6 +19,7 @@ import {
 } from '../../src/gateway/ingress/ingress.ts'
 import { createCluster, openLinks, startListener, type TestCluster } from './cluster.ts'
 import { eventually } from './eventually.ts'
+import { wipingReads } from './wiping-reads.ts'
 
 /** What every home in these tests is at, unless a test says otherwise. */
 export const HOME = 'nd_home'
@@ -97,6 +98,7 @@ export async function startFirstNode(options: FirstNodeOptions): Promise<FirstNo
     tcp,
     log,
     clock,
+    reads: wipingReads(),
     ...(limits ? { limits } : {}),
   })
   onTestFinished(() => ingress.stop(0))

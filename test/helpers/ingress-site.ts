@@ -27,6 +27,7 @@ import { tcpPair } from './connected-pair.ts'
 import { putNodeBefore } from './hop-site.ts'
 import { SdkStandIn } from './sdk-stand-in.ts'
 import { createTlsFixture, type TlsFixture } from './tls-fixture.ts'
+import { wipingReads } from './wiping-reads.ts'
 
 export interface IngressSiteOptions {
   /** Port of the device's service. */
@@ -114,6 +115,7 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
     tls: tlsOf,
     log: captured.log,
     ...(options.buffers ? { buffers: options.buffers } : {}),
+    reads: wipingReads(),
     clock,
     ...(limits ? { limits } : {}),
     ...inFront,
@@ -178,6 +180,7 @@ async function connectStandIn({ service, serve, sessionLimits }: IngressSiteOpti
   const session = new Session(pair.server, {
     role: 'server',
     accept: (stream) => stream.retire(),
+    reads: wipingReads(),
     ...(sessionLimits ? { limits: sessionLimits } : {}),
   })
   return { session, sdk: new SdkStandIn(pair.client, service, serve) }

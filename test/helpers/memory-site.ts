@@ -1,5 +1,6 @@
 import type { Clock } from '../../src/base/clock.ts'
 import type { LogLevel } from '../../src/base/logger.ts'
+import { SharedReads } from '../../src/base/net/shared-reads.ts'
 import { encodeProxyHeader } from '../../src/gateway/agents/control-message.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
 import {
@@ -85,6 +86,7 @@ export async function startMemorySite(options: MemorySiteOptions) {
     limits: { ...INGRESS_LIMITS, ...options.limits },
     buffers,
     coalescer: new WriteCoalescer(),
+    reads: new SharedReads(),
     askSeal: new AskSeal(clock),
     http2Streams: { open: 0 },
     pieceShares: new PieceShares(clock),

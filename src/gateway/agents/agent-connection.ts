@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { createDeferred } from '../../base/deferred.ts'
 import { formatListenAddress, type ListenAddress } from '../../base/listen-address.ts'
+import type { SharedReads } from '../../base/net/shared-reads.ts'
 import { ErrorCode, MuxadoError } from '../../muxado/error-code.ts'
 import type { SlabPool } from '../../muxado/frame-writer.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../muxado/heartbeat.ts'
@@ -45,6 +46,12 @@ const DUPLICATE = 830
 /** Authtoken missing, malformed, unknown, or of a disabled owner. */
 const WRONG_AUTHTOKEN: ReadonlySet<number> = new Set([4018, 105, 107, 636])
 
+/** Memory that the sessions of all agents share. */
+export interface SessionMemory {
+  readonly slabs: SlabPool
+  readonly reads: SharedReads
+}
+
 /** `heard` resolves when the agent has the answer. */
 type Rpc = (message: unknown, heard: Promise<void>) => object | Promise<object>
 
@@ -59,11 +66,7 @@ export class AgentConnection {
   #isRefused = false
   #rpcs = 0
 
-  constructor(
-    transport: Duplex,
-    remote: ListenAddress,
-    deps: AgentDeps & { readonly slabs: SlabPool },
-  ) {
+  constructor(transport: Duplex, remote: ListenAddress, deps: AgentDeps & SessionMemory) {
     this.#remote = remote
     this.#remoteAddress = formatListenAddress(remote)
     this.#deps = deps
@@ -73,6 +76,7 @@ export class AgentConnection {
       accept: acceptTyped((type, stream) => this.#accept(type, stream)),
       log: deps.log,
       slabs: deps.slabs,
+      reads: deps.reads,
       saysGoodbye: false,
     })
   }

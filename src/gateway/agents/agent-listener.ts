@@ -13,10 +13,11 @@ import {
   type ConnectionStage,
   type SharedConnection,
 } from '../../base/net/connection-shares.ts'
+import { SharedReads } from '../../base/net/shared-reads.ts'
 import { JOIN_PROTOCOL } from '../../join/join-messages.ts'
 import { SlabPool } from '../../muxado/frame-writer.ts'
 import type { KeptCertificate } from '../certificates/certificate-file.ts'
-import { AgentConnection } from './agent-connection.ts'
+import { AgentConnection, type SessionMemory } from './agent-connection.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import { sendAway } from './departure.ts'
 import { JoinConnection, type JoinConnectionOptions, MAX_JOINS } from './join-connection.ts'
@@ -38,7 +39,7 @@ export interface AgentListenerOptions {
 /** Listener for agents: TLS, then one session per connection. */
 export class AgentListener {
   readonly #listen: ListenAddress
-  readonly #deps: AgentDeps & { readonly slabs: SlabPool }
+  readonly #deps: AgentDeps & SessionMemory
   readonly #isOpen: () => boolean
   readonly #invites: JoinConnectionOptions['invites'] | undefined
   readonly #joins = new ConnectionShares<JoinConnection>({ capacity: MAX_JOINS })
@@ -51,7 +52,7 @@ export class AgentListener {
     this.#invites = invites
     this.#isOpen = isOpen
     this.#listen = listen
-    this.#deps = { ...deps, slabs: new SlabPool() }
+    this.#deps = { ...deps, slabs: new SlabPool(), reads: new SharedReads() }
     this.#shares = new ConnectionShares({ capacity: deps.limits.connections })
   }
 

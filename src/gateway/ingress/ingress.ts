@@ -11,6 +11,7 @@ import {
 } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { ConnectionShares } from '../../base/net/connection-shares.ts'
+import { SharedReads } from '../../base/net/shared-reads.ts'
 import type { TrustedProxies } from '../../base/net/trusted-proxies.ts'
 import type { Stream } from '../../muxado/stream.ts'
 import type { AddressTables } from '../../policy/exchange/address-tables.ts'
@@ -79,6 +80,8 @@ export interface IngressOptions {
   readonly limits?: Partial<IngressLimits>
   /** Buffered bytes of the whole gateway. */
   readonly buffers?: BufferAccount
+  /** Default: its own. */
+  readonly reads?: SharedReads | undefined
   /** Tables of visitors' addresses. */
   readonly addresses?: AddressTables | undefined
   /** Proxies in front, which may name the client; undefined if no proxy is trusted. */
@@ -117,6 +120,7 @@ export class Ingress {
       limits: { ...INGRESS_LIMITS, ...limits },
       buffers,
       coalescer: new WriteCoalescer(),
+      reads: options.reads ?? new SharedReads(),
       askSeal: new AskSeal(clock, options.askKey),
       addresses: options.addresses,
       proxies: options.proxies,

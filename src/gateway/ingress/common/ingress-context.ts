@@ -1,5 +1,6 @@
 import type { Clock } from '../../../base/clock.ts'
 import type { Logger } from '../../../base/logger.ts'
+import type { SharedReads } from '../../../base/net/shared-reads.ts'
 import type { TrustedProxies } from '../../../base/net/trusted-proxies.ts'
 import type { AddressTables } from '../../../policy/exchange/address-tables.ts'
 import { TIMEOUT_DEFAULTS, type TimeoutSettings } from '../../../settings/gateway-settings.ts'
@@ -86,6 +87,7 @@ export interface IngressContext {
   /** Buffered bytes of the whole gateway. */
   readonly buffers: BufferAccount
   readonly coalescer: WriteCoalescer
+  readonly reads: SharedReads
   readonly askSeal: AskSeal
   /** Tables of visitors' addresses. */
   readonly addresses?: AddressTables | undefined

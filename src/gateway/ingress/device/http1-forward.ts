@@ -32,6 +32,7 @@ const REQUEST_TIMEOUT = 408
  */
 export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodySink {
   readonly isToPeer: boolean = false
+  readonly readsLent = true
   /** Data is passed on at once. The owner holds waiting data. */
   readonly heldBytes = 0
   readonly #options: ForwardOptions
@@ -156,13 +157,23 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     else this.#options.pool.cancel(this)
   }
 
-  onData(chunk: Buffer): void {
-    this.#received += chunk.length
+  onData(received: Buffer, isLent: boolean): void {
+    this.#received += received.length
     const proxy = this.#proxy
     try {
+      let chunk = received
       let at = 0
       while (at < chunk.length && !this.#isOver && this.#proxy === proxy) {
-        at = this.#body ? this.#readBody(this.#body, chunk, at) : this.#readHead(chunk, at)
+        if (!this.#body) {
+          at = this.#readHead(chunk, at)
+          continue
+        }
+        // Heads are read in place. A body may wait for the client.
+        if (isLent && chunk === received) {
+          chunk = Buffer.from(received.subarray(at))
+          at = 0
+        }
+        at = this.#readBody(this.#body, chunk, at)
       }
     } catch (error) {
       if (!(error instanceof HttpSyntaxError)) throw error
@@ -273,7 +284,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     if (head.status === 101) {
       // The rest of the body would stand among the bytes of the other protocol (RFC 9110 7.8).
       if (!this.#isRequestDone) throw new HttpSyntaxError('a switch before the request has ended')
-      this.#switch(head, chunk.subarray(end))
+      this.#switch(head, Buffer.from(chunk.subarray(end)))
     } else if (head.status < 200) this.passInterim(head)
     else this.#startBody(head, end, chunk)
     return end
@@ -297,7 +308,8 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     const isDone = this.#body.isDone
     // Our agent adds the reason also to a response to HEAD, because it does not know the method.
     const isSaid = this.#options.request.method === 'HEAD'
-    if (this.#mayBeDialFailure(head)) this.#heldBack = isSaid ? chunk.subarray(end) : NOTHING
+    if (this.#mayBeDialFailure(head))
+      this.#heldBack = isSaid ? Buffer.from(chunk.subarray(end)) : NOTHING
     else if (head.framing === CHUNKED && end < chunk.length) this.#isHeadHeld = true
     else this.#owner.onResponse(head, isDone || end < chunk.length)
     if (isDone) this.#complete(end === chunk.length)

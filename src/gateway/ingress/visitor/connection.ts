@@ -92,6 +92,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   /** Bytes of later requests, while a response is due. */
   #held: Buffer | undefined
   #isReading = false
+  /** See `SharedReads`. */
+  #isLent = false
   /** Reading is paused until the next step resumes it. */
   #isPaused = false
   /**
@@ -130,8 +132,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   open(): void {
     const socket = this.#socket
     socket.setNoDelay(true)
-    socket.on('data', (chunk: Buffer) => {
-      if (!this.#closing) this.#read(chunk)
+    this.#isLent = this.#context.reads.begin(socket, (chunk) => {
+      if (!this.#closing) this.#read(chunk, this.#isLent)
     })
     socket.on('drain', () => this.guard(() => this.#onDrain()))
     socket.on('end', () => this.guard(() => this.#onEnd()))
@@ -345,10 +347,21 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     return this.listener.peer ? Number.MAX_VALUE : this.#context.limits.keepAliveMs
   }
 
-  #read(chunk: Buffer): void {
+  /** `areLent`: the bytes are valid only during the call. */
+  #read(received: Buffer, areLent: boolean): void {
     this.#isReading = true
     this.guard(() => {
-      for (let at = 0; at < chunk.length && !this.#closing; ) at = this.#readFrom(chunk, at)
+      let chunk = received
+      let isLent = areLent
+      for (let at = 0; at < chunk.length && !this.#closing; ) {
+        // Heads are read in place. All else may wait for a device.
+        if (isLent && this.#exchange) {
+          chunk = Buffer.from(chunk.subarray(at))
+          isLent = false
+          at = 0
+        }
+        at = this.#readFrom(chunk, at)
+      }
       this.countHeld()
     })
     this.#isReading = false
@@ -418,7 +431,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   /** Keeps bytes that cannot be processed yet. */
   #hold(chunk: Buffer, from: number): number {
     const rest = chunk.subarray(from)
-    this.#held = this.#held ? Buffer.concat([this.#held, rest]) : rest
+    this.#held = this.#held ? Buffer.concat([this.#held, rest]) : Buffer.from(rest)
     const { pipelinedBytes } = this.#context.limits
     if (!this.#exchange || this.#held.length >= pipelinedBytes) this.pause()
     return chunk.length
@@ -429,7 +442,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     if (!held || this.#isReading) return
     this.#held = undefined
     this.resume()
-    this.#read(held)
+    this.#read(held, false)
   }
 
   /** Answers bytes that are not a request. Data after them is no request either. */

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { SharedReads } from '../../../../src/base/net/shared-reads.ts'
 import type { NameFacts } from '../../../../src/gateway/endpoints/disconnected-name.ts'
 import type { AgentEndpoint } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { TcpAddresses } from '../../../../src/gateway/endpoints/tcp-addresses.ts'
@@ -53,6 +54,7 @@ async function startPorts(
     limits: { ...INGRESS_LIMITS, ...limits },
     buffers: new BufferAccount(),
     coalescer: new WriteCoalescer(),
+    reads: new SharedReads(),
     askSeal: new AskSeal(clock),
     http2Streams: { open: 0 },
     pieceShares: new PieceShares(clock),
