@@ -54,8 +54,11 @@ async function createAll({ agents, devices, clock, call }: Api) {
 const range = (page: Page, text: string | RegExp) =>
   page.locator('.pager').getByRole('status').getByText(text).waitFor()
 
+/** More than other tests: 3,000 items are created, and 30 steps walked. */
+const OPTIONS = { timeout: 600_000 }
+
 describe.runIf(hasChromium)('lists of a thousand items in Chromium', () => {
-  it('stay small, and are searched and sorted without a request', async () => {
+  it('stay small, and are searched and sorted without a request', OPTIONS, async () => {
     const api = await startManagementApi()
     await createAll(api)
     const { page, complaints } = await openPage(DESK, api.baseUrl)
