@@ -11,9 +11,9 @@ export interface CopyOrigin {
   readonly fault: StorageFault
   readonly healing: Healing | undefined
   readonly losses: LossRecord
-  /** Milliseconds since the epoch. */
   /** The fault and what to do. */
   readonly problem: () => string | undefined
+  /** Milliseconds since the epoch. */
   readonly openedAt: number
   readonly onClose: () => void
 }
