@@ -17,6 +17,17 @@ export interface Component {
   readonly purl?: string
 }
 
+/** Throws when the lock file names a licence of the program's dependencies that nobody has accepted. */
+export function refuseForeignDependencies(lock = readLock()): void {
+  const shipped = Object.entries(lock).filter(([path, { dev }]) => path !== '' && !dev)
+  refuseForeignTerms(
+    shipped.map(([path, { license = 'no licence' }]) => ({
+      name: path.replace(/^.*node_modules\//, ''),
+      license,
+    })),
+  )
+}
+
 /** What went into the bundle and what lies beside it, each once, by name and version. */
 export function componentsOf({ bundled, runtime }: ProgramFolder): readonly Component[] {
   const lock = readLock()
@@ -70,15 +81,19 @@ export function noticesText(components: readonly Component[]): string {
 }
 
 /** Throws when a component may only be passed on under terms that Apache-2.0 cannot meet. */
-export function refuseForeignTerms(components: readonly Component[]): void {
+export function refuseForeignTerms(
+  components: readonly Pick<Component, 'name' | 'license'>[],
+): void {
   const allowed =
-    /^(?:MIT|ISC|0BSD|BSD-[23]-Clause|Apache-2\.0|Unlicense|CC0-1\.0|BlueOak-1\.0\.0|Python-2\.0)$/
+    /^(?:MIT|MIT-0|ISC|0BSD|BSD-[23]-Clause|Apache-2\.0|Unlicense|CC0-1\.0|BlueOak-1\.0\.0|Python-2\.0)$/
   const foreign = components.filter(({ license }) => {
     const either = license.replaceAll(/[()]/g, '').split(/ OR /)
     return !either.some((one) => one.split(' AND ').every((part) => allowed.test(part.trim())))
   })
   if (foreign.length > 0) {
     const names = foreign.map(({ name, license }) => `${name} (${license})`)
-    throw new Error(`somebody has to look at these licences: ${names.join(', ')}`)
+    throw new Error(
+      `Licences that nobody has accepted: ${names.join(', ')}. Add each to packaging/components.ts, or remove the dependency.`,
+    )
   }
 }

@@ -5,7 +5,12 @@ import process from 'node:process'
 import { parseArgs } from 'node:util'
 import { checkedKeys } from './apt/archive-key.ts'
 import { checkedUrl, publish } from './apt/repository.ts'
-import { componentsOf, noticesText, refuseForeignTerms } from './components.ts'
+import {
+  componentsOf,
+  noticesText,
+  refuseForeignDependencies,
+  refuseForeignTerms,
+} from './components.ts'
 import { makeDeb } from './deb.ts'
 import { type MachineImage, makeMachineImage, writeImageArchive } from './image/image.ts'
 import { makeNpmPackage } from './npm-package.ts'
@@ -136,6 +141,8 @@ function debsIn(folder: string): string[] {
 
 async function build(kinds: ReadonlySet<string>, output: string): Promise<string[]> {
   const key = values.sign === undefined ? undefined : readSigningKey(values.sign)
+  // A package takes minutes, and would be refused at its end.
+  refuseForeignDependencies()
   const order = { kinds, output, date: sourceDate(), usage: await usageFiles(), key }
   const targets = TARGETS.filter(({ arch }) => values.arch?.includes(arch) ?? true)
   const known = TARGETS.map(({ arch }) => arch)

@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import { type Component, noticesText, refuseForeignTerms } from '../../packaging/components.ts'
+import {
+  type Component,
+  noticesText,
+  refuseForeignDependencies,
+  refuseForeignTerms,
+} from '../../packaging/components.ts'
 import { readManifest } from '../../packaging/project.ts'
 import { sbomText } from '../../packaging/sbom.ts'
 
@@ -66,4 +71,15 @@ describe('terms', () => {
       expect(() => refuseForeignTerms([one, { ...two, license }])).toThrow(`two (${license})`)
     },
   )
+
+  it('of all dependencies that the program ships are accepted', () => {
+    expect(() => refuseForeignDependencies()).not.toThrow()
+  })
+
+  it('of a dependency of the tests alone do not matter', () => {
+    const lock = { 'node_modules/a': { version: '1.0.0', license: 'GPL-3.0' } }
+    expect(() => refuseForeignDependencies(lock)).toThrow('a (GPL-3.0)')
+    const ofTests = { 'node_modules/a': { ...lock['node_modules/a'], dev: true } }
+    expect(() => refuseForeignDependencies(ofTests)).not.toThrow()
+  })
 })
