@@ -323,6 +323,6 @@ describe('what an agent says', () => {
       cwd: folder,
       env: SERVICE,
     })
-    expect(stderr).toBe('device-agent: a 2J [2Jb (evil)\n  a 2J [2Jb: a 2J [2Jb\n')
+    expect(stderr).toBe('device-agent: a 2J [2Jb (evil)\n  at a 2J [2Jb\n')
   })
 })
