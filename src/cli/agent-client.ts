@@ -18,6 +18,24 @@ const ProblemSchema = z.object({
 })
 export type Problem = z.output<typeof ProblemSchema>
 
+/** The agent refused a request. */
+export class AgentRefusal extends StartError {
+  readonly problem: Problem
+
+  constructor(text: string, problem: Problem) {
+    super(text)
+    this.problem = problem
+  }
+}
+
+/** The errors of a problem, each sentence once: the first is often the detail. */
+export function errorLines({ detail, errors }: Problem): string[] {
+  return errors.flatMap(({ pointer, detail: text }) => {
+    if (!detail.includes(text)) return [`${pointer}: ${text}`]
+    return pointer.split('/').length > 2 ? [`at ${pointer}`] : []
+  })
+}
+
 export interface AgentResponse {
   readonly status: number
   readonly headers: ReadAnswer['response']['headers']

@@ -8,6 +8,7 @@ import type { PlacedProblem } from '../policy/check.ts'
 import type { ExplainedRequest } from '../policy/explain.ts'
 import { mayDial, mayRead } from '../policy/outbound/outbound-allow.ts'
 import type { CommandContext } from './command-context.ts'
+import { problemLine } from './mistakes.ts'
 
 const MAX_REPEAT = 100_000
 const DEFAULT_IP = '203.0.113.9'
@@ -122,11 +123,6 @@ function unreadableView(file: string, message: string): object {
 function problemView(file: string, problem: PlacedProblem): object {
   const { position, severity, code, message, pointer } = problem
   return { file, ...position, pointer, severity, code, message }
-}
-
-function problemLine(file: string, { position, severity, message, code }: PlacedProblem): string {
-  const warning = severity === 'warning' ? 'warning: ' : ''
-  return `${file}:${position.line}:${position.column}: ${warning}${message} (${code})`
 }
 
 /** Errors of the policy go to stderr: stdout contains only explanations. */

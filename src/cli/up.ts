@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import type { Server } from 'node:http'
 import { type AddressInfo, createServer as createTcpServer } from 'node:net'
-import { join, relative } from 'node:path'
+import { join } from 'node:path'
 import { Command } from 'commander'
 import { StartError } from '../base/app-error.ts'
 import type { Closer } from '../base/closer.ts'
@@ -18,6 +18,7 @@ import type { Secret } from '../base/secret.ts'
 import { type Config, parseConfig } from '../config.ts'
 import { apiKeyPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'
+import { shownPath } from './local/terminal-text.ts'
 import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
 import { gatewayStopMs, type Served, serve } from './serve.ts'
@@ -48,7 +49,7 @@ const UNREADABLE = 'cannot read its file: delete the file and start again'
 /** Addresses and three commands to paste, for new users. */
 export function describeUp(ready: UpReady, samplePort: number, config: Config): string {
   const { agent } = config
-  const tokenFile = shown(`${agent.dataDir}/api-token`)
+  const tokenFile = shownPath(`${agent.dataDir}/api-token`)
   const isInFile = !agent.apiToken && ready.api_token !== null
   const token = isInFile ? `$(cat ${tokenFile})` : '$AGENT_API_TOKEN'
   const host = `hello${ready.reserved_domain.slice(1)}`
@@ -63,10 +64,10 @@ export function describeUp(ready: UpReady, samplePort: number, config: Config): 
   device page  ${ready.agent_api}/page/ (sign in with a code of device-agent page, or the API token)
   agent API    ${ready.agent_api}  and  https://${ready.agent_domain}:${new URL(ready.ingress_https).port}
   API token    ${isInFile ? tokenFile : agent.apiToken ? 'AGENT_API_TOKEN' : UNREADABLE}
-  public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})
+  public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shownPath(ready.ca_cert)})
   TCP          ${ready.tcp_ports}, for tunnels with the protocol tcp
   domain       ${ready.reserved_domain}
-  console      ${ready.management_api}/console/ (API key: ${shown(apiKeyPath(config.gateway))})
+  console      ${ready.management_api}/console/ (API key: ${shownPath(apiKeyPath(config.gateway))})
   sample       http://127.0.0.1:${samplePort}, a service to test with
 
 Paste these into another terminal, in this folder:
@@ -87,12 +88,6 @@ Tunnels are stored: after Ctrl-C, the next start brings them back.
 const visitOf = (host: string, ingress: string) => {
   const { port, hostname } = new URL(ingress)
   return `curl -sS --resolve ${host}:${port}:${hostname} http://${host}:${port}/`
-}
-
-/** A path as one would type it in the current folder. */
-function shown(path: string): string {
-  const short = relative('.', path)
-  return short.startsWith('..') ? path : short
 }
 
 /**

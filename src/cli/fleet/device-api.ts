@@ -10,6 +10,7 @@ import {
   AgentClient,
   type AgentRequest,
   type AgentResponse,
+  errorLines,
   type Transport,
   type TransportRequest,
 } from '../agent-client.ts'
@@ -170,8 +171,9 @@ class DomainTransport implements Transport {
       return new BusyError(problem?.detail ?? `status ${status}`, retryAfterOf(response))
     }
     if (!problem) return new StartError(`The device returned status ${status}.`)
-    const places = problem.errors.map(({ pointer, detail }) => `${pointer} ${detail}`)
-    return new StartError([`${problem.detail} (${problem.code})`, ...places].join('; '))
+    return new StartError(
+      [`${problem.detail} (${problem.code})`, ...errorLines(problem)].join('; '),
+    )
   }
 
   failure(error: NodeJS.ErrnoException): Error {

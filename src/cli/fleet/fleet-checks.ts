@@ -1,4 +1,7 @@
 import { nearest } from '../../base/nearest.ts'
+import { checkPolicy } from '../../policy/check.ts'
+import { stepsOf } from '../../policy/document/problem.ts'
+import { shownPath } from '../local/terminal-text.ts'
 import type { ListedDevice } from '../provision/device-list.ts'
 import { BUILT_IN, type Fleet, isFor, type TunnelSet, VARIABLE } from './fleet-file.ts'
 import { namesText } from './fleet-text.ts'
@@ -8,17 +11,65 @@ type Device = Pick<ListedDevice, 'name' | 'tags'>
 /** More than a person reads. */
 const MAX_NAMES = 10
 
-/**
- * Tags, variables and device names of the file that match nothing. Each mistake has its place, once for all
- * devices.
- */
-export function fleetMistakes(fleet: Fleet, devices: readonly Device[]): string[] {
-  return [
+/** Mistakes and warnings, each with its place, once for all devices. */
+export interface FleetProblems {
+  readonly mistakes: readonly string[]
+  /** Rules of policies that only another gateway or service may refuse. The devices decide. */
+  readonly warnings: readonly string[]
+}
+
+/** Checks the form of the file, then names that match nothing, then policies. */
+export function checkFleet(fleet: Fleet, devices: readonly Device[]): FleetProblems {
+  const { leftOut } = fleet
+  // A name that a left-out value has set is not unknown.
+  const isOutside = leftOut.some(([top, , part]) => top !== 'sets' || part !== 'tunnels')
+  const policies = checkPolicies(fleet)
+  const mistakes = [
+    ...fleet.mistakes,
+    ...referenceMistakes(fleet),
     ...tagMistakes(fleet, devices),
-    ...variableMistakes(fleet, devices),
-    ...unusedMistakes(fleet),
+    ...(isOutside ? [] : variableMistakes(fleet, devices)),
+    ...(leftOut.length > 0 ? [] : unusedMistakes(fleet)),
     ...deviceMistakes(fleet, devices),
+    ...policies.mistakes,
   ]
+  return { mistakes, warnings: policies.warnings }
+}
+
+/** Policies that tunnels name and the file does not have. */
+function referenceMistakes({ policies, sets, leftOut, placeOf }: Fleet): string[] {
+  if (leftOut.some((keys) => keys[0] === 'policies' || keys.length === 1)) return []
+  const known = Object.keys(policies)
+  return Object.entries(sets).flatMap(([set, { tunnels }]) =>
+    tunnels.flatMap(({ policy }, at) => {
+      if (policy === null || policy === undefined || policy in policies) return []
+      const meant = nearest(policy, known)
+      const remedy =
+        meant === undefined
+          ? `Known policies: ${namesText(known, MAX_NAMES) || 'none'}.`
+          : `Did you mean ${meant}?`
+      const place = placeOf(['sets', set, 'tunnels', at, 'policy'])
+      return [`${place}: The policy ${policy} is unknown. ${remedy}`]
+    }),
+  )
+}
+
+/** As `policy check --hosted`: the file does not say which service the devices use. */
+function checkPolicies({ policies, placeOf }: Fleet): FleetProblems {
+  const problems = Object.entries(policies).flatMap(([name, { policy, path }]) => {
+    const text = typeof policy === 'string' ? policy : JSON.stringify(policy)
+    return checkPolicy(text, { service: 'hosted' }).map((problem) => {
+      const { severity, pointer, position, message, code } = problem
+      const place =
+        path === undefined
+          ? placeOf(['policies', name, ...stepsOf(pointer)])
+          : `${path}:${position.line}:${position.column}`
+      return { severity, line: `${place}: ${message} (${code})` }
+    })
+  })
+  const linesOf = (wanted: string) =>
+    problems.flatMap(({ severity, line }) => (severity === wanted ? [line] : []))
+  return { mistakes: linesOf('error'), warnings: linesOf('warning') }
 }
 
 function tagMistakes({ sets, placeOf }: Fleet, devices: readonly Device[]): string[] {
@@ -133,7 +184,7 @@ function deviceMistakes(
     const meant = nearest(name, names)
     const remedy = meant === undefined ? 'Remove its variables.' : `Did you mean ${meant}?`
     const place = placeOf(['device_vars', name])
-    return [`${place}: ${devicesPath} contains no device named ${name}. ${remedy}`]
+    return [`${place}: ${shownPath(devicesPath)} contains no device named ${name}. ${remedy}`]
   })
 }
 

@@ -1,18 +1,19 @@
-import { resolve } from 'node:path'
+import { basename, dirname, relative } from 'node:path'
 import process from 'node:process'
 import { StartError } from '../../base/app-error.ts'
 import { formatDuration, systemClock } from '../../base/clock.ts'
 import { closeSecretFile } from '../../base/file.ts'
 import type { CommandContext } from '../command-context.ts'
-import { paintFor } from '../local/terminal-text.ts'
-import { DeviceList, type ListedDevice } from '../provision/device-list.ts'
+import { paintFor, plainLine, shownPath } from '../local/terminal-text.ts'
+import { mistakesError } from '../mistakes.ts'
+import { DEVICE_LIST, DeviceList, type ListedDevice } from '../provision/device-list.ts'
 import type { ManagementOptions } from '../provision/management-access.ts'
 import { ProgressBar } from '../provision/progress-bar.ts'
 import { type DeviceApi, OfflineError } from './device-api.ts'
 import type { DeviceReport } from './device-groups.ts'
 import { bringInto, type DeviceOutcome, type DeviceWork } from './device-outcome.ts'
-import { fleetMistakes, knownTags, noDeviceHas, whyUnmanaged } from './fleet-checks.ts'
-import { type Fleet, mistakes, readFleet, wantedTunnels } from './fleet-file.ts'
+import { checkFleet, knownTags, noDeviceHas, whyUnmanaged } from './fleet-checks.ts'
+import { type Fleet, readFleet, wantedTunnels } from './fleet-file.ts'
 import { type FleetRunOptions, runFleet } from './fleet-run.ts'
 import {
   exitCodeOf,
@@ -152,11 +153,35 @@ export async function retireFromFleet(
   )
   if (!options.json && !isLeft) {
     context.stdout.write(
-      'To revoke their authtokens, run device-agent provision --retire --name <device>\n',
+      `To revoke the authtokens and delete the files of the devices, run:\n${retireCommands(fleet, names)}`,
+    )
+  }
+  if (!options.json && isLeft && !options.isForced && !context.stop.aborted) {
+    const left = names.filter((name) => list.get(name)).map(shellWord)
+    context.stdout.write(
+      `To remove a device without its answer, for example if it is lost, run:\n  device-agent fleet retire ${shellWord(path)} ${left.join(' ')} --force\n`,
     )
   }
   process.exitCode = isLeft ? 1 : 0
   sayStopped(context, outcomes)
+}
+
+/** `provision` finds the files of a device in the folder of the list. */
+function retireCommands({ devicesPath }: Fleet, names: readonly string[]): string {
+  const folder = relative('.', dirname(devicesPath))
+  const options = [
+    ...(folder === '' ? [] : ['--output', shownPath(dirname(devicesPath))]),
+    ...(basename(devicesPath) === DEVICE_LIST ? [] : ['--devices', shownPath(devicesPath)]),
+  ]
+  return names
+    .map((name) => ['device-agent provision --retire --name', name, ...options])
+    .map(([command, ...words]) => `  ${[command, ...words.map(shellWord)].join(' ')}\n`)
+    .join('')
+}
+
+/** A word as a POSIX shell reads it. */
+function shellWord(text: string): string {
+  return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 }
 
 /** The device has no tunnels left. */
@@ -187,28 +212,31 @@ function open(
     readonly isAgain?: boolean
   },
 ): { fleet: Fleet; devices: ListedDevice[]; list: DeviceList } {
-  const fleet = readFleet(resolve(path))
+  const fleet = readFleet(path)
   const { devicesPath } = fleet
+  const shownList = shownPath(devicesPath)
   if (closeSecretFile(devicesPath)) {
-    stderr.write(
-      `warning: other users could read the tokens in ${devicesPath}. Rotate the tokens.\n`,
-    )
+    stderr.write(`warning: other users could read the tokens in ${shownList}. Rotate the tokens.\n`)
   }
   const list = DeviceList.read(devicesPath)
   if (list.all.length === 0) {
+    if (fleet.mistakes.length > 0) throw mistakesError(path, fleet.mistakes)
     throw new StartError(
-      `${devicesPath} contains no device. Create the list with device-agent provision, or set devices to another path.`,
+      `${shownList} contains no device. Create the list with device-agent provision, or set devices to another path.`,
     )
   }
   const unknown = names?.filter((name) => !list.get(name)) ?? []
   for (const name of unknown) {
-    const sentence = `${devicesPath} contains no device named ${name}.`
+    const sentence = `${shownList} contains no device named ${name}.`
     if (!isAgain || unknown.length === names?.length) throw new StartError(sentence)
     stderr.write(`warning: ${sentence}\n`)
   }
   // A device may be retired whatever the rest of the file says.
-  const wrong = isAgain ? [] : fleetMistakes(fleet, list.all)
-  if (wrong.length > 0) throw mistakes(wrong)
+  const { mistakes, warnings } = isAgain
+    ? { mistakes: fleet.mistakes, warnings: [] }
+    : checkFleet(fleet, list.all)
+  for (const warning of warnings) stderr.write(`warning: ${plainLine(warning)}\n`)
+  if (mistakes.length > 0) throw mistakesError(path, mistakes)
   const known = knownTags(list.all)
   const unknownTag = tags.find((tag) => !known.includes(tag))
   if (unknownTag !== undefined) throw new StartError(noDeviceHas(unknownTag, known))

@@ -1,12 +1,14 @@
 import { readFileSync } from 'node:fs'
-import { dirname, resolve } from 'node:path'
+import { dirname, isAbsolute, join, resolve } from 'node:path'
 import { LineCounter, parseDocument } from 'yaml'
 import * as z from 'zod'
 import { TunnelBody } from '../../agent/tunnel.ts'
 import { StartError } from '../../base/app-error.ts'
 import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
-import { nearest } from '../../base/nearest.ts'
+import { yamlSentence } from '../../policy/document/yaml-errors.ts'
+import { mistakesError } from '../mistakes.ts'
 import type { ListedDevice } from '../provision/device-list.ts'
+import { type Keys, readAsFarAsPossible } from './partial-reading.ts'
 
 /** A tunnel as `PUT /tunnels` takes it. */
 export interface WantedTunnel {
@@ -86,7 +88,7 @@ function toWanted(
     protocol: filled(protocol),
     forwards_to: filled(forwards_to),
     ...(domain !== undefined && { domain: filled(domain) }),
-    policy: policy ? (policies[policy] ?? null) : null,
+    policy: policy ? (policies[policy]?.policy ?? null) : null,
     ...(upstream && { upstream }),
     // Agents of before there were pools do not know the field.
     ...(pooling_enabled && { pooling_enabled }),
@@ -94,8 +96,6 @@ function toWanted(
 }
 
 const NAME = /^[\w-]{1,64}$/
-/** More than a person corrects at once. */
-const MAX_PROBLEMS = 20
 
 const Name = z.string().regex(NAME, 'must be a name: letters, digits, _ and -, 64 at most')
 const Variables = z.record(Name, z.union([z.string(), z.number()]))
@@ -126,37 +126,32 @@ const Address = z.string().transform((text, context): ListenAddress => {
   return z.NEVER
 })
 
-const FleetSchema = z
-  .strictObject({
-    version: z.literal(1, 'must be 1'),
-    devices: z.string().default('fleet-devices.jsonl'),
-    connect: z.strictObject({ address: Address.optional(), ca: z.string().optional() }).default({}),
-    vars: Variables.default({}),
-    device_vars: z.record(z.string(), Variables).default({}),
-    policies: z
-      .record(Name, z.union([z.string(), z.looseObject({})], 'must be a path or a policy'))
-      .default({}),
-    sets: z.record(Name, TunnelSet),
-  })
-  .superRefine(({ policies, sets }, context) => {
-    for (const [set, { tunnels }] of Object.entries(sets)) {
-      for (const [at, { policy }] of tunnels.entries()) {
-        if (policy === null || policy === undefined || policy in policies) continue
-        const path = ['sets', set, 'tunnels', at, 'policy']
-        context.addIssue({
-          code: 'custom',
-          path,
-          message: `refers to the unknown policy ${policy}`,
-        })
-      }
-    }
-  })
+const FleetSchema = z.strictObject({
+  version: z.literal(1, 'must be 1'),
+  devices: z.string().default('fleet-devices.jsonl'),
+  connect: z.strictObject({ address: Address.optional(), ca: z.string().optional() }).default({}),
+  vars: Variables.default({}),
+  device_vars: z.record(z.string(), Variables).default({}),
+  policies: z
+    .record(Name, z.union([z.string(), z.looseObject({})], 'must be a path or a policy'))
+    .default({}),
+  sets: z.record(Name, TunnelSet),
+})
 
 export type TunnelTemplate = z.output<typeof TunnelTemplate>
 export type TunnelSet = z.output<typeof TunnelSet>
 
-/** The wanted state of devices, read from a file. Paths are absolute. */
+/** A policy of the file. */
+export interface FleetPolicy {
+  /** An object, or the text of a file, JSON or YAML. */
+  readonly policy: string | object
+  /** Path of that file; undefined for a policy in the fleet file. */
+  readonly path: string | undefined
+}
+
+/** The wanted state of devices, read from a file. Paths are absolute, except those that are shown. */
 export interface Fleet {
+  /** As given. */
   readonly path: string
   readonly devicesPath: string
   /** Address of the gateway as seen from here, and CAs to trust besides the public CAs. */
@@ -166,61 +161,78 @@ export interface Fleet {
   }
   readonly vars: Readonly<Record<string, string | number>>
   readonly deviceVars: Readonly<Record<string, Readonly<Record<string, string | number>>>>
-  /** By name: an object, or the text of a file, JSON or YAML. */
-  readonly policies: Readonly<Record<string, string | object>>
+  readonly policies: Readonly<Record<string, FleetPolicy>>
   readonly sets: Readonly<Record<string, TunnelSet>>
+  /** Mistakes found while reading, each with its place. With mistakes, only checks may use the rest. */
+  readonly mistakes: readonly string[]
+  /** Values with mistakes that are left out here. */
+  readonly leftOut: readonly Keys[]
   /** `file:line:column` of a value, or of a text in the value. */
-  readonly placeOf: (keys: readonly PropertyKey[], text?: string) => string
+  readonly placeOf: (keys: Keys, text?: string) => string
 }
 
-/** Throws a StartError that names each mistake with its line and its place. */
+/** Throws a StartError for a file that cannot be read at all. */
 export function readFleet(path: string): Fleet {
   const text = readText(path)
   const lines = new LineCounter()
   const document = parseDocument(text, { lineCounter: lines, prettyErrors: false })
-  const syntax = document.errors.map(({ pos: [at], message }) => placed(path, lines, at, message))
-  if (syntax.length > 0) throw mistakes(syntax)
-  const placeOf = (keys: readonly PropertyKey[]): number => {
+  const offsetOf = (keys: Keys): number => {
     for (let length = keys.length; length > 0; length -= 1) {
       const node = document.getIn(keys.slice(0, length), true) as { range?: [number] } | undefined
       if (node?.range) return node.range[0]
     }
     return 0
   }
-  const parsed = FleetSchema.safeParse(toJs(document, path))
-  if (!parsed.success) {
-    throw mistakes(
-      parsed.error.issues.flatMap((issue) => {
-        const unknown = issue.code === 'unrecognized_keys' ? issue.keys : [undefined]
-        return unknown.map((key) => {
-          const keys = key === undefined ? issue.path : [...issue.path, key]
-          const what = key === undefined ? issue.message : unknownText(key)
-          return placed(path, lines, placeOf(keys), `${pointer(keys)} ${what}`)
-        })
-      }),
-    )
+  const placeAt = (offset: number) => {
+    const { line, col } = lines.linePos(offset)
+    return `${path}:${line}:${col}`
   }
-  const { devices, connect, vars, device_vars, policies, sets } = parsed.data
+  const syntax = document.errors.map(
+    (error) => `${placeAt(error.pos[0])}: ${yamlSentence(error, text, 'The file is not YAML')}`,
+  )
+  if (syntax.length > 0) throw mistakesError(path, syntax)
+  const placeOf: Fleet['placeOf'] = (keys, part = '') => {
+    const at = offsetOf(keys)
+    const inside = text.indexOf(part, at)
+    return placeAt(inside < 0 ? at : inside)
+  }
+  const reading = readAsFarAsPossible(FleetSchema, toJs(document, path))
+  const found = [...reading.mistakes]
+    .sort((a, b) => offsetOf(a.keys) - offsetOf(b.keys))
+    .map(({ keys, sentence }) => `${placeOf(keys)}: ${sentence}`)
+  if (!reading.data) throw mistakesError(path, found)
+  const { devices, connect, vars, device_vars, policies, sets } = reading.data
   const besides = (other: string) => resolve(dirname(path), other)
+  const readPolicy = (name: string, file: string): FleetPolicy[] => {
+    const shown = isAbsolute(file) ? file : join(dirname(path), file)
+    try {
+      return [{ policy: readText(shown), path: shown }]
+    } catch (error) {
+      found.push(`${placeOf(['policies', name])}: ${(error as Error).message}`)
+      return []
+    }
+  }
+  const readPolicies = Object.entries(policies).flatMap(([name, policy]) =>
+    (typeof policy === 'string' ? readPolicy(name, policy) : [{ policy, path: undefined }]).map(
+      (it) => [name, it] as const,
+    ),
+  )
   return {
     path,
     devicesPath: besides(devices),
     connect: { address: connect.address, caPath: connect.ca && besides(connect.ca) },
     vars,
     deviceVars: device_vars,
-    policies: Object.fromEntries(
-      Object.entries(policies).map(([name, policy]) => {
-        if (typeof policy !== 'string') return [name, policy]
-        const place = placed(path, lines, placeOf(['policies', name]), `/policies/${name}`)
-        return [name, readText(besides(policy), `${place}: `)]
-      }),
-    ),
+    policies: Object.fromEntries(readPolicies),
     sets,
-    placeOf: (keys, part = '') => {
-      const at = placeOf(keys)
-      const inside = text.indexOf(part, at)
-      return placeText(path, lines, inside < 0 ? at : inside)
-    },
+    mistakes: found,
+    leftOut: [
+      ...reading.leftOut,
+      ...Object.keys(policies).flatMap((name) =>
+        readPolicies.some(([read]) => read === name) ? [] : [['policies', name]],
+      ),
+    ],
+    placeOf,
   }
 }
 
@@ -232,41 +244,12 @@ function toJs(document: ReturnType<typeof parseDocument>, path: string): unknown
   }
 }
 
-/** All names that a key of the file may have; a variable has any. */
-const KEYS = [FleetSchema, FleetSchema.shape.connect.unwrap(), TunnelSet, TunnelTemplate].flatMap(
-  ({ shape }) => Object.keys(shape),
-)
-
-function unknownText(key: string): string {
-  const meant = nearest(key, KEYS)
-  return `is unknown${meant === undefined ? '' : `: did you mean ${meant}?`}`
-}
-
-function readText(path: string, place = ''): string {
+function readText(path: string): string {
   try {
     return readFileSync(path, 'utf8')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`${place}Cannot read ${path} (${code}).`, { cause: error })
+    const reason = code === 'ENOENT' ? 'there is no such file' : code
+    throw new StartError(`Cannot read ${path}: ${reason}.`, { cause: error })
   }
-}
-
-function placed(path: string, lines: LineCounter, at: number, what: string): string {
-  return `${placeText(path, lines, at)}: ${what}`
-}
-
-function placeText(path: string, lines: LineCounter, at: number): string {
-  const { line, col } = lines.linePos(at)
-  return `${path}:${line}:${col}`
-}
-
-function pointer(keys: readonly PropertyKey[]): string {
-  return keys.map((key) => `/${String(key)}`).join('') || '/'
-}
-
-/** One error for all mistakes in a file. */
-export function mistakes(problems: readonly string[]): StartError {
-  const shown = problems.slice(0, MAX_PROBLEMS)
-  const rest = problems.length - shown.length
-  return new StartError([...shown, ...(rest > 0 ? [`and ${rest} more`] : [])].join('\n'))
 }

@@ -1,3 +1,5 @@
+import { relative } from 'node:path'
+
 export type Colour = 'green' | 'yellow' | 'red' | 'dim' | 'bold'
 
 const CODES: Readonly<Record<Colour, number>> = { green: 32, yellow: 33, red: 31, dim: 2, bold: 1 }
@@ -21,6 +23,12 @@ export function isTerminal(stream: NodeJS.WritableStream): boolean {
 
 /** One line without anything that a terminal would obey. */
 export const plainLine = (text: string): string => text.replaceAll(CONTROL, ' ')
+
+/** A path as one would type it in the current folder. */
+export function shownPath(path: string): string {
+  const short = relative('.', path)
+  return short === '' || short.startsWith('..') ? path : short
+}
 
 export interface Cell {
   readonly text: string

@@ -16,6 +16,9 @@ import { makeFolder, syncFolder } from '../../base/file.ts'
 import { Secret } from '../../base/secret.ts'
 import { readIfThere } from './env-file.ts'
 
+/** Default file name of a list. */
+export const DEVICE_LIST = 'fleet-devices.jsonl'
+
 /** A device with a known API token. */
 export interface ListedDevice {
   readonly name: string

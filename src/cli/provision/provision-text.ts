@@ -1,6 +1,5 @@
-import { relative } from 'node:path'
 import { isThisMachine } from '../../base/net/public-names.ts'
-import { plainLine } from '../local/terminal-text.ts'
+import { plainLine, shownPath } from '../local/terminal-text.ts'
 import type { ReservedDomain } from './account.ts'
 import type { ProvisionResult } from './provision-all.ts'
 import type { Step } from './provision-device.ts'
@@ -81,16 +80,10 @@ export function provisionJson(result: ProvisionResult, apiUrl: string, dryRun: b
 
 function stepLine({ action, subject }: Step, dryRun: boolean): string {
   const verb = dryRun && action !== 'keep' ? `would ${action}` : action
-  return plainLine(`${verb.padEnd(14)}${subject.startsWith('/') ? shown(subject) : subject}`)
+  return plainLine(`${verb.padEnd(14)}${subject.startsWith('/') ? shownPath(subject) : subject}`)
 }
 
 /** A target below `localhost`, the default of a gateway without a public name, leads nowhere. */
 function recordFor(name: string, value: string | null | undefined): DnsRecord[] {
   return value && !isThisMachine(value) ? [{ type: 'CNAME', name, value }] : []
-}
-
-/** A path as one would type it in the current folder. */
-function shown(path: string): string {
-  const short = relative('.', path)
-  return short.startsWith('..') ? path : short
 }

@@ -6,7 +6,7 @@ import type { Config } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
 import { agentReach } from '../local-address.ts'
 import { Account } from './account.ts'
-import { DeviceList } from './device-list.ts'
+import { DEVICE_LIST, DeviceList } from './device-list.ts'
 import {
   checkDeviceName,
   type DeviceTemplate,
@@ -17,9 +17,6 @@ import { type ManagementOptions, managementConfig, openManagement } from './mana
 import { ProgressBar } from './progress-bar.ts'
 import { provisionAll } from './provision-all.ts'
 import { describeFailures, describeProvision, provisionJson } from './provision-text.ts'
-
-/** File with the devices and their API tokens, beside their settings. */
-const DEVICE_LIST = 'fleet-devices.jsonl'
 
 /** The options of the command line. */
 export interface ProvisionOptions extends ManagementOptions {

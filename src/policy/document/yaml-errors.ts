@@ -23,14 +23,18 @@ export function tagBefore({ pos: [at] }: YAMLError, text: string): number | unde
   return before === undefined ? undefined : start + before.length
 }
 
-/** One sentence about what is wrong with a text that is neither JSON nor YAML. */
-export function yamlSentence(error: YAMLError, text: string): string {
+/** One sentence about what is wrong with a text that is neither JSON nor YAML, which `fault` says. */
+export function yamlSentence(
+  error: YAMLError,
+  text: string,
+  fault = 'The policy is neither JSON nor YAML',
+): string {
   const [said = ''] = error.message.split('\n', 1)
   const reason = said
     .replace(/\.$/, '')
     .replace(/^Plain value cannot start with/, 'a text without quotes cannot begin with')
   const advice = adviceFor(error, text)
-  return `The policy is neither JSON nor YAML: ${reason}.${advice === undefined ? '' : ` ${advice}.`}`
+  return `${fault}: ${reason}.${advice === undefined ? '' : ` ${advice}.`}`
 }
 
 function adviceFor({ code, pos: [at] }: YAMLError, text: string): string | undefined {

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { fleetMistakes, whyUnmanaged } from '../../../src/cli/fleet/fleet-checks.ts'
+import { checkFleet, whyUnmanaged } from '../../../src/cli/fleet/fleet-checks.ts'
 import { type Fleet, readFleet } from '../../../src/cli/fleet/fleet-file.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
@@ -26,12 +26,25 @@ const DEVICES = [
   { name: 'door1', tags: ['doors'] },
 ]
 
+const BAD_POLICY = `on_http_request:
+  - actions:
+      - type: basic-auth
+        config:
+          credentials: [tom:short]
+`
+
 function mistakesIn(text: string, devices = DEVICES): string[] {
   const path = join(temporaryFolder(), 'fleet.yaml')
   writeFileSync(path, text)
+  const policyPath = join(path, '../bad.yaml')
+  writeFileSync(policyPath, BAD_POLICY)
   const listPath = join(path, '../fleet-devices.jsonl')
-  const shown = (it: string) => it.replaceAll(path, 'fleet.yaml').replaceAll(listPath, 'the list')
-  return fleetMistakes(readFleet(path), devices).map(shown)
+  const shown = (it: string) =>
+    it
+      .replaceAll(path, 'fleet.yaml')
+      .replaceAll(policyPath, 'bad.yaml')
+      .replaceAll(listPath, 'the list')
+  return checkFleet(readFleet(path), devices).mistakes.map(shown)
 }
 
 describe('a fleet file with names that match nothing', () => {
@@ -80,6 +93,52 @@ describe('a fleet file with names that match nothing', () => {
     const text = GOOD.replace(/device_vars:\n.*\n.*\n/, '').replace('{speed}', '{name}')
     expect(mistakesIn(text.replace(':{port}', ':{port}{spede}'), many)).toEqual([
       'fleet.yaml:9:38: The variable {spede} is unknown. Set it in vars, in vars of the set, or in device_vars.',
+    ])
+  })
+})
+
+describe('a fleet file with several kinds of mistakes', () => {
+  it('names all of them in one run', () => {
+    const text = GOOD.replace(
+      'sets:',
+      'policies: { bad: bad.yaml, own: { on_http_request: [] } }\nsets:',
+    )
+      .replace('garage]', 'garge]')
+      .replace(':{port}', ':{prot}{port}\n        polcy: clsd\n        upstream: { helth: off }')
+      .replace('forwards_to: 22', 'forwards_to: 22\n        policy: badd')
+      .replace('cam01:', 'cam9:')
+    expect(mistakesIn(text)).toEqual([
+      'fleet.yaml:14:16: polcy is not a field of a tunnel. Did you mean policy?',
+      'fleet.yaml:15:28: helth is not a field of upstream. Did you mean health?',
+      'fleet.yaml:12:9: The policy clsd is unknown. Known policies: bad, own.',
+      'fleet.yaml:18:17: The policy badd is unknown. Did you mean bad?',
+      'fleet.yaml:9:20: No device has the tag garge. Did you mean garage?',
+      'fleet.yaml:13:32: The variable {prot} is unknown. Did you mean {port}?',
+      'fleet.yaml:5:9: the list contains no device named cam9. Did you mean cam01?',
+      'bad.yaml:5:25: A password must have 8 to 128 characters. (ERR_NGROK_360)',
+    ])
+  })
+
+  it('names mistakes of a policy in the fleet file with their line there', () => {
+    const policy = `policies:
+  own:
+    on_http_request:
+      - actions:
+          - { type: restrict-ips, config: { allow: [nowhere] } }
+sets:`
+    expect(mistakesIn(GOOD.replace('sets:', policy))).toEqual([
+      expect.stringMatching(/^fleet\.yaml:10:53: nowhere is not .* \(ERR_NGROK_2217\)$/),
+    ])
+  })
+
+  it('blames nothing on a part that was left out', () => {
+    const text = GOOD.replace('vars: { port: 8001 }', 'vars: [port]').replace(
+      'forwards_to: localhost:{port}',
+      'protocol: http',
+    )
+    expect(mistakesIn(text)).toEqual([
+      'fleet.yaml:2:7: vars must be a map of names and values.',
+      'fleet.yaml:11:9: forwards_to is missing.',
     ])
   })
 })

@@ -1,5 +1,5 @@
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { Secret } from '../../../src/base/secret.ts'
@@ -62,6 +62,24 @@ describe('a fleet', () => {
     expect(listed()).toEqual(['cam2'])
   })
 
+  it('checks policies before it asks a device, and leaves doubts to the devices', async () => {
+    const bad =
+      'on_http_request: [{ actions: [{ type: basic-auth, config: { credentials: [a:b] } }] }]'
+    const yaml = `policies: { bad: { ${bad} } }\nsets: { all: { tunnels: [] } }`
+    const { path, context, said } = await startFleet(['cam1'], yaml)
+    const plan = () => bringFleet(context, path, { parallel: 1, isApply: false })
+    await expect(plan()).rejects.toThrow(
+      /^1 mistake in .*fleet\.yaml:\n.*fleet\.yaml:3:\d+: A password must have 8 to 128 characters\. \(ERR_NGROK_360\)$/,
+    )
+    expect(said()).toBe('')
+    writeFileSync(path, readFileSync(path, 'utf8').replace(/basic-auth.*\]/, 'denny } ] } ]'))
+    await plan()
+    expect(said()).toMatch(
+      /^warning: .*fleet\.yaml:3:\d+: Unknown action denny: did you mean deny\? \(ERR_NGROK_2201\)\n/,
+    )
+    process.exitCode = 0
+  })
+
   it('names the devices in no set with the reason, and ends with 4', async () => {
     const { path, context, said } = await startFleet(['cam1', 'cam2'])
     await bringFleet(context, path, { parallel: 1, isApply: false })
@@ -118,7 +136,20 @@ Devices: 2 in no set.
     expect([listed(), process.exitCode]).toEqual([['cam1', 'cam2'], 1])
     await retire(['cam0', 'cam1'], true)
     expect([listed(), process.exitCode]).toEqual([['cam2'], 0])
+    const folder = dirname(path)
+    expect(said()).toMatch(
+      new RegExp(
+        `\\n  device-agent provision --retire --name cam0 --output ${folder}\\n  device-agent provision --retire --name cam1 --output ${folder}\\n$`,
+      ),
+    )
     await expect(retire(['cam0', 'cam1'], false)).rejects.toThrow(/no device named cam0\.$/)
+  })
+
+  it('names the command for a device that does not answer', async () => {
+    const { path, context, said } = await startFleet(['cam1'])
+    await retireFromFleet(context, path, ['cam1'], { parallel: 1, isForced: false })
+    expect(said()).toContain(`run:\n  device-agent fleet retire ${path} cam1 --force\n`)
+    process.exitCode = 0
   })
 
   it('says for how many it waits, and how long', async () => {

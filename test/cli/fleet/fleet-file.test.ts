@@ -35,13 +35,15 @@ function fileWith(text: string, more: Readonly<Record<string, string>> = {}): st
 /** What is wrong with a file, with its path as `fleet.yaml`. */
 function mistakesIn(text: string): string[] {
   const path = fileWith(text)
+  const shown = (line: string) => line.replaceAll(path, 'fleet.yaml')
   try {
-    readFleet(path)
+    return readFleet(path).mistakes.map(shown)
   } catch (error) {
     expect(error).toBeInstanceOf(StartError)
-    return (error as Error).message.replaceAll(path, 'fleet.yaml').split('\n')
+    const [heading, ...lines] = (error as Error).message.split('\n').map(shown)
+    expect(heading).toMatch(/^\d+ mistakes? in fleet\.yaml:$/)
+    return lines
   }
-  return []
 }
 
 describe('readFleet', () => {
@@ -53,7 +55,10 @@ describe('readFleet', () => {
       connect: { address: { host: '127.0.0.1', port: 8_443 }, caPath: join(path, '../ca.pem') },
       vars: { port: 8001 },
       deviceVars: { cam02: { port: 8002 } },
-      policies: { closed: 'on_http_request: []\n', open: { on_http_request: [] } },
+      policies: {
+        closed: { policy: 'on_http_request: []\n', path: join(path, '../closed.yaml') },
+        open: { policy: { on_http_request: [] }, path: undefined },
+      },
     })
     expect(fleet.sets.cameras?.tunnels).toEqual([
       {
@@ -67,35 +72,62 @@ describe('readFleet', () => {
   })
 
   it.each([
-    ['version: 2\nsets: {}\n', ['fleet.yaml:1:10: /version must be 1']],
-    [GOOD.replace('version: 1', 'colour: red\nversion: 1'), ['fleet.yaml:1:9: /colour is unknown']],
+    ['version: 2\nsets: {}\n', ['fleet.yaml:1:10: version must be 1.']],
     [
-      GOOD.replace('forwards_to: localhost', 'forward_to: localhost'),
+      GOOD.replace('version: 1', 'colour: red\nversion: 1'),
       [
-        'fleet.yaml:15:9: /sets/cameras/tunnels/0/forwards_to must be an upstream address, such as localhost:8001 or a port',
-        'fleet.yaml:16:21: /sets/cameras/tunnels/0/forward_to is unknown: did you mean forwards_to?',
+        'fleet.yaml:1:9: colour is not a field of the file. Known fields: version, devices, connect, vars, device_vars, policies and sets.',
       ],
     ],
     [
-      GOOD.replace('policy: closed', 'policy: locked'),
-      ['fleet.yaml:17:17: /sets/cameras/tunnels/0/policy refers to the unknown policy locked'],
+      GOOD.replace('forwards_to: localhost', 'forward_to: localhost'),
+      ['fleet.yaml:16:21: forward_to is not a field of a tunnel. Did you mean forwards_to?'],
+    ],
+    [
+      GOOD.replace('        forwards_to: localhost:{port}\n', ''),
+      ['fleet.yaml:15:9: forwards_to is missing.'],
+    ],
+    [
+      GOOD.replace('policy: closed', 'polcy: closed').replace(
+        'vars: { port',
+        'vars: { "a b": 1, port',
+      ),
+      [
+        'fleet.yaml:5:16: a b must be a name: letters, digits, _ and -, 64 at most.',
+        'fleet.yaml:17:16: polcy is not a field of a tunnel. Did you mean policy?',
+      ],
+    ],
+    [
+      GOOD.replace('policy: closed', 'upstream: { helth: off }'),
+      ['fleet.yaml:17:28: helth is not a field of upstream. Did you mean health?'],
     ],
     [
       GOOD.replace('forwards_to: 22', 'forwards_to: [22]'),
-      [expect.stringMatching(/^fleet\.yaml:18:\d+: \/sets\/cameras\/tunnels\/1\/forwards_to /)],
+      [
+        'fleet.yaml:18:39: forwards_to must be an upstream address, such as localhost:8001 or a port.',
+      ],
     ],
     [
       GOOD.replace('8443', 'x').replace('tags: [camera]', 'tags: camera'),
-      [
-        'fleet.yaml:3:12: /connect/address must be host:port',
-        expect.stringMatching(/^fleet\.yaml:13:11: \/sets\/cameras\/tags /),
-      ],
+      ['fleet.yaml:3:12: address must be host:port.', 'fleet.yaml:13:11: tags must be a list.'],
     ],
     ['version: 1\n  sets: {}\n', [expect.stringMatching(/^fleet\.yaml:1:10: /), expect.anything()]],
     ['version: 1\nsets: {}\nsets: {}\n', [expect.stringMatching(/^fleet\.yaml:3:1: /)]],
     [
+      GOOD.replace('  address', '   address'),
+      [
+        expect.stringMatching(
+          /^fleet\.yaml:4:1: The file is not YAML: .*\. Indent this line like its neighbours\.$/,
+        ),
+      ],
+    ],
+    [
       GOOD.replace('closed.yaml', 'gone.yaml'),
-      [expect.stringMatching(/^fleet\.yaml:9:11: .*ENOENT/)],
+      [
+        expect.stringMatching(
+          /^fleet\.yaml:9:11: Cannot read .*gone\.yaml: there is no such file\.$/,
+        ),
+      ],
     ],
   ])('names each mistake with its line and its place: %j', (text, mistakes) => {
     expect(mistakesIn(text)).toEqual(mistakes)
@@ -103,7 +135,7 @@ describe('readFleet', () => {
 
   it('says when there is no file', () => {
     expect(() => readFleet('/nowhere/fleet.yaml')).toThrow(
-      /^Cannot read \/nowhere\/fleet\.yaml \(ENOENT\)\.$/,
+      /^Cannot read \/nowhere\/fleet\.yaml: there is no such file\.$/,
     )
   })
 })

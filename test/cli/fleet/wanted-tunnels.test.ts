@@ -15,7 +15,9 @@ const FLEET: Fleet = {
   connect: { address: undefined, caPath: undefined },
   vars: { port: 1 },
   deviceVars: { cam02: { port: 3 } },
-  policies: { closed: 'on_http_request: []' },
+  policies: { closed: { policy: 'on_http_request: []', path: 'closed.yaml' } },
+  mistakes: [],
+  leftOut: [],
   sets: {
     all: { tags: [], vars: {}, tunnels: [tunnel('admin', 'localhost:{port}')] },
     cameras: {
