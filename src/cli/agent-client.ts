@@ -30,9 +30,10 @@ export class AgentRefusal extends StartError {
 
 /** The errors of a problem, each sentence once: the first is often the detail. */
 export function errorLines({ detail, errors }: Problem): string[] {
-  return errors.flatMap(({ pointer, detail: text }) => {
-    if (!detail.includes(text)) return [`${pointer}: ${text}`]
-    return pointer.split('/').length > 2 ? [`at ${pointer}`] : []
+  return errors.map(({ pointer, detail: text }) => {
+    // A field of a tunnel is its name. Deeper places are those of the document.
+    const place = pointer.replace(/^\/(?=[^/]*$)/, '')
+    return detail.includes(text) ? `at ${place}` : `${place}: ${text}`
   })
 }
 

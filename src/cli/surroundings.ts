@@ -5,9 +5,12 @@ import { StartError } from '../base/app-error.ts'
 import { agentDataDir } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 
+/** Settings file of the installed agent. */
+export const INSTALLED_SETTINGS = '/etc/device-agent/agent.env'
+
 /** Files of the installed services. */
 const INSTALLED = {
-  settings: '/etc/device-agent/agent.env',
+  settings: INSTALLED_SETTINGS,
   authtoken: '/etc/credstore/svc-authtoken',
   policy: '/etc/device-agent/default-policy.json',
   data: '/var/lib/device-agent',

@@ -95,7 +95,7 @@ describe('the command line on the device', () => {
     const unlisted = await run('tunnels', 'add', 'app.site.test', 'unix:/run/app.sock')
     expect([unlisted.code, unlisted.stderr]).toEqual([
       1,
-      expect.stringContaining('AGENT_FORWARD_ALLOW'),
+      expect.stringContaining('→ Add unix:/run/app.sock to AGENT_FORWARD_ALLOW in .env,'),
     ])
     const [listed] = await json('tunnels', 'list')
     expect(listed).toMatchObject({ domain: 'cam.site.test', state: 'waiting' })
@@ -197,13 +197,15 @@ describe('the command line on the device', () => {
     const { code, stdout, stderr } = await run('tunnels', 'set-policy', 'cam', 'typo.yaml')
     expect([code, stdout]).toEqual([1, ''])
     expect(stderr).toMatch(
-      /^device-agent: Unknown action denyx.* \(policy-invalid\)\n {2}at \/policy\/on_http_request\/0\/actions\/0\/type\n$/,
+      /^device-agent: 1 mistake in typo\.yaml:\ntypo\.yaml:\d+:\d+: Unknown action denyx.*\(ERR_NGROK_2201\)\n$/,
     )
     expect((await json('tunnels', 'show', 'cam')).policy).toBe(before.policy)
     expect((await run('tunnels', 'set-policy', 'cam')).stderr).toContain(
       'Give either a file or --default',
     )
-    expect((await run('tunnels', 'set-policy', 'cam', 'none.yaml')).stderr).toContain('ENOENT')
+    expect((await run('tunnels', 'set-policy', 'cam', 'none.yaml')).stderr).toContain(
+      'Cannot read the policy none.yaml: there is no such file.',
+    )
     expect((await run('tunnels', 'show', 'none')).stderr).toBe(
       'device-agent: No tunnel matches none. (tunnel-not-found)\n' +
         '  → To see all tunnels, run device-agent tunnels list.\n',

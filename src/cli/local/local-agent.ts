@@ -8,13 +8,16 @@ import { exchange, type ReadAnswer, request } from '../../base/net/node-http.ts'
 import { parseConfig } from '../../config.ts'
 import {
   AgentClient,
+  AgentRefusal,
   type AgentRequest,
   type AgentResponse,
+  errorLines,
   type Problem,
   type Transport,
   type TransportRequest,
 } from '../agent-client.ts'
 import type { CommandContext } from '../command-context.ts'
+import { INSTALLED_SETTINGS } from '../surroundings.ts'
 import { adviceText, stoppedService } from './stopped-service.ts'
 import { plainLine } from './terminal-text.ts'
 
@@ -138,7 +141,8 @@ class SocketTransport implements Transport {
   }
 
   refusal({ status, problem }: AgentResponse): StartError {
-    return new StartError(problem ? refusalText(problem) : `The agent returned status ${status}.`)
+    if (!problem) return new StartError(`The agent returned status ${status}.`)
+    return new AgentRefusal(refusalText(problem, this.#socketPath), problem)
   }
 }
 
@@ -201,13 +205,22 @@ const REMEDIES: Readonly<Record<string, string>> = {
   'token-not-found': 'To see all tokens, run device-agent token list.',
 }
 
-function refusalText({ code, detail, errors }: Problem): string {
-  const lines = errors.map(({ pointer, detail: text }) => {
-    // A field of a tunnel is its name. Deeper places are those of the document.
-    const place = pointer.replace(/^\/(?=[^/]*$)/, '')
-    return detail.includes(text) ? `  at ${place}` : `  ${place}: ${text}`
-  })
-  const remedy = REMEDIES[code]
+function refusalText(problem: Problem, socketPath: string): string {
+  const { code, detail } = problem
+  const lines = errorLines(problem).map((line) => `  ${line}`)
+  const remedy = REMEDIES[code] ?? forwardRemedy(detail, socketPath)
   const advice = remedy === undefined ? [] : [`  → ${remedy}`]
   return [`${detail} (${code})`, ...lines, ...advice].map(plainLine).join('\n')
+}
+
+/** Says where AGENT_FORWARD_ALLOW of the agent stands, if that setting is the reason. */
+function forwardRemedy(detail: string, socketPath: string): string | undefined {
+  const [, target] =
+    /^Forwarding to (\S+) is not allowed: .* AGENT_FORWARD_ALLOW\b/.exec(detail) ?? []
+  if (target === undefined) return undefined
+  const [file, restart] =
+    socketPath === INSTALLED_SOCKET
+      ? [INSTALLED_SETTINGS, 'run sudo systemctl restart device-agent']
+      : ['.env, in the folder where the agent was started', 'restart the agent']
+  return `Add ${target} to AGENT_FORWARD_ALLOW in ${file}, then ${restart}.`
 }

@@ -41,8 +41,10 @@ export function statusText(
   const lines = [
     `${mark} ${paint('bold', plainLine(status.verdict))}`,
     ...status.advice.map(({ problem, remedy }) => {
-      const [only, ...others] = tunnels.filter((tunnel) => tunnel.remedy === remedy)
-      const name = others.length === 0 ? only?.url_part : undefined
+      const same = tunnels.filter((tunnel) => tunnel.remedy === remedy)
+      // The problem is of the first tunnel, and names its address or service.
+      const first = same.find(({ domain }) => domain !== '' && problem.includes(domain)) ?? same[0]
+      const name = first?.url_part
       return `  - ${plainLine(`${problem} ${commandRemedy(remedy, name)}`)}`
     }),
     `  link ${linkText(link.state)} for ${ageText(link.since, now)}, ${plainLine(address)}`,

@@ -5,7 +5,9 @@ import { parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
 import type { TunnelSpecView, TunnelStatusView } from '../../api/tunnel-view.ts'
 import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
+import { AgentRefusal } from '../agent-client.ts'
 import type { CommandContext } from '../command-context.ts'
+import { mistakesError, problemLine } from '../mistakes.ts'
 import { commandRemedy } from './command-remedy.ts'
 import { urlText } from './status-text.ts'
 import { paintFor, plainLine } from './terminal-text.ts'
@@ -202,10 +204,10 @@ async function add(
 ): Promise<void> {
   const { agent, TunnelView, TunnelStatusView } = await open(context, options)
   const body = { protocol: 'http', ...spec, ...fieldsOf(options) }
-  const { body: made, headers } = await agent.exchange(
-    { method: 'POST', path: '/tunnels', body },
-    TunnelView,
-  )
+  const request = { method: 'POST', path: '/tunnels', body } as const
+  const { body: made, headers } = await agent
+    .exchange(request, TunnelView)
+    .catch((error) => rethrow(addRefusal(error, spec), { file: options.policy, body }))
   const path = headers.location ?? pathOf(made.domain)
   const ask = () => agent.ask({ path }, TunnelStatusView)
   report(context, options, await whenChecked(ask, context.stop))
@@ -276,11 +278,13 @@ async function set(
     ...(forwardsTo !== undefined && { forwards_to: forwardsTo }),
   }
   const asSeen = { 'if-match': headers.etag ?? '*' }
+  const refused = (error: unknown) => rethrow(error, { file: options.policy, body })
   if (to === spec.domain) {
-    await agent.ask({ method: 'PUT', path: pathOf(to), body, headers: asSeen }, TunnelView)
+    const change = { method: 'PUT', path: pathOf(to), body, headers: asSeen } as const
+    await agent.ask(change, TunnelView).catch(refused)
   } else {
     // The new name opens first, so that visitors always have one of the two.
-    await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView)
+    await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView).catch(refused)
     const old = { method: 'DELETE', path: pathOf(found.id), headers: asSeen } as const
     await agent.ask(old, z.undefined())
   }
@@ -300,7 +304,9 @@ async function setPolicy(
   const spec = await named(await find(tunnel))
   const { domain } = spec
   const body = { ...spec, policy }
-  await agent.ask({ method: 'PUT', path: pathOf(domain), body }, TunnelView)
+  await agent
+    .ask({ method: 'PUT', path: pathOf(domain), body }, TunnelView)
+    .catch((error) => rethrow(error, { file: options.file, body }))
   report(context, options, await find(domain))
 }
 
@@ -329,12 +335,62 @@ function report(
   )
 }
 
+/** Names the command for a tunnel that exists, and the option for a pool. */
+function addRefusal(
+  error: unknown,
+  { domain, forwards_to }: { readonly domain?: string; readonly forwards_to: string },
+): unknown {
+  if (!(error instanceof AgentRefusal)) return error
+  const { problem } = error
+  const [, existing] = /^(\S+) already has a tunnel\./.exec(problem.detail) ?? []
+  if (existing !== undefined) {
+    return new StartError(
+      `${existing} already has a tunnel. To change it, run device-agent tunnels set ${domain ?? existing} ${forwards_to}`,
+    )
+  }
+  const text = error.message.replace(
+    'Set pooling_enabled on all tunnels of the domain or on none',
+    'Use --pooling on all devices of the domain, or --no-pooling on all',
+  )
+  return text === error.message ? error : new AgentRefusal(text, problem)
+}
+
+/** Throws the error. Mistakes of a policy from a file are shown with their lines, as by `policy check`. */
+async function rethrow(
+  error: unknown,
+  { file, body }: { readonly file: string | undefined; readonly body: object },
+): Promise<never> {
+  const text = 'policy' in body ? body.policy : undefined
+  if (!(error instanceof AgentRefusal) || file === undefined || typeof text !== 'string')
+    throw error
+  const errors = error.problem.errors.filter(({ pointer }) => /^\/policy(?:\/|$)/.test(pointer))
+  if (errors.length === 0) throw error
+  const { checkPolicy } = await import('../../policy/check.ts')
+  const found = checkPolicy(text, { service: 'embedded' }).filter(
+    ({ severity }) => severity === 'error',
+  )
+  if (found.length > 0) {
+    throw mistakesError(
+      file,
+      found.map((problem) => plainLine(problemLine(file, problem))),
+    )
+  }
+  const { SourcePositions } = await import('../../policy/document/policy-text.ts')
+  const positions = new SourcePositions(text)
+  const lines = errors.map(({ pointer, detail }) => {
+    const { line, column } = positions.find(pointer.slice('/policy'.length))
+    return plainLine(`${file}:${line}:${column}: ${detail}`)
+  })
+  throw mistakesError(file, lines)
+}
+
 /** As text: the agent parses JSON and YAML, and reports errors. */
 function readPolicy(file: string): string {
   try {
     return readFileSync(file === '-' ? 0 : file, 'utf8')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`Cannot read the policy ${file} (${code}).`, { cause: error })
+    const reason = code === 'ENOENT' ? 'there is no such file' : code
+    throw new StartError(`Cannot read the policy ${file}: ${reason}.`, { cause: error })
   }
 }
