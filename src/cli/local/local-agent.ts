@@ -200,15 +200,13 @@ const REMEDIES: Readonly<Record<string, string>> = {
   'tunnel-not-found': 'To see all tunnels, run device-agent tunnels list.',
   'precondition-failed':
     'Another program changed the tunnel at the same time. Look at it with device-agent tunnels show, then run the command again.',
-  'forwards-to-not-allowed':
-    'Add the address to AGENT_FORWARD_ALLOW in the settings of the agent, and restart the agent.',
   'token-not-found': 'To see all tokens, run device-agent token list.',
 }
 
 function refusalText(problem: Problem, socketPath: string): string {
   const { code, detail } = problem
   const lines = errorLines(problem).map((line) => `  ${line}`)
-  const remedy = REMEDIES[code] ?? forwardRemedy(detail, socketPath)
+  const remedy = forwardRemedy(detail, socketPath) ?? REMEDIES[code]
   const advice = remedy === undefined ? [] : [`  → ${remedy}`]
   return [`${detail} (${code})`, ...lines, ...advice].map(plainLine).join('\n')
 }

@@ -63,6 +63,7 @@ function allowCommand(context: CommandContext): Command {
     .argument('<vault>', 'name of the vault')
     .argument('<name>', 'name of the secret')
     .argument('[id...]', 'authtokens, bot users and domains; replaces earlier ones')
+    .option('--add', 'keep earlier ones')
     .option('--none', 'allow only cloud endpoints of the account')
     .option('--account <id>', ACCOUNT)
     .option('--json', 'print one JSON line on stdout')

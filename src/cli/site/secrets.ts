@@ -27,6 +27,8 @@ export interface SetOptions extends SecretsOptions {
 /** The options of `gateway secrets allow`. */
 export interface AllowOptions extends SecretsOptions {
   readonly none?: boolean
+  /** Keep earlier ids. */
+  readonly add?: boolean
   readonly account?: string
 }
 
@@ -120,15 +122,16 @@ export function describeSecrets(secrets: readonly SecretItem[]): string {
   )
 }
 
-/** Replaces the list of those whose policies may use a secret. Throws a StartError if it does not exist. */
+/** Sets or extends the list of IDs whose policies may use a secret. Throws a StartError if it does not exist. */
 export async function allowSecret(
   context: CommandContext,
   { vault, name }: Named,
   { ids, ...options }: AllowOptions & { readonly ids: readonly string[] },
 ): Promise<void> {
   const client = await open(context, options)
-  const { id } = await requireSecret(client, { vault, name }, options.account)
-  const kept = await client.update(`vault_secrets/${id}`, { allow: ids }, SecretItem)
+  const { id, allow: before } = await requireSecret(client, { vault, name }, options.account)
+  const allow = options.add ? [...new Set([...before, ...ids])] : ids
+  const kept = await client.update(`vault_secrets/${id}`, { allow }, SecretItem)
   const allowed = ['cloud endpoints of the account', ...kept.allow].join(', ')
   context.stdout.write(options.json ? lineOf(kept) : `Allowed for ${vault}/${name}: ${allowed}.\n`)
 }

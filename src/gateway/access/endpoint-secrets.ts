@@ -86,9 +86,13 @@ const NOT_IN_ACCOUNT: SecretProblem = {
   message: 'the account has no such secret',
   isOnlyForNew: true,
 }
-const NOT_FOR_DEVICE: SecretProblem = {
-  message: 'there is no such secret for this authtoken, its account or this domain',
-  isOnlyForNew: false,
+/** The same for missing secrets, so that the text does not tell which secrets exist. */
+function notForDevice({ vault, name }: SecretName, credentialId: string): SecretProblem {
+  const command = `device-agent gateway secrets allow --add ${vault} ${name} ${credentialId}`
+  return {
+    message: `there is no such secret for this authtoken, its account or this domain. To allow a secret that exists, run \`${command}\` on the gateway`,
+    isOnlyForNew: false,
+  }
 }
 
 /** Values are kept until a secret or a domain changes. */
@@ -110,8 +114,9 @@ class EndpointSecrets implements PolicySecrets {
    */
   problemOf(name: SecretName): SecretProblem | undefined {
     if (this.#access.find(this.#user, name)) return undefined
-    if (this.#user.credentialId === null) return NOT_IN_ACCOUNT
-    return NOT_FOR_DEVICE
+    const { credentialId } = this.#user
+    if (credentialId === null) return NOT_IN_ACCOUNT
+    return notForDevice(name, credentialId)
   }
 
   read(name: SecretName): string | undefined {

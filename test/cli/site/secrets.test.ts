@@ -104,6 +104,9 @@ describe('device-agent gateway secrets', () => {
     )
     const { updated_at: _, ...rest } = before
     expect(await shown()).toMatchObject({ ...rest, allow: [credential] })
+    const { id: other } = (await call('POST', '/credentials', {})).body
+    await run('allow', '--add', 'site', 'key', other)
+    expect((await shown()).allow).toEqual([credential, other])
     for (const words of [[], [credential, '--none']]) {
       const { failure, out } = await run('allow', 'site', 'key', ...words)
       expect(`${failure}${out}`).toContain('name one id or more, or use --none')

@@ -76,9 +76,12 @@ describe('a secret of the gateway owner', () => {
     expect(refused.Error).toContain(
       "/on_http_request/0/actions/0/config/body: secrets.get('site', 'key') cannot be used",
     )
+    expect(refused.Error).toContain(
+      `run \`device-agent gateway secrets allow --add site key ${press.credential.id}\` on`,
+    )
     // The same words as for a secret that does not exist.
     const missing = await bind(press, 'a.press.test', prints("secrets.get('site', 'none')"))
-    expect(String(missing.Error).replace("'none'", "'key'")).toBe(refused.Error)
+    expect(String(missing.Error).replaceAll(/\bnone\b/g, 'key')).toBe(refused.Error)
     const { credential, domain } = press
     for (const [index, allowed] of [credential.id, press.id, domain.id].entries()) {
       const [host, allow] = [`a${index}.press.test`, [allowed]]
