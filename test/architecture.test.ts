@@ -69,7 +69,14 @@ const FLOORS: Floors = {
     ['doctor', 'process-log.ts', 'provision'],
     ['local', 'surroundings.ts', 'usage'],
     ['command-context.ts'],
-    ['agent-client.ts', 'api-key-file.ts', 'local-address.ts', 'reload', 'version.ts'],
+    [
+      'agent-client.ts',
+      'api-key-file.ts',
+      'local-address.ts',
+      'mistakes.ts',
+      'reload',
+      'version.ts',
+    ],
   ],
   'gateway/cluster': [['nodes'], ['peers', 'replication'], ['postgres']],
   'gateway/ingress': [

@@ -5,12 +5,9 @@ import { StartError } from '../base/app-error.ts'
 import { agentDataDir } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 
-/** Settings file of the installed agent. */
-export const INSTALLED_SETTINGS = '/etc/device-agent/agent.env'
-
 /** Files of the installed services. */
 const INSTALLED = {
-  settings: INSTALLED_SETTINGS,
+  settings: '/etc/device-agent/agent.env',
   authtoken: '/etc/credstore/svc-authtoken',
   policy: '/etc/device-agent/default-policy.json',
   data: '/var/lib/device-agent',

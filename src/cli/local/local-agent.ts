@@ -17,13 +17,14 @@ import {
   type TransportRequest,
 } from '../agent-client.ts'
 import type { CommandContext } from '../command-context.ts'
-import { INSTALLED_SETTINGS } from '../surroundings.ts'
 import { adviceText, stoppedService } from './stopped-service.ts'
 import { plainLine } from './terminal-text.ts'
 
 /** How often an agent that is starting is asked again, and how long between. */
 const MAX_TRIES = 120
 const RETRY_MS = 500
+/** Settings of the installed agent. */
+const INSTALLED_SETTINGS = '/etc/device-agent/agent.env'
 /** Limits of a response. */
 interface SocketLimits {
   /** Longest time without a byte. */
