@@ -40,6 +40,12 @@ export interface CertificateKeeperOptions {
   readonly log: Logger
 }
 
+/** A host that is online at any gateway, and the account of its endpoint. */
+interface OnlineHost {
+  readonly host: string
+  readonly ownerId: string | null
+}
+
 /** All certificates of the gateway, renewed for as long as it runs. */
 export class CertificateKeeper {
   /** CA certificate that agents and clients must trust. */
@@ -115,6 +121,17 @@ export class CertificateKeeper {
   /** Makes sure that HTTPS clients of a host get a certificate. `ownerId`: account of the endpoint. */
   async coverHost(host: string, ownerId: string | null): Promise<void> {
     if (!this.#own && !isInternal(host)) await this.domains.cover(host, ownerId)
+  }
+
+  /**
+   * The same for a visitor of a host that is online at any gateway. Undefined if the host has a certificate.
+   * Never rejects: after a failure, the visitor gets the server certificate.
+   */
+  cover({ host, ownerId }: OnlineHost): Promise<void> | undefined {
+    if (this.#own || this.domains.isCovered(host)) return undefined
+    return this.coverHost(host, ownerId).catch((err: unknown) => {
+      this.#options.log.error({ err, host }, 'certificate not issued')
+    })
   }
 
   /** Renews due certificates until `stop()`. */

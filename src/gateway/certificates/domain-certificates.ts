@@ -226,6 +226,8 @@ export class DomainCertificates {
   readonly #entries = new Map<string, DomainCertificate>()
   /** Certificates for names that are too deep for the star of a reserved wildcard. Kept in memory. */
   readonly #deeper = new Map<string, ServerCertificate>()
+  /** Issues of such certificates under way, by the same name. Visitors of one name wait for one issue. */
+  readonly #issuing = new Map<string, Promise<void>>()
   readonly #names: NameCertificates | undefined
   #queue = Promise.resolve()
 
@@ -291,8 +293,21 @@ export class DomainCertificates {
     await this.#queue
     // An order takes longer than an agent waits: until then another certificate is served.
     this.#names?.cover(host, ownerId)
-    if (this.served(host.replace(/^\*\./, 'any.'))) return
+    if (this.isCovered(host)) return
     const parent = wildcardOf(host)
+    const known = this.#issuing.get(parent)
+    if (known) return known
+    const issuing = this.#issueDeeper(parent).finally(() => this.#issuing.delete(parent))
+    this.#issuing.set(parent, issuing)
+    return issuing
+  }
+
+  /** Whether clients of a host, or of the names directly below a wildcard, get a certificate. */
+  isCovered(host: string): boolean {
+    return this.served(host.replace(/^\*\./, 'any.')) !== undefined
+  }
+
+  async #issueDeeper(parent: string): Promise<void> {
     const { authority, clock, log } = this.#deps
     const names = () => [parent]
     const certificate = new ServerCertificate({ names, authority, clock, log })

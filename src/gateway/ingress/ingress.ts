@@ -18,7 +18,7 @@ import type { AddressTables } from '../../policy/exchange/address-tables.ts'
 import type { Asker } from '../../policy/outbound/outbound-allow.ts'
 import type { ServedCertificate } from '../certificates/certificate-file.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
-import type { OwnRoutes, Routes } from '../endpoints/routes.ts'
+import type { OwnRoutes, Route, Routes } from '../endpoints/routes.ts'
 import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
 import type { VisitorLinks } from '../ports/membership.ts'
 import { BufferAccount } from '../streams/buffer-account.ts'
@@ -55,6 +55,8 @@ const VISITOR_SOCKETS = {
 export interface IngressTls {
   /** Returns the certificate for a server name; undefined if the client sent no name. Called each time. */
   served(serverName: string | undefined): ServedCertificate
+  /** Issues the certificate of an online host. Undefined if the host has one. Never rejects. */
+  cover?(online: Pick<Route, 'host' | 'ownerId'>): Promise<void> | undefined
 }
 
 export interface IngressOptions {
@@ -268,6 +270,7 @@ export class Ingress {
     const connection = new SecureConnection({
       socket,
       certificate: (serverName) => tls.served(serverName),
+      cover: (route) => tls.cover?.(route),
       listener,
       context: this.#context,
       onClose: (closed) => this.#connections.delete(closed),

@@ -158,6 +158,24 @@ describe('DomainCertificates', () => {
     expect(certificates.served('x.window.site.test')).toBeUndefined()
   })
 
+  it('issues one certificate for visitors who come at once, and another after a failure', async () => {
+    const { authority, open } = await openDomainCertificates()
+    let [issues, isBroken] = [0, true]
+    const certificates = open({
+      issue: async (names) => {
+        issues += 1
+        if (isBroken) throw new Error('broken')
+        return authority.issue(names)
+      },
+      hasIssued: (certificate) => authority.hasIssued(certificate),
+    })
+    const cover = () => certificates.cover('x.cam.site.test', null)
+    await expect(Promise.all([cover(), cover()])).rejects.toThrow('broken')
+    isBroken = false
+    await Promise.all([cover(), cover(), cover()])
+    expect([issues, certificates.isCovered('*.cam.site.test')]).toEqual([2, true])
+  })
+
   it('keeps the last thousand certificates for deeper names', async () => {
     const { authority, open } = await openDomainCertificates()
     // One is good for fifty names: a thousand keys would take their time.

@@ -1,4 +1,4 @@
-import { cpSync } from 'node:fs'
+import { cpSync, readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { carriesTraffic, startedOnGateway } from '../../helpers/agent-on-gateway.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
@@ -72,6 +72,26 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
       await eventually(async () => {
         expect(await visit(node, 'cam.site.test')).toMatchObject({ status: 200 })
       })
+    }
+  })
+
+  it('show the certificate of a deep name at all, and none for unknown names', async () => {
+    await start()
+    const cam = await serve(one, 'web.cam.site.test', 'cam')
+    await cam.listen()
+    const ca = readFileSync(one.addresses.caCertPath, 'utf8')
+    const visitSecurely = ({ addresses: { https } }: RunningGateway, host: string) =>
+      publicRequest({
+        ...{ ingress: `https://${https.host}:${https.port}`, address: https.host, host, ca },
+      })
+    // Visitors who come at once wait for one certificate.
+    await eventually(async () => {
+      const visits = [one, two, two].map((node) => visitSecurely(node, 'web.cam.site.test'))
+      const statuses = (await Promise.all(visits)).map(({ status }) => status)
+      expect(statuses).toEqual([200, 200, 200])
+    })
+    for (const unknown of ['web.door.site.test', 'a.web.cam.site.test']) {
+      await expect(visitSecurely(two, unknown)).rejects.toThrow('altnames')
     }
   })
 

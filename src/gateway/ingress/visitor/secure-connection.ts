@@ -65,6 +65,8 @@ export interface SecureConnectionOptions {
   readonly socket: TransportSocket
   /** Returns the certificate for a server name; undefined if the client sent no name. */
   readonly certificate: (serverName: string | undefined) => ServedCertificate
+  /** Issues the certificate of an online host. Undefined if the host has one. Never rejects. */
+  readonly cover?: (route: Route) => Promise<void> | undefined
   readonly listener: IngressListener
   readonly context: IngressContext
   /** Set if a policy at another node forwarded it. */
@@ -228,8 +230,30 @@ export class SecureConnection implements IngressConnection {
     this.#handshake = handshake
   }
 
+  /** Waits for the certificate of a name that is online, for example at another gateway. */
   #route(helloBytes: number): void {
     const found = this.#find()
+    const covered = found && this.#cover(found)
+    if (!covered) {
+      this.#lead(found, helloBytes)
+      return
+    }
+    void covered.then(() =>
+      this.#guard(() => {
+        if (this.#state.name === 'greeting') this.#lead(this.#find(), helloBytes)
+      }),
+    )
+  }
+
+  /** The host of the endpoint, and not the server name: visitors choose the names below a wildcard. */
+  #cover(found: Route): Promise<void> | undefined {
+    const { cover, handed } = this.#options
+    const endsElsewhere = found.protocol === 'tls' || (found.type === 'remote' && found.endsTls)
+    if (handed || endsElsewhere || found.type === 'disconnected') return undefined
+    return cover?.(found)
+  }
+
+  #lead(found: Route | undefined, helloBytes: number): void {
     if (found?.type === 'remote' && (found.protocol === 'tls' || found.endsTls)) {
       this.#relay(helloBytes)
     } else if (found?.type === 'remote') this.#shakeHands()
