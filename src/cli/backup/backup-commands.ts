@@ -137,7 +137,7 @@ async function restore(
     bar.show(done, 'records')
   }
   const where = { folder, server, settingsRoot, onProgress, log }
-  const { aside, settings } = await restoreBackup({
+  const { aside, settings, keptSettings } = await restoreBackup({
     role,
     backup: read,
     replace,
@@ -149,13 +149,14 @@ async function restore(
     data_dir: folder,
     previous_data: aside ?? null,
     settings,
+    ...(server && { kept_settings: keptSettings }),
   }
   const kept =
     aside === undefined ? '' : `The previous data is in ${aside}. Delete it when all is well.\n`
   const written = settings.length === 0 ? '' : `Restored settings: ${settings.join(', ')}.\n`
   said(
     { ...result, encrypted: read.isEncrypted, ...manifest },
-    `Restored ${describeContent(manifest)} to ${folder}.\n${written}${kept}${server ? NEXT.cluster : NEXT[roleName]}\n`,
+    `Restored ${describeContent(manifest)} to ${folder}.\n${written}${kept}${server ? nextOfCluster(keptSettings) : NEXT[roleName]}\n`,
   )
 }
 
@@ -163,10 +164,13 @@ const NEXT = {
   agent:
     'Next: stop the agent on the old device, because both have the same identity and the second one is refused as a duplicate. Then start this one: systemctl start device-agent.',
   gateway:
-    'Next: stop the gateway on the old server, point its DNS name at this one, and start it: systemctl start device-gateway.',
-  cluster:
-    'Next: start this gateway (systemctl start device-gateway), then join the others with an empty data directory and a new token: device-agent gateway join-token.',
+    'Next: stop the gateway on the old server, point its DNS name at this one, and start it: systemctl start device-gateway.socket device-gateway.',
 } as const
+
+function nextOfCluster(kept: readonly string[]): string {
+  const own = kept.length === 0 ? '' : `This server keeps its own ${kept.join(', ')}. `
+  return `Next: ${own}Start this gateway (systemctl start device-gateway.socket device-gateway), then join the others with an empty data directory and a new token: device-agent gateway join-token.`
+}
 
 async function newPassphrase(context: CommandContext, { encrypt, passphraseFile }: BackupOptions) {
   const { askPassphrase, readPassphrase, requireStrong } = await import('./passphrase.ts')

@@ -10,6 +10,7 @@ import { asideName, replaceData } from '../../store/replaced-data.ts'
 import { checkSnapshot, type SnapshotSchema, writeSnapshot } from '../../store/snapshot.ts'
 import { plainLine } from '../local/terminal-text.ts'
 import { type Backup, refusalOf } from './backup-file.ts'
+import { keepOwnSettings } from './own-settings.ts'
 import { ownNames, type Role } from './roles.ts'
 import {
   differingSettings,
@@ -68,6 +69,8 @@ export interface Restored {
   readonly aside: string | undefined
   /** Paths of the settings files. */
   readonly settings: readonly string[]
+  /** Names of settings that a server of a cluster keeps. */
+  readonly keptSettings: readonly string[]
 }
 
 /**
@@ -75,14 +78,18 @@ export interface Restored {
  * data is replaced. Throws a StartError, which says what was done.
  */
 export async function restoreBackup(request: RestoreRequest): Promise<Restored> {
-  const { role, folder, backup, replace, server, settingsRoot, log } = request
+  const { role, folder, replace, server, settingsRoot, log } = request
   const { onProgress = () => {} } = request
-  const schema = await checkBackup(role, backup)
-  if (backup.manifest.cluster && !server) {
+  const schema = await checkBackup(role, request.backup)
+  if (request.backup.manifest.cluster && !server) {
     throw new StartError(
       'This is a backup of a cluster. Set GATEWAY_DATABASE_URL to an empty PostgreSQL database.',
     )
   }
+  const { backup, kept: keptSettings } =
+    server && settingsRoot !== undefined
+      ? keepOwnSettings(request.backup, settingsRoot)
+      : { backup: request.backup, kept: [] }
   const lock = lockFolder({ folder, owner: role.name, log })
   try {
     const old = ownNames(role, folder)
@@ -113,7 +120,7 @@ export async function restoreBackup(request: RestoreRequest): Promise<Restored> 
     }
     staged?.finish()
     const settings = staged?.places ?? []
-    return { aside: old.length > 0 ? join(folder, aside) : undefined, settings }
+    return { aside: old.length > 0 ? join(folder, aside) : undefined, settings, keptSettings }
   } catch (error) {
     throw refusalOf(`Cannot restore into ${folder}`, error)
   } finally {
