@@ -837,6 +837,10 @@ const DOCUMENTS: readonly (readonly [text: string, problem: string])[] = [
     '3 2236 The policy is neither JSON nor YAML: Missing , between flow map items. Look for a missing comma, quote, colon or bracket.',
   ],
   [
+    'on_http_request:\n  - actions:\n      - type: deny\n       config: {}\n',
+    '4 2236 The policy is neither JSON nor YAML: Sequence item without - indicator. Check the indentation of this line and of the line before it.',
+  ],
+  [
     '{“on_http_request”: []}',
     '1 2204 “on_http_request” is not a phase: did you mean on_http_request?',
   ],

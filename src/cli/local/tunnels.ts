@@ -345,7 +345,7 @@ function addRefusal(
   const [, existing] = /^(\S+) already has a tunnel\./.exec(problem.detail) ?? []
   if (existing !== undefined) {
     return new StartError(
-      `${existing} already has a tunnel. To change it, run device-agent tunnels set ${domain ?? existing} ${forwards_to}`,
+      `${existing} already has a tunnel. (${problem.code})\n  → To change it, run device-agent tunnels set ${domain ?? existing} ${forwards_to}`,
     )
   }
   const text = error.message.replace(

@@ -37,7 +37,7 @@ export function yamlSentence(
   return `${fault}: ${reason}.${advice === undefined ? '' : ` ${advice}.`}`
 }
 
-function adviceFor({ code, pos: [at] }: YAMLError, text: string): string | undefined {
+function adviceFor({ code, message, pos: [at] }: YAMLError, text: string): string | undefined {
   const line = text.slice(text.lastIndexOf('\n', at) + 1, at)
   const rest = text.slice(at)
   if (/\{\{/.test(`${line}${rest.split('\n', 1)[0]}`)) {
@@ -50,6 +50,9 @@ function adviceFor({ code, pos: [at] }: YAMLError, text: string): string | undef
   // `- 'a' in x`: the text begins with a quote, so that YAML takes the first part for all of it.
   if (code === 'UNEXPECTED_TOKEN' && /(?:^|[-:]\s+)(['"]).*\1\s*$/.test(line)) {
     return 'The line begins with a quote that ends too early: put the whole text in the other kind of quotes'
+  }
+  if (message.startsWith('Sequence item without -')) {
+    return 'Check the indentation of this line and of the line before it'
   }
   return ADVICE[code]
 }

@@ -58,7 +58,7 @@ describe('a refused tunnel', () => {
     const detail =
       'web.site.test already has a tunnel. Remove it first, change it on the device page, or replace it with PUT.'
     expect(await refusalOf(['web.site.test', '7041'], { code: 'domain-taken', detail })).toBe(
-      'web.site.test already has a tunnel. To change it, run device-agent tunnels set web.site.test 7041',
+      'web.site.test already has a tunnel. (domain-taken)\n  → To change it, run device-agent tunnels set web.site.test 7041',
     )
   })
 
