@@ -287,8 +287,9 @@ async function describeLink(
     stdout.write(connectedText(device))
     if (link.problem) stderr.write(`${link.problem}\n`)
   } else if (link) {
+    const reason = link.isTold ? '.' : `: ${link.problem}`
     stderr.write(
-      `This device has joined as ${device.name}, but it is not connected yet: ${link.problem}\nThe agent keeps trying. See device-agent status.\n`,
+      `This device has joined as ${device.name}, but it is not connected yet${reason}\nThe agent keeps trying. See device-agent status.\n`,
     )
   } else stdout.write(`The service was started. See device-agent status.\n`)
   if (link && !link.isUp) process.exitCode = 1

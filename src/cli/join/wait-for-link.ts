@@ -24,6 +24,8 @@ export interface SeenLink {
   readonly isUp: boolean
   /** The most important problem with its fix. */
   readonly problem: string | undefined
+  /** The problem was reported during the wait. */
+  readonly isTold: boolean
 }
 
 /** Waits until the agent of the service has a link and its own name is online. Reports problems meanwhile. */
@@ -40,7 +42,8 @@ export async function waitForLink(context: CommandContext, withinMs: number): Pr
     const problem = problemOf(seen)
     const isDone = isUp && (problem === undefined || now - (upAt ?? now) > NAME_WITHIN_MS)
     if (isDone || now - startedAt > withinMs || stop.aborted) {
-      return { isUp, problem: isUp ? problem : (problem ?? 'the agent is connecting') }
+      const isTold = problem === told
+      return { isUp, problem: isUp ? problem : (problem ?? 'the agent is connecting'), isTold }
     }
     if (problem !== undefined && problem !== told && !isUp && !(seen instanceof StartError)) {
       stderr.write(`${problem}\n`)
@@ -67,6 +70,6 @@ function problemOf(seen: Status | StartError): string | undefined {
   const { link, own_endpoint: own, advice } = seen
   if (link.state === 'up' && (!own || own.state === 'online')) return undefined
   const [first] = advice
-  if (first) return plainLine(`${first.problem}. ${first.remedy}`)
+  if (first) return plainLine(`${first.problem.replace(/\.$/, '')}. ${first.remedy}`)
   return link.state === 'up' ? 'The name of the agent is not online yet.' : undefined
 }
