@@ -27,8 +27,10 @@ export interface NameFinding {
 export interface NameCheckOptions {
   /** `address` or `address:port`; empty: the resolvers of this machine. */
   readonly dnsServers: readonly string[]
-  /** Addresses of this machine, and the public addresses from the settings. */
-  readonly ownAddresses: readonly string[]
+  /** Addresses of this machine. */
+  readonly machineAddresses: readonly string[]
+  /** Addresses from the settings. Without a public address, records have these. */
+  readonly publicAddresses: readonly string[]
   /** In a cluster, a name also leads to the other gateways. */
   readonly isCluster: boolean
 }
@@ -72,7 +74,7 @@ export class NameCheck {
     records: readonly DnsRecord[],
     proven: readonly string[],
   ): Promise<NameFinding> {
-    const { ownAddresses, isCluster } = this.#options
+    const { machineAddresses, publicAddresses, isCluster } = this.#options
     const check = `dns ${name}`
     const [four, six] = await Promise.all([
       found(() => this.#resolver.resolve4(asked)),
@@ -83,7 +85,7 @@ export class NameCheck {
       const finding = bad(check, `no address found (${four.error})`, 'Add the DNS record below.')
       return { finding, records, foreign: [] }
     }
-    const known = new Set([...ownAddresses, ...proven].map(normalAddress))
+    const known = new Set([...publicAddresses, ...machineAddresses, ...proven].map(normalAddress))
     const foreign = addresses.filter((address) => !known.has(address))
     const isGood = foreign.length === 0 || (isCluster && foreign.length < addresses.length)
     if (isGood)
@@ -98,8 +100,10 @@ export class NameCheck {
   }
 
   #addressRecords(name: string): DnsRecord[] {
-    const open = this.#options.ownAddresses.filter(isPublicAddress)
-    const addresses = open.length > 0 ? [...new Set(open)] : [UNKNOWN_ADDRESS]
+    const { machineAddresses, publicAddresses } = this.#options
+    const open = [...publicAddresses, ...machineAddresses].filter(isPublicAddress)
+    const usable = open.length > 0 ? open : publicAddresses
+    const addresses = usable.length > 0 ? [...new Set(usable)] : [UNKNOWN_ADDRESS]
     return addresses.map((value) => ({ name, type: isIPv6(value) ? 'AAAA' : 'A', value }))
   }
 }

@@ -221,7 +221,8 @@ function nameCheckOf({ plan: { config }, machine }: Site): NameCheck {
   const given = config.publicNames.map(({ host }) => host).filter((host) => isIP(host) !== 0)
   return new NameCheck({
     dnsServers: config.dnsServers,
-    ownAddresses: [...new Set([...given, ...machine.addresses])],
+    publicAddresses: given,
+    machineAddresses: machine.addresses,
     isCluster: config.shared !== undefined,
   })
 }
@@ -235,7 +236,9 @@ async function checkNames(
 ): Promise<NameFinding[]> {
   const { name, domain: wildcard } = site.answers
   const { config } = site.plan
-  const found = [names.publicName(name, proven), names.wildcard(wildcard, name, proven)]
+  // In a cluster, devices have the same name at all gateways.
+  const target = config.shared ? config.cnameBase : name
+  const found = [names.publicName(name, proven), names.wildcard(wildcard, target, proven)]
   if (config.acme && domain && isByDns(site, domain)) {
     const { cnameBase } = config
     const challenge = `_acme-challenge.${wildcard.slice(2)}`

@@ -16,6 +16,7 @@ import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { apiKeyPath } from '../../../src/cli/api-key-file.ts'
 import { createProgram } from '../../../src/cli/program.ts'
 import { exitCodeOf } from '../../../src/cli/program-failure.ts'
+import { NameCheck } from '../../../src/cli/setup/name-check.ts'
 import { type SetupRun, settingsPlace, setup } from '../../../src/cli/setup/setup.ts'
 import { completeAnswers } from '../../../src/cli/setup/setup-command.ts'
 import { planSettings, type SetupAnswers } from '../../../src/cli/setup/setup-plan.ts'
@@ -203,6 +204,34 @@ describe('gateway setup', () => {
     ])
     expect(text).toMatch(/ {2}\*\.tunnels\.example\.com\. {2}CNAME {2}gw\.example\.com\.\n/)
     expect(findings).toContainEqual(expect.objectContaining({ check: 'https', outcome: 'good' }))
+  })
+
+  it('leads the wildcard of a cluster to the name of all gateways', async () => {
+    const { run } = await server({})
+    const { records } = await run(
+      { dryRun: true },
+      {
+        name: 'gw2.example.com',
+        database: 'postgres://gateway@db.lan/site',
+        peerListen: '10.0.0.2:4444',
+        cnameBase: 'gw.example.com',
+      },
+    )
+    expect(records).toEqual([
+      { name: 'gw2.example.com', type: 'A', value: OWN },
+      { name: '*.tunnels.example.com', type: 'CNAME', value: 'gw.example.com' },
+    ])
+  })
+
+  it('shows the given address where the server has no public one', async () => {
+    const names = new NameCheck({
+      dnsServers: [await startDnsServer({})],
+      machineAddresses: ['10.0.0.1', '192.168.7.1'],
+      publicAddresses: ['10.0.0.1'],
+      isCluster: false,
+    })
+    const { records } = await names.publicName('gw.example.com')
+    expect(records).toEqual([{ name: 'gw.example.com', type: 'A', value: '10.0.0.1' }])
   })
 
   it('reports a name that leads to another machine', async () => {
