@@ -18,7 +18,7 @@ export function migrateCommand(context: CommandContext): Command {
       '\nStop the gateway first. The database must be empty. Ids, authtokens and keys do not change. Afterwards start the\ngateway with the same data directory, which contains the CA that devices trust.',
     )
     .action(async (_options: object, self: Command) => {
-      const { stdout, root } = context
+      const { stdout, stderr, root } = context
       const { environment } = gatewaySurroundings(context.environment, undefined, root)
       // The command above it knows --json, too, and takes it.
       const { json = false, from } = self.optsWithGlobals<{ json?: boolean; from?: string }>()
@@ -30,11 +30,18 @@ export function migrateCommand(context: CommandContext): Command {
       const folder = from === undefined ? gateway.dataDir : resolve(from)
       const log = openProcessLog(context, logLevel)
       const { server } = gateway.shared
+      const { databaseFiles, isReadableByService, unreadableText } = await import(
+        '../../gateway/cluster/service-file.ts'
+      )
       const rows = await migrateSite({ folder, server, log, clock: systemClock })
       stdout.write(
         json
           ? `${JSON.stringify({ from: folder, rows })}\n`
           : `Copied ${rows} rows from ${folder}.\n`,
       )
+      for (const path of databaseFiles(server)) {
+        if (isReadableByService(path, folder)) continue
+        stderr.write(`Before the start: ${unreadableText(path, folder)}\n`)
+      }
     })
 }

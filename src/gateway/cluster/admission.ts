@@ -14,6 +14,7 @@ import {
 } from './peers/cluster-authority.ts'
 import { type ClusterMaterial, opens, parseJoinToken } from './peers/join-token.ts'
 import { IDENTITY_FILE, keepIdentity, type PeerIdentity } from './peers/peer-identity.ts'
+import { unreadableError } from './service-file.ts'
 
 export interface AdmissionOptions {
   /** Directory of the identity. */
@@ -93,9 +94,9 @@ async function asFirst(
 async function withToken(
   authority: ClusterAuthority,
   request: string,
-  { material, joinTokenPath, log, clock }: AdmissionOptions,
+  { folder, material, joinTokenPath, log, clock }: AdmissionOptions,
 ): Promise<Admitted> {
-  const token = parseJoinToken(readToken(joinTokenPath))
+  const token = parseJoinToken(readToken(joinTokenPath, folder))
   if (!token) throw new StartError(`${joinTokenPath} contains no valid join token: ${HOW}`)
   if (token.fingerprint !== authority.fingerprint) {
     throw new StartError(
@@ -125,7 +126,7 @@ const TOKEN_REFUSALS = {
 const HOW =
   'run `device-agent gateway join-token` on a running gateway, and set GATEWAY_JOIN_TOKEN_FILE to a file with the token.'
 
-function readToken(path: string | undefined): string {
+function readToken(path: string | undefined, folder: string): string {
   if (path === undefined) {
     throw new StartError(
       `GATEWAY_DATABASE_URL belongs to an existing cluster, and this gateway has no join token: ${HOW}`,
@@ -134,6 +135,8 @@ function readToken(path: string | undefined): string {
   try {
     return readFileSync(path, 'utf8')
   } catch (error) {
+    const refused = unreadableError(path, folder, error)
+    if (refused) throw refused
     const { code } = error as NodeJS.ErrnoException
     throw new StartError(`The join token ${path} cannot be read: ${code}.`, { cause: error })
   }

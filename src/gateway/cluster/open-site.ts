@@ -27,6 +27,7 @@ import { warnOfStrangers } from './postgres/role-privileges.ts'
 import { migrateSchema, type SchemaStep } from './postgres/schema.ts'
 import { RECORD_STEPS } from './replication/record-log.ts'
 import { SharedDatabase } from './replication/shared-database.ts'
+import { databaseFiles, requireReadable } from './service-file.ts'
 
 /**
  * Secrets of the site, equal at all nodes: devices trust the CA, sign-ins are sealed with the key for log-ins,
@@ -121,6 +122,7 @@ export async function openSite(options: SiteOptions): Promise<Site> {
   const { server, folder, ports, version, peerAddress: peer, log, clock } = options
   const { agentAddresses } = options
   prepareDataFolder(folder, log)
+  for (const path of databaseFiles(server)) requireReadable(path, folder)
   const connection = new PostgresConnection({ server, name: 'claims', log, clock })
   const follower = new DatabaseFollower({ server, name: 'follower', log, clock })
   const stop = async () => {

@@ -1,4 +1,4 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
 import { PassThrough } from 'node:stream'
@@ -9,6 +9,7 @@ import { createProgram } from '../../../src/cli/program.ts'
 import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
+import { startGateway } from '../../helpers/running-gateway.ts'
 import { lastingAddress } from '../../helpers/some-ports.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
@@ -17,8 +18,9 @@ async function run(
   root: string,
   args: readonly string[],
   environment: CommandContext['environment'] = {},
+  stderr = new PassThrough(),
 ) {
-  const [stdout, stderr] = [new PassThrough(), new PassThrough()]
+  const stdout = new PassThrough()
   const { signal: stop } = new AbortController()
   const program = createProgram({ environment, root, stdout, stderr, stop })
   onTestFinished(() => {
@@ -64,6 +66,26 @@ describe.skipIf(!hasPostgres)('a command on the machine of an installed gateway 
       'GATEWAY_DATABASE_URL is not set',
     )
   })
+
+  // Only root may give files away.
+  it.runIf(process.geteuid?.() === 0)(
+    'warns after a migration of files that the service cannot read',
+    async () => {
+      const { root } = await install()
+      const folder = join(root, 'var/lib/device-gateway/gateway')
+      mkdirSync(folder, { recursive: true })
+      const single = await startGateway({ dataDir: folder })
+      await single.gateway.stop()
+      chownSync(folder, 1234, 1234)
+      const password = join(root, 'etc/device-gateway/db-password')
+      chmodSync(password, 0o600)
+      const stderr = new PassThrough()
+      expect(await run(root, ['gateway', 'migrate'], {}, stderr)).toMatch(/^Copied \d+ rows/)
+      expect(String(stderr.read())).toContain(
+        `The service cannot read ${password}. Give the file to the user of the service: sudo chown --reference=${folder} ${password} && `,
+      )
+    },
+  )
 
   it('drains that gateway with the key that it left', async () => {
     const api = lastingAddress()

@@ -1,11 +1,13 @@
-import { writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import process from 'node:process'
 import { expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { type AdmissionOptions, admit } from '../../../src/gateway/cluster/admission.ts'
 import { parseJoinToken } from '../../../src/gateway/cluster/peers/join-token.ts'
 import { readIdentity } from '../../../src/gateway/cluster/peers/peer-identity.ts'
 import { DatabaseError } from '../../../src/gateway/cluster/postgres/database-error.ts'
+import { isReadableByService, requireReadable } from '../../../src/gateway/cluster/service-file.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { createCluster, createMaterial } from '../../helpers/cluster.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
@@ -104,4 +106,48 @@ it('says what is wrong with a token, and where it stands', async () => {
   const lost = { ...none, joinTokenPath: join(none.folder, 'lost') }
   await expect(admit(lost)).rejects.toThrow(`${lost.joinTokenPath} cannot be read: ENOENT.`)
   for (const { folder } of [foreign, none]) expect(readIdentity(folder)).toBeUndefined()
+})
+
+/** Runs as another user than root, as the service does. */
+async function asService<T>(work: () => T): Promise<Awaited<T>> {
+  process.seteuid?.(65_534)
+  try {
+    return await work()
+  } finally {
+    process.seteuid?.(0)
+  }
+}
+
+// Only root may become another user.
+it.runIf(process.geteuid?.() === 0)('names files that the service cannot read', async () => {
+  const { material, makeToken } = await createCluster()
+  const options = newcomer(material, (await makeToken()).reveal())
+  const path = options.joinTokenPath ?? ''
+  chmodSync(path, 0o600)
+  const text = `The service cannot read ${path}. Give the file to the user of the service: sudo chown --reference=${options.folder} ${path} && sudo chmod 600 ${path}`
+  await expect(asService(() => admit(options))).rejects.toThrow(text)
+  await expect(asService(() => requireReadable(path, options.folder))).rejects.toThrow(text)
+  expect(() => requireReadable(path, options.folder)).not.toThrow()
+  expect(() => requireReadable(`${path}.lost`, options.folder)).not.toThrow()
+})
+
+it.runIf(process.geteuid?.() === 0)('knows from its mode whether the service reads a file', () => {
+  const folder = temporaryFolder()
+  chownSync(folder, 1234, 1234)
+  const path = join(temporaryFolder(), 'db-password')
+  writeFileSync(path, 'secret')
+  const isReadable = (uid: number, gid: number, mode: number) => {
+    chownSync(path, uid, gid)
+    chmodSync(path, mode)
+    return isReadableByService(path, folder)
+  }
+  expect([isReadable(0, 0, 0o600), isReadable(0, 0, 0o640), isReadable(0, 1234, 0o600)]).toEqual([
+    ...[false, false, false],
+  ])
+  expect([
+    isReadable(1234, 0, 0o600),
+    isReadable(0, 1234, 0o640),
+    isReadable(0, 0, 0o644),
+    isReadableByService(`${path}.lost`, folder),
+  ]).toEqual([true, true, true, true])
 })
