@@ -18,7 +18,7 @@ import { formatTime, valueOfJson } from '../expression/value.ts'
 import type { PolicyReach } from '../outbound/outbound-allow.ts'
 import type { ClientCredentials } from './identity-provider.ts'
 import type { LoginDesk } from './login-desk.ts'
-import { LoginError, type LoginKind, refuseLogin, resultErrorOf } from './login-error.ts'
+import { LOGIN_FAULTS, LoginError, type LoginKind, refuseLogin, resultErrorOf } from './login-error.ts'
 import {
   beginFlow,
   browserNonce,
@@ -124,6 +124,7 @@ const MAX_SEALERS = 256
 /** Share of the idle time after which the browser gets a new time of use. */
 const SEEN_SHARE = 0.1
 const MAX_CAUSES = 5
+const WARN_EVERY_MS = 60_000
 
 interface LoginOptions {
   readonly kind: LoginKind
@@ -162,6 +163,8 @@ export class Login {
   readonly #tag: string
   readonly #sealers = new BoundedCache((purpose) => this.#createSealer(purpose), MAX_SEALERS)
   readonly #ownKey = randomBytes(32)
+  /** Monotonic; failures of the provider are warnings from then on. */
+  #warnAt = Number.NEGATIVE_INFINITY
 
   constructor(options: LoginOptions) {
     this.#options = options
@@ -351,10 +354,20 @@ export class Login {
       exchange.results.set(kind, loginResult(kind, undefined, { error: result }))
       if (error.cause !== undefined) {
         const problem = exchange.readSecrets.mask(messagesOf(error.cause))
-        log.info({ endpoint: exchange.endpoint.id, code: result.code, problem }, 'sign-in failed')
+        const { id: endpoint, host } = exchange.endpoint
+        const seen = { endpoint, host, code: result.code, problem }
+        log[this.#levelOf(error)](seen, 'sign-in failed')
       }
       return refuseLogin(error, { kind, loginUrl: this.#loginUrl(origin) }, [])
     }
+  }
+
+  /** The owner must see why no visitor can sign in. Visitors decide how often that happens. */
+  #levelOf({ fault }: LoginError): 'warn' | 'info' {
+    const now = this.#options.clock.monotonic()
+    if (LOGIN_FAULTS[fault].status !== 502 || now < this.#warnAt) return 'info'
+    this.#warnAt = now + WARN_EVERY_MS
+    return 'warn'
   }
 
   #loginUrl(origin: string): string {
@@ -397,7 +410,8 @@ const keyOf = (key: Buffer, purpose: string) => createHmac('sha256', key).update
 function messagesOf(cause: unknown): string {
   const messages: string[] = []
   for (let at = cause; at instanceof Error && messages.length < MAX_CAUSES; at = at.cause) {
-    messages.push(at.message)
+    // The library wraps errors in this text, which says nothing.
+    if (at.message !== 'something went wrong' || at.cause === undefined) messages.push(at.message)
   }
   return messages.join(': ')
 }

@@ -2,6 +2,7 @@ import { lookup as dnsLookup } from 'node:dns'
 import type { ClientRequest, IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import type { LookupFunction } from 'node:net'
+import { formatListenAddress } from '../../base/listen-address.ts'
 import { parseAddress } from '../../base/net/network.ts'
 import { request as httpRequest } from '../../base/net/node-http.ts'
 import { onAbort } from '../../base/on-abort.ts'
@@ -90,9 +91,9 @@ function open(
   const port = Number(url.port) || (isTls ? 443 : 80)
   const mayDial = (address: string) => reach.mayDial?.({ host, address, port }) ?? false
   // An address is dialled without a lookup.
-  if (parseAddress(host) && !mayDial(host)) throw unreachable(host)
+  if (parseAddress(host) && !mayDial(host)) throw unreachable(host, port)
   const dial = isTls ? httpsRequest : httpRequest
-  const lookup = guardedLookup(mayDial)
+  const lookup = guardedLookup(mayDial, port)
   const fields = { ...forwardedFor(asker), ...headers, ...sealedDepth(asker, reach) }
   return dial(url, { method, headers: fields, signal, agent: false, lookup })
 }
@@ -109,23 +110,25 @@ function sealedDepth(asker: Asker | undefined, reach: PolicyReach): Record<strin
 
 const pathOf = (url: URL) => ({ path: `${url.pathname}${url.search}` })
 
-const unreachable = (host: string) =>
-  new OutboundError(
+function unreachable(host: string, port: number): OutboundError {
+  const address = formatListenAddress({ host, port })
+  return new OutboundError(
     'ERR_NGROK_3600',
-    `GATEWAY_OUTBOUND_ALLOW does not allow policies to reach ${host}.`,
+    `GATEWAY_OUTBOUND_ALLOW does not allow connections to ${address}. Add ${address} to this setting of the gateway.`,
   )
+}
 
 /**
  * Resolves names to the allowed addresses. The socket uses this result without another lookup, so a name
  * cannot change between check and connection.
  */
-function guardedLookup(mayDial: (address: string) => boolean): LookupFunction {
+function guardedLookup(mayDial: (address: string) => boolean, port: number): LookupFunction {
   return (hostname, options, callback) => {
     dnsLookup(hostname, { ...options, all: true }, (error, addresses) => {
       const allowed = error ? [] : addresses.filter(({ address }) => mayDial(address))
       const [first] = allowed
       if (error) callback(error, [])
-      else if (!first) callback(unreachable(hostname), [])
+      else if (!first) callback(unreachable(hostname, port), [])
       else if (options.all) callback(null, allowed)
       else callback(null, first.address, first.family)
     })

@@ -354,13 +354,13 @@ describe('http-request', () => {
       const { result } = await ask({ url }, {}, {})
       expect(result.error).toEqual({
         code: 'ERR_NGROK_3600',
-        message: expect.stringContaining('does not allow policies to reach'),
+        message: expect.stringMatching(/does not allow connections to \S+:\d+\. Add \S+:\d+ to this setting/),
       })
     })
 
     it('does not follow a name or a redirect there', async () => {
       const { result } = await ask({ url: 'http://localhost:9/' }, {}, {})
-      expect(result.error.message).toContain('does not allow policies to reach')
+      expect(result.error.message).toContain('does not allow connections to localhost:9.')
       const { url } = await serve((_, response) =>
         response.writeHead(302, { location: 'http://127.0.0.2:9/' }).end(),
       )

@@ -93,6 +93,11 @@ async function startSite(options: Partial<GatewayOptions> & Partial<OpenidProvid
 
 const seenIn = ({ text }: { readonly text: string }) => JSON.parse(text) as Seen
 
+function signInFailures({ logText }: { logText(): string }): Record<string, unknown>[] {
+  const lines = logText().split('\n')
+  return lines.filter((line) => line.includes('sign-in failed')).map((line) => JSON.parse(line))
+}
+
 describe('openid-connect', () => {
   it('sends visitors to the provider, and lets in who comes back', async () => {
     const { browser, bind } = await startSite()
@@ -350,6 +355,10 @@ describe('openid-connect', () => {
     expect(back.status).toBe(502)
     expect(back.headers).toHaveProperty('ngrok-error-code', 'ERR_NGROK_5202')
     expect(back.text).toContain('Sign in at https://cam.site.test')
+    // `up` shows warnings only. Visitors cannot fill the log with them.
+    await browser.send(url.href)
+    expect(signInFailures(running).map(({ level }) => level)).toEqual(['warn', 'info'])
+    expect(running.logText()).not.toContain('something went wrong')
     await bind({ auth_id: 'new' })
     const away = await browser.send(browser.urlOf(CAM))
     expect(away.status).toBe(502)
@@ -377,12 +386,21 @@ describe('openid-connect', () => {
   })
 
   it('asks only where the gateway allows it', async () => {
-    const { browser, bind, provider } = await startSite({ outboundAllow: [] })
+    const { browser, bind, provider, running } = await startSite({ outboundAllow: [] })
     await bind()
     const refused = await browser.send(browser.urlOf(CAM))
     expect(refused.status).toBe(502)
     expect(refused.headers).toHaveProperty('ngrok-error-code', 'ERR_NGROK_5208')
     expect(provider.asked).toEqual([])
+    const { host } = new URL(provider.issuer)
+    expect(signInFailures(running)).toMatchObject([
+      {
+        level: 'warn',
+        host: CAM,
+        code: 'ERR_NGROK_5208',
+        problem: `GATEWAY_OUTBOUND_ALLOW does not allow connections to ${host}. Add ${host} to this setting of the gateway.`,
+      },
+    ])
   })
 
   it('tells what the provider says when it refuses, and nothing that does harm', async () => {
