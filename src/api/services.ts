@@ -14,7 +14,10 @@ const ServicesView = z.strictObject({
       z.strictObject({
         port: z.int(),
         forwards_to: z.string().describe('value for forwards_to of a tunnel'),
-        protocol: z.enum(['http', 'tcp']).describe('tcp: does not answer HTTP, or was not asked'),
+        protocol: z
+          .enum(['http', 'tcp'])
+          .describe('tcp: does not answer HTTP, or was not checked, see http_checked'),
+        http_checked: z.boolean().describe('whether a request was sent to the service'),
         title: z
           .string()
           .nullable()
@@ -46,10 +49,11 @@ export function servicesRoute(agent: Pick<Agent, 'findServices'>, clock: Clock):
       if (!last || isOld) last = start()
       const found = await last.found
       const view: z.infer<typeof ServicesView> = {
-        services: found.map(({ port, forwardsTo, protocol, title }) => ({
+        services: found.map(({ port, forwardsTo, protocol, isAsked, title }) => ({
           port,
           forwards_to: forwardsTo,
           protocol,
+          http_checked: isAsked,
           title: title ?? null,
         })),
       }

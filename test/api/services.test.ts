@@ -44,7 +44,13 @@ describe('GET /services', () => {
     expect(hop).not.toBe(server.port)
     serviceTables.push(socketTable([apiPort], [hop], [server.port]))
     const { status, json } = await call('GET', '/services')
-    const camera = { port: server.port, forwards_to: forwardsTo, protocol: 'http', title: 'Camera' }
+    const camera = {
+      port: server.port,
+      forwards_to: forwardsTo,
+      protocol: 'http',
+      http_checked: true,
+      title: 'Camera',
+    }
     expect([status, json]).toEqual([200, { services: [camera] }])
     const unknown = await call('GET', '/services', undefined, { authorization: undefined })
     expect(unknown.status).toBe(401)

@@ -14,6 +14,8 @@ export interface LocalService {
   readonly forwardsTo: string
   /** `tcp`: it does not answer HTTP, or was not asked. */
   readonly protocol: 'http' | 'tcp'
+  /** Whether a request was sent to the service. */
+  readonly isAsked: boolean
   /** Title of its start page, or name of its protocol. */
   readonly title: string | undefined
 }
@@ -168,9 +170,10 @@ async function describe(target: HostTarget, signal: AbortSignal): Promise<LocalS
     port,
     forwardsTo: formatForwardTarget(target),
     protocol: 'tcp',
+    isAsked: name === undefined && isWebPort(port),
     title: name,
   } as const
-  if (name !== undefined || !isWebPort(port)) return plain
+  if (!plain.isAsked) return plain
   const answer = await askStartPage(target, signal)
   // A server with TLS answers plain HTTP with an error or not at all.
   if (answer && answer.status !== 400) return { ...plain, protocol: 'http', title: answer.title }
@@ -178,7 +181,7 @@ async function describe(target: HostTarget, signal: AbortSignal): Promise<LocalS
   const encrypted = await askStartPage(secure, signal)
   if (encrypted) {
     const forwardsTo = formatForwardTarget(secure)
-    return { port, forwardsTo, protocol: 'http', title: encrypted.title }
+    return { ...plain, forwardsTo, protocol: 'http', title: encrypted.title }
   }
   return answer ? { ...plain, protocol: 'http', title: answer.title } : plain
 }

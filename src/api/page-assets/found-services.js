@@ -39,8 +39,9 @@ export function foundServices({ tunnels, onChosen }) {
   }
 
   function choice(service) {
-    const { port, title, protocol } = service
-    const name = title ?? (protocol === 'http' ? 'web service' : 'no HTTP')
+    const { port, title, protocol, http_checked: isChecked } = service
+    const untitled = isChecked ? 'no HTTP' : 'not checked'
+    const name = title ?? (protocol === 'http' ? 'web service' : untitled)
     return element(
       'button',
       { type: 'button', class: 'button found-service', onclick: () => onChosen(service) },

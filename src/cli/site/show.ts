@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Argument, Command } from 'commander'
 import { StartError } from '../../base/app-error.ts'
@@ -27,24 +27,33 @@ export function showCommand({ environment, root, stdout }: CommandContext): Comm
     .action((what: keyof typeof FILES, _options: object, self: Command) => {
       const { path, name } = FILES[what]
       const installed = gatewaySurroundings(environment, undefined, root)
-      const file = path(parseConfig(installed.environment).gateway)
-      const value = read(file, name).trimEnd()
+      const config = parseConfig(installed.environment).gateway
+      const file = path(config)
+      const value = read(file, { name, apiKeyFile: apiKeyPath(config) }).trimEnd()
       // The command above it knows --json, too, and takes it.
       const { json } = self.optsWithGlobals<{ json?: boolean }>()
       stdout.write(`${json ? JSON.stringify({ what, file, value }) : value}\n`)
     })
 }
 
-function read(file: string, name: string): string {
+function read(
+  file: string,
+  { name, apiKeyFile }: { readonly name: string; readonly apiKeyFile: string },
+): string {
   try {
     return readFileSync(file, 'utf8')
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException
-    throw new StartError(`Cannot read the ${name} at ${file}: ${REASONS[code] ?? code}`, {
-      cause: error,
-    })
+    // Each gateway that has started has an API key.
+    const isStarted = code === 'ENOENT' && name === FILES.authtoken.name && existsSync(apiKeyFile)
+    const reason = isStarted ? NO_FIRST_AUTHTOKEN : (REASONS[code] ?? code)
+    throw new StartError(`Cannot read the ${name} at ${file}: ${reason}`, { cause: error })
   }
 }
+
+/** `up` keeps the authtoken of its own agent in the data directory of the agent. */
+const NO_FIRST_AUTHTOKEN =
+  'the file does not exist. A gateway of `device-agent up` (npm start) connects its own agent without this file. For another device, create an invitation: device-agent gateway invite.'
 
 const REASONS: Readonly<Record<string, string>> = {
   ENOENT:

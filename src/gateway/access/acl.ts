@@ -204,6 +204,12 @@ export function nameInRule(text: string): NameInRule | undefined {
   return rule?.kind === 'host' ? rule : undefined
 }
 
+/** Whether a rule gives all TCP addresses of a host. Rules for internal names need no TCP listener. */
+export function isForAnyPort(text: string): boolean {
+  const name = nameInRule(text)
+  return name?.port === ANY_PORT && !isInternal(name.host)
+}
+
 function ruleAllows(rule: Rule, host: string): boolean {
   if (rule.kind !== 'host') return rule.kind === 'all'
   // A rule with another port is only for a TCP address.

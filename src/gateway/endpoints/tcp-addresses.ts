@@ -72,6 +72,15 @@ export class TcpAddresses {
     return this.#at(0).replace(/0$/, '*')
   }
 
+  get first(): string {
+    return this.#at(this.range.first)
+  }
+
+  /** All addresses, for people. */
+  get shown(): string {
+    return `${this.first} to ${this.#at(this.range.last)}`
+  }
+
   /** Whether the address is in the range. Addresses stored before a change of the range may not be. */
   has(address: string): boolean {
     const parsed = parseListenAddress(address)
@@ -109,12 +118,10 @@ export class TcpAddresses {
    */
   read(text: string, code: number): string {
     const address = parseListenAddress(text.toLowerCase())
-    const { first, last } = this.range
     if (address && this.has(formatListenAddress(address))) return formatListenAddress(address)
-    const range = `${this.#at(first)} to ${this.#at(last)}`
     throw new ServiceError(
       code,
-      `The address ${text} is not served by this gateway. Its TCP addresses are ${range}.`,
+      `The address ${text} is not served by this gateway. Its TCP addresses are ${this.shown}.`,
     )
   }
 

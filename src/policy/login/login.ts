@@ -18,7 +18,13 @@ import { formatTime, valueOfJson } from '../expression/value.ts'
 import type { PolicyReach } from '../outbound/outbound-allow.ts'
 import type { ClientCredentials } from './identity-provider.ts'
 import type { LoginDesk } from './login-desk.ts'
-import { LOGIN_FAULTS, LoginError, type LoginKind, refuseLogin, resultErrorOf } from './login-error.ts'
+import {
+  LOGIN_FAULTS,
+  LoginError,
+  type LoginKind,
+  refuseLogin,
+  resultErrorOf,
+} from './login-error.ts'
 import {
   beginFlow,
   browserNonce,

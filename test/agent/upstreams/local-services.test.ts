@@ -47,9 +47,16 @@ describe.runIf(endianness() === 'LE')('the services of a device', () => {
           port: server.port,
           forwardsTo: `localhost:${server.port}`,
           protocol: 'http',
+          isAsked: true,
           title: 'Camera & <!-- Co',
         },
-        { port, forwardsTo: `https://localhost:${port}`, protocol: 'http', title: 'NAS 7' },
+        {
+          port,
+          forwardsTo: `https://localhost:${port}`,
+          protocol: 'http',
+          isAsked: true,
+          title: 'NAS 7',
+        },
       ].sort((a, b) => a.port - b.port),
     )
   })
@@ -60,7 +67,7 @@ describe.runIf(endianness() === 'LE')('the services of a device', () => {
     const tables = [socketTable([port])]
     const found = await findServices({ isAllowed, signal, tables })
     const plain = { port, forwardsTo: `localhost:${port}`, protocol: 'tcp', title: undefined }
-    expect(found).toEqual([plain])
+    expect(found).toEqual([{ ...plain, isAsked: true }])
   })
 
   it('are asked only if a tunnel may lead there, and not if their protocol is known', async () => {
@@ -72,7 +79,7 @@ describe.runIf(endianness() === 'LE')('the services of a device', () => {
     const isOther = async ({ port }: { port: number }) => port !== server.port
     const tables = [socketTable([22], [server.port])]
     expect(await findServices({ isAllowed: isOther, signal, tables })).toEqual([
-      { port: 22, forwardsTo: 'localhost:22', protocol: 'tcp', title: 'SSH' },
+      { port: 22, forwardsTo: 'localhost:22', protocol: 'tcp', isAsked: false, title: 'SSH' },
     ])
     expect(asked).toBe(0)
   })
@@ -84,7 +91,8 @@ describe.runIf(endianness() === 'LE')('the services of a device', () => {
       socket.on('error', () => {}).destroy()
     })
     const port = await listen(machine)
-    expect(await titlesAt(port)).toEqual([undefined])
+    const found = await findServices({ isAllowed, signal, tables: [socketTable([port])] })
+    expect(found).toMatchObject([{ port, isAsked: false, title: undefined }])
     expect(connections).toBe(0)
   })
 

@@ -117,4 +117,11 @@ it('shows the keys of the installed gateway', async () => {
   await expect(run(root, ['gateway', 'show', 'api-key', '--json'])).rejects.toThrow(
     /^Cannot read the API key at .*: the file does not exist\./,
   )
+  // A gateway of `up` has an API key, and no file with the authtoken of a first device.
+  const missing = () => run(root, ['gateway', 'show', 'authtoken'])
+  await expect(missing()).rejects.toThrow('Start the gateway once')
+  writeFileSync(join(data, 'api-key'), 'key')
+  await expect(missing()).rejects.toThrow(
+    /npm start.*create an invitation: device-agent gateway invite/,
+  )
 })

@@ -9,12 +9,12 @@ import { createProgram } from '../../../src/cli/program.ts'
 import { joinGateway } from '../../../src/join/join-client.ts'
 import { parseJoinString } from '../../../src/join/join-string.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
-import { startGateway } from '../../helpers/running-gateway.ts'
+import { type RunningOptions, startGateway } from '../../helpers/running-gateway.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 /** `device-agent gateway …` at the API of a gateway. */
-async function startCommands() {
-  const running = await startGateway({ reservedDomain: '*.site.test' })
+async function startCommands(options: RunningOptions = {}) {
+  const running = await startGateway({ reservedDomain: '*.site.test', ...options })
   const { call, apiKey } = await managed(running)
   const keyFile = join(temporaryFolder(), 'key')
   writeFileSync(keyFile, apiKey.reveal())
@@ -53,6 +53,17 @@ async function enrol(text: string, hostname: string) {
 }
 
 describe('device-agent gateway invite', () => {
+  it('refuses TCP addresses of a host that the gateway does not have', async () => {
+    const { run } = await startCommands({
+      tcpListen: { host: '127.0.0.1', first: 20_000, last: 20_009 },
+    })
+    const allow = (rule: string) => run('invite', '--name', 'cam01', '--allow', rule)
+    await expect(allow('gateway.example.com:*')).rejects.toThrow(
+      'The ACL rule bind:gateway.example.com:* gives no TCP address: those of this gateway are 127.0.0.1:20000 to 127.0.0.1:20009. Use bind:127.0.0.1:*.',
+    )
+    for (const rule of ['127.0.0.1:*', 'db.internal:*', 'cam.site.test']) await allow(rule)
+  })
+
   it('prints the line to paste, what the device may open, and how to end it', async () => {
     const { run, call } = await startCommands()
     const { out, err } = await run('invite', '--name', 'cam01', '--tag', 'hall-b', 'camera')

@@ -354,7 +354,9 @@ describe('http-request', () => {
       const { result } = await ask({ url }, {}, {})
       expect(result.error).toEqual({
         code: 'ERR_NGROK_3600',
-        message: expect.stringMatching(/does not allow connections to \S+:\d+\. Add \S+:\d+ to this setting/),
+        message: expect.stringMatching(
+          /does not allow connections to \S+:\d+\. Add \S+:\d+ to this setting/,
+        ),
       })
     })
 

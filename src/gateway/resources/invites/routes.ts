@@ -1,7 +1,10 @@
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
 import type { Secret } from '../../../base/secret.ts'
+import { Acl, isForAnyPort } from '../../access/acl.ts'
 import type { Authority } from '../../access/authority.ts'
+import type { TcpAddresses } from '../../endpoints/tcp-addresses.ts'
+import type { OtherGateways } from '../../ports/other-gateways.ts'
 import type { ReservedAddrStore } from '../../records/reserved-addr-store.ts'
 import type { ReservedDomainStore } from '../../records/reserved-domain-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
@@ -76,6 +79,9 @@ export interface InvitesResourceDeps {
   readonly registrar: DomainRegistrar
   readonly authority: Authority
   readonly reservedAddrs: ReservedAddrStore
+  /** Undefined: TCP endpoints are off. */
+  readonly tcpAddresses?: TcpAddresses | undefined
+  readonly others: OtherGateways
   readonly clock: Clock
   /** Wildcard for devices whose invitation names no domain; undefined: none. */
   readonly defaultDomain?: string | undefined
@@ -139,6 +145,7 @@ function termsOf(
 function checkGives(terms: InviteTerms, caller: Caller, deps: InvitesResourceDeps): void {
   const { ownerId, acl, domain, isGranted } = terms
   checkRules(deps, caller, sampleRules(acl), [])
+  checkTcpHosts(deps, sampleRules(acl))
   if (domain === null) return
   const sample = sampleDomain(domain)
   const found = deps.domains.find(sample)
@@ -147,6 +154,22 @@ function checkGives(terms: InviteTerms, caller: Caller, deps: InvitesResourceDep
   }
   if (!found) {
     deps.registrar.checkReservation({ domain: sample, ownerId }, { isGranting: isGranted })
+  }
+}
+
+/** A rule for a host that this gateway does not have would leave its device without a TCP address. */
+function checkTcpHosts(
+  { tcpAddresses, others }: Pick<InvitesResourceDeps, 'tcpAddresses' | 'others'>,
+  rules: readonly string[],
+): void {
+  // Another gateway may have another host.
+  if (!tcpAddresses || others.count > 1) return
+  for (const rule of rules.filter(isForAnyPort)) {
+    if (Acl.of([rule]).allowsAddress(tcpAddresses.first)) continue
+    throw new ServiceError(
+      215,
+      `The ACL rule ${rule} gives no TCP address: those of this gateway are ${tcpAddresses.shown}. Use bind:${tcpAddresses.anyPort}.`,
+    )
   }
 }
 
