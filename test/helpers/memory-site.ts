@@ -1,6 +1,5 @@
 import type { Clock } from '../../src/base/clock.ts'
 import type { LogLevel } from '../../src/base/logger.ts'
-import { SharedReads } from '../../src/base/net/shared-reads.ts'
 import { encodeProxyHeader } from '../../src/gateway/agents/control-message.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
 import {
@@ -29,6 +28,7 @@ import { captureLog } from './captured-log.ts'
 import { pipePair } from './connected-pair.ts'
 import { ManualClock } from './manual-clock.ts'
 import { MemorySocket } from './memory-socket.ts'
+import { wipingReads } from './wiping-reads.ts'
 
 export interface MemorySiteOptions {
   /** Plays the device, header and all. */
@@ -58,6 +58,7 @@ export async function startMemorySite(options: MemorySiteOptions) {
   const session = new Session(pair.server, {
     role: 'server',
     accept: (stream) => stream.retire(),
+    reads: wipingReads(),
     ...(openStreams === undefined ? {} : { limits: { openStreams } }),
   })
   const device = new Session(pair.client, {
@@ -86,7 +87,7 @@ export async function startMemorySite(options: MemorySiteOptions) {
     limits: { ...INGRESS_LIMITS, ...options.limits },
     buffers,
     coalescer: new WriteCoalescer(),
-    reads: new SharedReads(),
+    reads: wipingReads(),
     askSeal: new AskSeal(clock),
     http2Streams: { open: 0 },
     pieceShares: new PieceShares(clock),

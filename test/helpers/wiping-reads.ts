@@ -3,15 +3,19 @@ import { SharedReads } from '../../src/base/net/shared-reads.ts'
 
 const WIPED = 0xee
 
-/** Overwrites lent bytes as soon as their time is over, so that bytes kept by mistake show. */
+/**
+ * Overwrites lent bytes as soon as their time is over, so that bytes kept by mistake show. What is no socket
+ * of the system lends copies, which are overwritten too.
+ */
 class WipingReads extends SharedReads {
   override begin(socket: Duplex, onBytes: (bytes: Buffer) => void): boolean {
-    let isLent = false
-    isLent = super.begin(socket, (bytes) => {
-      onBytes(bytes)
-      if (isLent) bytes.fill(WIPED)
+    let isShared = false
+    isShared = super.begin(socket, (bytes) => {
+      const lent = isShared ? bytes : Buffer.from(bytes)
+      onBytes(lent)
+      lent.fill(WIPED)
     })
-    return isLent
+    return true
   }
 }
 

@@ -36,7 +36,8 @@ export class SharedReads {
 
   /**
    * Calls `onBytes` with all that the socket receives from now on, in place of its event `data`. True: the
-   * bytes are valid only during the call, because the next read of any socket overwrites them.
+   * bytes are valid only during the call, because the next read of any socket overwrites them. Do not write an
+   * empty buffer to a TLS socket in the call: Node reads the socket then.
    */
   begin(socket: Duplex, onBytes: (bytes: Buffer) => void): boolean {
     // Also for bytes that the socket holds already.
@@ -48,8 +49,9 @@ export class SharedReads {
     const onRead = (length: number) => {
       const bytes = this.#buffer.subarray(0, length)
       // TLS gives decrypted bytes even after a pause. They wait behind earlier bytes.
-      if (socket.readableLength > 0 || socket.isPaused()) socket.push(Buffer.from(bytes))
-      else onBytes(bytes)
+      // False stops the reads: Node starts them again after a push, also of a paused socket.
+      if (socket.readableLength > 0 || socket.isPaused()) return socket.push(Buffer.from(bytes))
+      onBytes(bytes)
       return true
     }
     Object.assign(socket, { [buffer]: this.#buffer, [callback]: onRead, [generator]: null })

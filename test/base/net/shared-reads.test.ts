@@ -5,6 +5,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { SharedReads } from '../../../src/base/net/shared-reads.ts'
 import { tcpPair, tlsPair } from '../../helpers/connected-pair.ts'
 import { eventually } from '../../helpers/eventually.ts'
+import { turns } from '../../helpers/frame-peer.ts'
 
 /** Collects what a socket receives, as text, with the memory that each part was in. */
 function collect(reads: SharedReads, socket: Duplex) {
@@ -77,6 +78,44 @@ it('gives bytes that were put back before those that come', async () => {
   client.write('second')
   server.resume()
   await becomes(text, 'first, second')
+})
+
+it('stops a paused TLS connection, also when more was decrypted already', async () => {
+  const { client, server } = await tlsPair()
+  let received = 0
+  let pauses = true
+  const sent = 2_000_000
+  new SharedReads().begin(server, (bytes) => {
+    received += bytes.length
+    if (pauses) server.pause()
+  })
+  // One write of two records: the second comes after the pause.
+  client.write(Buffer.alloc(16_484))
+  await eventually(() => expect(server.readableLength).toBe(100))
+  client.write(Buffer.alloc(sent))
+  // Node starts the reads again, up to what a socket holds.
+  await eventually(() => expect(server.readableLength).toBeGreaterThan(16_384))
+  await turns(200)
+  expect(server.readableLength).toBeLessThan(200_000)
+  pauses = false
+  server.resume()
+  await eventually(() => expect(received).toBe(16_484 + sent))
+})
+
+it('gives bytes of a read inside a call behind those that wait', async () => {
+  const { client, server } = await tlsPair()
+  const texts: string[] = []
+  new SharedReads().begin(server, (bytes) => {
+    texts.push(bytes.toString('latin1', 0, 1))
+    if (texts.length > 1) return
+    server.pause()
+    server.unshift(Buffer.from('b'))
+    server.resume()
+    // Node reads at an empty write.
+    server.write(Buffer.alloc(0))
+  })
+  client.write('a'.repeat(16_384) + 'c'.repeat(100))
+  await eventually(() => expect(texts.join('')).toBe('abc'))
 })
 
 it('passes on the end, and a reset', async () => {

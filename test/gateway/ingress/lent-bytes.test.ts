@@ -2,9 +2,11 @@ import { createServer } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { expect, it, onTestFinished } from 'vitest'
 import { eventually } from '../../helpers/eventually.ts'
+import { turns } from '../../helpers/frame-peer.ts'
 import { type IngressSite, startIngressSite } from '../../helpers/ingress-site.ts'
 import { RawClient } from '../../helpers/raw-http.ts'
 import { seeded } from '../../helpers/seeded.ts'
+import { startHandSite } from './hand-device.ts'
 
 const VISITORS = 12
 const SEEDS = [40_001, 40_002, 40_003]
@@ -166,4 +168,35 @@ it.each(SEEDS)('mixes no bytes of visitors at once: seed %i', async (seed) => {
   await Promise.all(
     Array.from({ length: VISITORS }, (_, index) => converse(site, seed * 50 + index)),
   )
+})
+
+const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
+
+it('keeps a request that came while the visitor did not read', async () => {
+  const { device, site, visit, read } = await startHandSite()
+  const client = await visit('GET /1 HTTP/1.1\r\nHost: a.test\r\n\r\n')
+  const body = 'x'.repeat(100_000)
+  const first = `HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+  device.last.send(first)
+  await turns()
+  expect(site.endpoint.traffic.active).toBe(0)
+  client.send('GET /2 HTTP/1.1\r\nHost: a.test\r\n\r\n')
+  await turns()
+  expect(site.endpoint.traffic.requests).toBe(1)
+  await read(client)
+  expect(device.last.text).toContain('GET /2 HTTP/1.1\r\n')
+  device.last.send(OK)
+  expect(await read(client)).toBe(first + OK)
+})
+
+it('keeps bytes behind a switch that the visitor has not read', async () => {
+  const { device, visit, read } = await startHandSite()
+  const client = await visit(
+    'GET / HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n',
+  )
+  const rest = 'y'.repeat(10_000)
+  const switching = 'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n'
+  device.last.send(`${switching}\r\n${rest}`)
+  const text = await read(client)
+  expect(text.slice(text.indexOf('\r\n\r\n') + 4)).toBe(rest)
 })

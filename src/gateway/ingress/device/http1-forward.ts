@@ -308,8 +308,8 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     const isDone = this.#body.isDone
     // Our agent adds the reason also to a response to HEAD, because it does not know the method.
     const isSaid = this.#options.request.method === 'HEAD'
-    if (this.#mayBeDialFailure(head))
-      this.#heldBack = isSaid ? Buffer.from(chunk.subarray(end)) : NOTHING
+    // A response to HEAD ends here, so its bytes are read before the call is over.
+    if (this.#mayBeDialFailure(head)) this.#heldBack = isSaid ? chunk.subarray(end) : NOTHING
     else if (head.framing === CHUNKED && end < chunk.length) this.#isHeadHeld = true
     else this.#owner.onResponse(head, isDone || end < chunk.length)
     if (isDone) this.#complete(end === chunk.length)

@@ -97,6 +97,8 @@ export class ClientOutput {
   }
 
   #put(chunk: Buffer): boolean {
+    // Node reads a TLS socket at an empty write, over the lent bytes of a read that is not over.
+    if (chunk.length === 0) return !this.#socket.writableNeedDrain
     const tick = this.#coalescer.tick()
     if (tick === this.#lastTick && this.#socket.writableCorked === 0) {
       this.#socket.cork()

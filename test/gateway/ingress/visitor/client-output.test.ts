@@ -31,3 +31,18 @@ it('holds nothing for who takes everything', async () => {
   expect(told.at(-1)).toBe(0)
   expect(output.takenBytes).toBe(2_000)
 })
+
+it('writes no empty part to the socket, because Node reads a TLS socket then', async () => {
+  const { socket, output } = setUp()
+  const written: number[] = []
+  const write = socket._write.bind(socket)
+  socket._write = (chunk, encoding, done) => {
+    written.push(chunk.length)
+    write(chunk, encoding, done)
+  }
+  expect(output.write(Buffer.alloc(0))).toBe(true)
+  expect(output.write(Buffer.alloc(100_000))).toBe(false)
+  expect(output.write(Buffer.alloc(0))).toBe(false)
+  await turns(2)
+  expect(written).toEqual([100_000])
+})
