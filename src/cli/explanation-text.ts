@@ -22,6 +22,22 @@ export function explanationsText(explanations: readonly Explanation[]): string {
     .join('\n')
 }
 
+/** Why a policy may behave differently at the gateway. */
+export function explanationNotes(policy: string, explanations: readonly Explanation[]): string[] {
+  const isSignIn = ({ actions, failure }: ExplainedRule) =>
+    [...actions.map(({ type }) => type), failure?.action].some((it) => SIGN_INS.has(it ?? ''))
+  return [
+    ...(/\bsecrets\.get\(/.test(policy) ? [NO_SECRETS] : []),
+    ...(explanations.some(({ rules }) => rules.some(isSignIn)) ? [NO_SIGN_IN] : []),
+  ]
+}
+
+const SIGN_INS: ReadonlySet<string> = new Set(['openid-connect', 'oauth'])
+const NO_SECRETS =
+  'explain does not know the values of secrets. It uses texts such as [secret site/tom], so it refuses the right password.'
+const NO_SIGN_IN =
+  'explain has no visitor that has signed in. It asks the identity provider only if GATEWAY_OUTBOUND_ALLOW is set here.'
+
 function explanationText({ rules, forwarded, upstream, outcome, answer }: Explanation): string {
   const isOfResponse = ({ phase }: ExplainedRule) => phase === 'on_http_response'
   const lines = rules.filter((rule) => !isOfResponse(rule)).flatMap(ruleLines)

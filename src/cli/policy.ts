@@ -125,17 +125,18 @@ function problemView(file: string, problem: PlacedProblem): object {
   return { file, ...position, pointer, severity, code, message }
 }
 
-/** Errors of the policy go to stderr: stdout contains only explanations. */
+/** Errors of the policy and notes go to stderr: stdout contains only explanations. */
 async function explain(
   { stdout, stderr, environment }: CommandContext,
   file: string,
   { request, header, ip, body, status, responseHeader, repeat, json }: ExplainOptions,
 ): Promise<void> {
-  const [{ checkPolicy }, { explainPolicy }, { explanationsText }] = await Promise.all([
-    import('../policy/check.ts'),
-    import('../policy/explain.ts'),
-    import('./explanation-text.ts'),
-  ])
+  const [{ checkPolicy }, { explainPolicy }, { explanationNotes, explanationsText }] =
+    await Promise.all([
+      import('../policy/check.ts'),
+      import('../policy/explain.ts'),
+      import('./explanation-text.ts'),
+    ])
   const text = readPolicy(file)
   const problems = checkPolicy(text, { service: 'embedded' })
   for (const problem of problems) stderr.write(`${problemLine(file, problem)}\n`)
@@ -150,6 +151,7 @@ async function explain(
     mayDial: (target) => mayDial(outboundAllow, target),
     mayRead: (path) => mayRead(outboundAllow, path),
   })
+  for (const note of explanationNotes(text, explanations)) stderr.write(`note: ${note}\n`)
   if (!json) stdout.write(`${explanationsText(explanations)}\n`)
   else for (const one of explanations) stdout.write(`${JSON.stringify(one)}\n`)
 }

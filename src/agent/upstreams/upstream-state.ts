@@ -98,11 +98,14 @@ const TROUBLES: Partial<Record<Upstream, Trouble>> = {
         ? `Close streams that are not needed, such as camera views, or raise the connection limit of the service on ${service}.`
         : `Close streams that are not needed, such as camera views, or raise upstream.max_connections of the tunnel above ${max}.`,
   }),
-  garbage: (service) => ({
+  garbage: (service, { http2 }) => ({
     detail: `${service} sends no valid HTTP`,
-    remedy: isSecure(service)
-      ? `Check that a web service with TLS listens on ${service}.`
-      : `Check that a web service without TLS listens on ${service}. If it speaks TLS, forward to https://${service}.`,
+    remedy: [
+      isSecure(service)
+        ? `Check that a web service with TLS listens on ${service}.`
+        : `Check that a web service without TLS listens on ${service}. If it speaks TLS, forward to https://${service}.`,
+      ...(http2 ? [] : ['For gRPC, set upstream.http2 of the tunnel to true.']),
+    ].join(' '),
   }),
   wrong_protocol: (service) => ({
     detail: `wrong protocol: ${service} speaks TLS. The tunnel forwards plain HTTP`,

@@ -246,7 +246,8 @@ function unreachable(
   if (NO_HTTP.test(code)) {
     const detail = 'the upstream does not answer with HTTP'
     const remedy = `Run ${set} PORT with the port of the web service, or use a tcp or tls tunnel.`
-    return bad(check, detail, remedy)
+    const ofGrpc = code.startsWith('HPE_') ? ` For gRPC, run ${set} --http2.` : ''
+    return bad(check, detail, `${remedy}${ofGrpc}`)
   }
   if (isConnected) {
     const remedy = `Check the log of the service, or run ${set} PORT with the port of the web service.`

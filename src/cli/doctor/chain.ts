@@ -1,8 +1,9 @@
+import { authtokenLack } from '../../agent/authtoken-source.ts'
 import type { StartError } from '../../base/app-error.ts'
 import type { Config } from '../../config.ts'
 import { agentChecks, type SeenAgent } from './agent-checks.ts'
 import { certificateChecks } from './certificate-checks.ts'
-import { deviceChecks } from './device-checks.ts'
+import { type AgentToken, deviceChecks } from './device-checks.ts'
 import type { Finding } from './finding.ts'
 import { serviceChecks } from './service-checks.ts'
 
@@ -14,11 +15,16 @@ export async function* chainChecks(
 ): AsyncGenerator<readonly Finding[]> {
   // A running agent may have settings that this program does not have.
   const running = 'status' in seen ? seen.status.link : undefined
-  yield deviceChecks(config, running !== undefined && running.reason !== 'auth')
+  yield deviceChecks(config, tokenOf(running))
   const { serverAddrs } = config
   const given = running?.server_addr ?? undefined
   const addresses = serverAddrs.length === 0 && given !== undefined ? [given] : serverAddrs
   yield await serviceChecks({ ...config, serverAddrs: addresses }, stop)
   yield await agentChecks(seen)
   if ('status' in seen) yield await certificateChecks(seen, config.ingress, stop)
+}
+
+function tokenOf(link: SeenAgent['status']['link'] | undefined): AgentToken {
+  if (link && link.reason !== 'auth') return 'there'
+  return link?.last_error === authtokenLack(undefined, undefined).detail ? 'missing' : 'unknown'
 }

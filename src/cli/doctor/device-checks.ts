@@ -11,12 +11,15 @@ import { bad, type Finding, good } from './finding.ts'
 const LEAST_FREE_BYTES = 16 * 1024 * 1024
 const MIB = 1024 * 1024
 
-/** Checks of the device without a network. `hasToken`: the running agent has a token. */
-export function deviceChecks(config: Config['agent'], hasToken: boolean): Finding[] {
+/** Whether the running agent has an authtoken. */
+export type AgentToken = 'there' | 'missing' | 'unknown'
+
+/** Checks of the device without a network. */
+export function deviceChecks(config: Config['agent'], ofAgent: AgentToken): Finding[] {
   return [
     folder(config),
     disk(config),
-    authtoken(config, hasToken),
+    authtoken(config, ofAgent),
     policy(config),
     ...caCert(config),
   ]
@@ -74,10 +77,10 @@ function nearestFolder(path: string): string {
 
 function authtoken(
   { authtoken: value, authtokenFile, isTokenMounted }: Config['agent'],
-  hasToken: boolean,
+  ofAgent: AgentToken,
 ): Finding {
   const check = 'authtoken'
-  if (hasToken && !value && authtokenFile === undefined)
+  if (ofAgent === 'there' && !value && authtokenFile === undefined)
     return good(check, 'the agent has an authtoken')
   const { remedy } = authtokenLack(authtokenFile, undefined)
   if (authtokenFile === undefined) {
@@ -86,6 +89,10 @@ function authtoken(
   try {
     if (!isAuthtoken(readFileSync(authtokenFile, 'utf8').trim())) {
       return bad(check, `${authtokenFile} contains no authtoken`, remedy)
+    }
+    if (ofAgent === 'missing') {
+      const detail = `${authtokenFile} contains an authtoken, but the running agent has none`
+      return bad(check, detail, PASS_TOKEN)
     }
     const mode = statSync(authtokenFile).mode & 0o777
     if (isTokenMounted || (mode & 0o077) === 0) return good(check, `read from ${authtokenFile}`)
@@ -99,6 +106,10 @@ function authtoken(
     return bad(check, `${authtokenFile}: ${fileFlaw(error)}`, remedy)
   }
 }
+
+/** systemd passes no credentials in some containers. */
+const PASS_TOKEN =
+  'Restart the service: sudo systemctl restart device-agent. If that does not help, systemd does not pass the credential to the service, as in some containers. Then set SVC_AUTHTOKEN_FILE in /etc/device-agent/agent.env to a copy that only the user of the service can read.'
 
 function policy({ defaultPolicyPath, unknownActions }: Config['agent']): Finding {
   const check = 'default policy'

@@ -14,6 +14,7 @@ const FORMS: readonly (readonly [RegExp, Form])[] = [
     (set, count) => `run ${set} --max-connections COUNT with more than ${count}`,
   ],
   [/set upstream\.verify_tls of the tunnel to false/gi, (set) => `run ${set} --no-verify-tls`],
+  [/set upstream\.http2 of the tunnel to true/gi, (set) => `run ${set} --http2`],
   [
     /set upstream\.tls_min_version of the tunnel to "1\.0"/gi,
     (set) => `run ${set} --tls-min-version 1.0`,

@@ -75,8 +75,9 @@ faultTable('a fault of the service', {
     headline: /localhost:\d+ sends no valid HTTP\.$/,
     check: /^upstream /,
     detail: /^the upstream does not answer with HTTP$/,
-    remedy: /^Run device-agent tunnels set a\.site\.test PORT with the port of the web service/,
-    statusRemedy: /./,
+    remedy:
+      /^Run device-agent tunnels set a\.site\.test PORT with the port of the web service.* For gRPC, run device-agent tunnels set a\.site\.test --http2\.$/,
+    statusRemedy: / For gRPC, set upstream\.http2 of the tunnel to true\.$/,
     mend: elsewhere,
   },
   'the service closes each connection': {

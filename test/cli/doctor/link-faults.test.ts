@@ -294,6 +294,9 @@ const writeToken = ({ on, settings }: FaultyDevice) => {
 }
 const WRITE =
   /^Write an authtoken to \/\S+, readable by the agent\. No restart is needed\. For a new authtoken: Run device-agent gateway invite on the gateway and device-agent join on this device\. All tunnels are offline/
+/** The agent read its environment before the file was there, as when systemd passes no credential. */
+const PASS =
+  /^Restart the service: .* systemd does not pass the credential to the service, .*SVC_AUTHTOKEN_FILE/
 const UNUSABLE = {
   headline: /^The tunnel does not work\. Cannot use the authtoken file/,
   check: 'authtoken',
@@ -338,6 +341,18 @@ const enable = (device: FaultyDevice, active: boolean) => {
 }
 
 faultTable('the authtoken', {
+  'systemd does not pass the authtoken to the service': {
+    settings: { SVC_AUTHTOKEN_FILE: undefined },
+    cause: (device) => {
+      device.settings.SVC_AUTHTOKEN_FILE = device.on.tokenPath
+    },
+    headline: /^The tunnel does not work\. No authtoken is set\.$/,
+    check: 'authtoken',
+    detail: /^\/\S+ contains an authtoken, but the running agent has none$/,
+    remedy: PASS,
+    statusRemedy: /./,
+    mend: (device) => device.start({ SVC_AUTHTOKEN_FILE: device.on.tokenPath }),
+  },
   'no authtoken is set': {
     settings: { SVC_AUTHTOKEN_FILE: undefined },
     headline: /^The tunnel does not work\. No authtoken is set\.$/,

@@ -31,7 +31,7 @@ const ROWS: readonly (readonly [remedy: string, command: RegExp])[] = [
   ],
   [
     remedyOf('garbage', {}, 'localhost:1'),
-    /, run device-agent tunnels set cam https:\/\/localhost:1\.$/,
+    /, run device-agent tunnels set cam https:\/\/localhost:1\. For gRPC, run device-agent tunnels set cam --http2\.$/,
   ],
   [remedyOf('down', {}, 'localhost:1'), /, or run device-agent tunnels set cam PORT with the port/],
 ]
@@ -49,8 +49,8 @@ describe('a remedy on the command line', () => {
     const context = { environment: {}, stdout: process.stdout, stderr: process.stderr, stop }
     const set = tunnelsCommand(context).commands.find((it) => it.name() === 'set')
     const known = new Set(set?.options.map(({ long }) => long))
-    const named = ROWS.flatMap(([remedy]) => commandRemedy(remedy).match(/--[a-z-]+/g) ?? [])
+    const named = ROWS.flatMap(([remedy]) => commandRemedy(remedy).match(/--[a-z0-9-]+/g) ?? [])
     expect(named.filter((option) => !known.has(option))).toEqual([])
-    expect(named).toHaveLength(4)
+    expect(named).toHaveLength(5)
   })
 })
