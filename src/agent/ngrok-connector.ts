@@ -73,6 +73,11 @@ const DEADLINES: Deadlines = {
 const CONNECT_SHARE = 5
 /** With a slower TCP handshake, there is time to start a process before the TLS handshake ends. */
 const EARLY_MS = 100
+/**
+ * On a faster link, the process starts this long after the connect, or up to twice as long, at random. Its start
+ * costs more than a TLS handshake and some binds, and devices on one machine would start theirs together.
+ */
+const CALM_MS = 1_000
 /** Port of the hosted service. */
 const SERVICE_PORT = 443
 /** The SDK reports a silent link `interval + tolerance` after the last answer: 25 s. */
@@ -155,7 +160,7 @@ export class NgrokConnector implements Connector {
     } finally {
       isConnected.abort('connected')
     }
-    this.#sendAtOnce(request.serverAddr)
+    void this.#sendAtOnceLater(request)
     return lane
   }
 
@@ -206,6 +211,17 @@ export class NgrokConnector implements Connector {
     if (handshakeMs < EARLY_MS) return
     await clock.sleep(1.5 * handshakeMs, signal).catch(() => {})
     if (!signal.aborted) this.#sendAtOnce(serverAddr)
+  }
+
+  /** Sets the option after a connect. On a fast link, the names of the device come back first. */
+  async #sendAtOnceLater({
+    preflightMs = 0,
+    serverAddr,
+  }: Omit<ConnectRequest, 'onHeartbeat'>): Promise<void> {
+    const { clock = systemClock } = this.#options
+    const isSlow = preflightMs / 2 >= EARLY_MS
+    if (!isSlow) await clock.sleep(CALM_MS * (1 + Math.random()))
+    this.#sendAtOnce(serverAddr)
   }
 
   #sendAtOnce(serverAddr = `:${SERVICE_PORT}`): void {

@@ -9,6 +9,7 @@ import { Secret } from '../../../src/base/secret.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { forward, startDeviceService } from '../../helpers/device-sdk.ts'
 import { eventually } from '../../helpers/eventually.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 import { publicRequest } from '../../helpers/public-request.ts'
 import { connectSdk, startGateway } from '../../helpers/running-gateway.ts'
 import { startTcpService } from '../../helpers/tcp-site.ts'
@@ -51,18 +52,31 @@ describe.runIf(process.platform === 'linux' && hasPython)(
       await second.close()
     })
 
-    it.each([true, false])(
-      'is set on the sessions of an agent if that is wanted: %s',
-      async (isNoDelay) => {
+    it.each([
+      [true, 0],
+      [true, 200],
+      [false, 0],
+    ])(
+      'is set on the sessions of an agent if that is wanted: %s, after a preflight of %i ms',
+      async (isNoDelay, preflightMs) => {
         const { addresses, authtoken } = await startGateway()
         const { port } = addresses.agent
-        const connector = new NgrokConnector({ version: '0', log: captureLog().log, isNoDelay })
+        const clock = new ManualClock()
+        const { log } = captureLog()
+        const connector = new NgrokConnector({ version: '0', log, isNoDelay, clock })
         const handlers = { onLost: () => {}, onHeartbeat: () => {}, onCommand: () => {} }
         const session = await connector.connect({
           ...{ authtoken, serverAddr: `localhost:${port}`, metadata: '{}', onDuplicate: () => {} },
-          ...{ ...handlers, caCert: readFileSync(addresses.caCertPath, 'utf8') },
+          ...{ ...handlers, caCert: readFileSync(addresses.caCertPath, 'utf8'), preflightMs },
         })
         onTestFinished(() => session.close())
+        // On a fast link, the names come back first.
+        if (preflightMs === 0) {
+          expect(await stateOf(port)).toEqual([false])
+          await clock.advance(999)
+          expect(await stateOf(port)).toEqual([false])
+          await clock.advance(1_001)
+        }
         await eventually(async () => expect(await stateOf(port)).toEqual([isNoDelay]))
       },
     )
