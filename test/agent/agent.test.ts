@@ -87,7 +87,7 @@ describe('restore', () => {
     file.close()
     // It would put the row back.
     rmSync(join(folder, 'agent.db.journal'))
-    const next = again()
+    const next = again({ upstream: { timeout: 60, health: 'off' } })
     await next.start()
     expect(next.list().map(({ spec }) => spec.domain)).toEqual(['a.site.test', 'c.site.test'])
     expect(captured.lines).toContainEqual(
