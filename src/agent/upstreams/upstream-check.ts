@@ -107,13 +107,10 @@ function failureOf(
 
 export type { Upstream } from './upstream-state.ts'
 
-/**
- * Consecutive failures until a service is down. One success makes it up. At the first check one failure is
- * enough, because a new tunnel must not be shown as working.
- */
+/** Consecutive failures until a service is down. One success makes it up. */
 const FAILURES_TO_DOWN = 2
 const CHECKS_AT_ONCE = 16
-/** The second check after a failure comes early: it decides, or finds the service up again. */
+/** The second failure decides, so it follows after a fifth of the interval. */
 const RETRY_PARTS = 5
 /** Services that are due within a tenth of the interval are checked together, with one wake-up. */
 const ROUND_PARTS = 10
@@ -293,8 +290,7 @@ export class UpstreamCheck {
 
   #note(watched: Watched, event: UpstreamEvent): void {
     watched.failures = event === 'failed' ? watched.failures + 1 : 0
-    const isKnown = watched.state !== 'unknown'
-    if (event === 'failed' && isKnown && watched.failures < FAILURES_TO_DOWN) return
+    if (event === 'failed' && watched.failures < FAILURES_TO_DOWN) return
     this.#become(watched, event)
   }
 
@@ -306,8 +302,7 @@ export class UpstreamCheck {
 
   #pauseOf(watched: Watched): number {
     const { intervalMs, maxIntervalMs } = this.#options.timings
-    const isFresh = watched.failures > 0 && watched.failures < FAILURES_TO_DOWN
-    if (isFresh) return intervalMs / RETRY_PARTS
+    if (watched.failures > 0 && watched.state !== 'down') return intervalMs / RETRY_PARTS
     const pauseMs = watched.pauseMs
     const isUp = watched.state === 'up'
     watched.pauseMs = isUp ? Math.min(pauseMs * 2, maxIntervalMs) : intervalMs
