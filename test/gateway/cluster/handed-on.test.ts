@@ -38,7 +38,8 @@ describe.skipIf(!hasPostgres)('connections that a policy hands on to another gat
     const { issuer, registrar } = one.gateway.parts
     const { id: ownerId } = await issuer.createBotUser({ name: 'house' })
     await registrar.reserve({ domain: '*.house.test', ownerId })
-    const { authtoken } = await issuer.createCredential({ ownerId })
+    const { authtoken, credential } = await issuer.createCredential({ ownerId })
+    await eventually(() => expect(two.gateway.parts.credentials.get(credential.id)).toBeDefined())
     const session = await connectSdk(two, { authtoken })
     const make = (url: string, trafficPolicy: string) =>
       one.gateway.parts.cloudEndpoints.create({ url, trafficPolicy, ownerId }, { isGranted: true })

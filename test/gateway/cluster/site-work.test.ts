@@ -36,8 +36,10 @@ describe.skipIf(!hasPostgres)('what a site does once', () => {
     await bind(session, 'cam.site.test')
     expect((await receiver.took(1)).map(({ type }) => type)).toEqual(['device.online'])
     for (const { gateway } of [one, two]) {
-      const [device] = gateway.parts.devices.all()
-      expect(device && gateway.parts.devices.stateOf(device)).toBe('online')
+      await eventually(() => {
+        const [device] = gateway.parts.devices.all()
+        expect(device && gateway.parts.devices.stateOf(device)).toBe('online')
+      })
     }
     await one.gateway.stop()
     await connectSdk(two, { metadata: METADATA })
