@@ -71,13 +71,6 @@ const DEADLINES: Deadlines = {
 }
 /** The SDK's connect has a few more round trips than the preflight. */
 const CONNECT_SHARE = 5
-/** With a slower TCP handshake, there is time to start a process before the TLS handshake ends. */
-const EARLY_MS = 100
-/**
- * On a faster link, the process starts this long after the connect, or up to twice as long, at random. Its start
- * costs more than a TLS handshake and some binds, and devices on one machine would start theirs together.
- */
-const CALM_MS = 1_000
 /** Port of the hosted service. */
 const SERVICE_PORT = 443
 /** The SDK reports a silent link `interval + tolerance` after the last answer: 25 s. */
@@ -150,8 +143,9 @@ export class NgrokConnector implements Connector {
     builder.authtoken(request.authtoken.reveal()).metadata(request.metadata)
     if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
     if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
+    const noDelay = this.#noDelayFor(request)
     const isConnected = new AbortController()
-    void this.#sendAtOnceEarly(request, isConnected.signal)
+    void noDelay?.during(request, isConnected.signal)
     try {
       lane.session = await this.#connect(builder, request)
     } catch (error) {
@@ -160,7 +154,7 @@ export class NgrokConnector implements Connector {
     } finally {
       isConnected.abort('connected')
     }
-    void this.#sendAtOnceLater(request)
+    void noDelay?.after(request)
     return lane
   }
 
@@ -198,38 +192,15 @@ export class NgrokConnector implements Connector {
     return wire
   }
 
-  /**
-   * Sets the option during the SDK's TLS handshake on a slow link. Otherwise the authentication waits for a
-   * round trip. Other connections wait too, because the SDK makes one connect at a time.
-   */
-  async #sendAtOnceEarly(
-    { preflightMs = 0, serverAddr }: Omit<ConnectRequest, 'onHeartbeat'>,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const { clock = systemClock } = this.#options
-    const handshakeMs = preflightMs / 2
-    if (handshakeMs < EARLY_MS) return
-    await clock.sleep(1.5 * handshakeMs, signal).catch(() => {})
-    if (!signal.aborted) this.#sendAtOnce(serverAddr)
-  }
-
-  /** Sets the option after a connect. On a fast link, the names of the device come back first. */
-  async #sendAtOnceLater({
-    preflightMs = 0,
-    serverAddr,
-  }: Omit<ConnectRequest, 'onHeartbeat'>): Promise<void> {
-    const { clock = systemClock } = this.#options
-    const isSlow = preflightMs / 2 >= EARLY_MS
-    if (!isSlow) await clock.sleep(CALM_MS * (1 + Math.random()))
-    this.#sendAtOnce(serverAddr)
-  }
-
-  #sendAtOnce(serverAddr = `:${SERVICE_PORT}`): void {
-    if (!this.#options.isNoDelay) return
+  #noDelayFor({
+    serverAddr = `:${SERVICE_PORT}`,
+  }: Pick<ConnectRequest, 'serverAddr'>): NoDelay | undefined {
+    const { isNoDelay, log, clock = systemClock } = this.#options
+    if (!isNoDelay) return undefined
     const port = Number(serverAddr.slice(serverAddr.lastIndexOf(':') + 1))
-    const noDelay = this.#noDelay.get(port) ?? new NoDelay(port, this.#options.log)
+    const noDelay = this.#noDelay.get(port) ?? new NoDelay(port, log, clock)
     this.#noDelay.set(port, noDelay)
-    void noDelay.apply()
+    return noDelay
   }
 
   async #connect(

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
 import { readdir, readFile, readlink } from 'node:fs/promises'
+import { type Clock, systemClock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 
 const ESTABLISHED = '01'
@@ -7,6 +8,13 @@ const ESTABLISHED = '01'
 const FIRST_FD = 3
 /** Time limit for the child, which is then killed. */
 const CHILD_MS = 10_000
+/** With a slower TCP handshake, there is time to start the child before the TLS handshake ends. */
+const EARLY_MS = 100
+/**
+ * On a faster link, the child starts this long after the connect, or up to twice as long, at random. Its start
+ * costs more than a TLS handshake and some binds, and devices on one machine would start theirs together.
+ */
+const CALM_MS = 1_000
 /**
  * The child checks the remote port, because a descriptor number may belong to another socket by now. It
  * neither reads nor shuts down. Its exit closes only its own descriptors.
@@ -46,6 +54,11 @@ export async function connectionsTo(port: number): Promise<ReadonlyMap<string, n
   return found
 }
 
+/** Duration of the preflight: a TCP and a TLS handshake, or less. */
+interface LinkSpeed {
+  readonly preflightMs?: number | undefined
+}
+
 /**
  * Disables Nagle's algorithm on the sockets of the SDK, which has no option for it. Otherwise each small
  * answer waits for a round trip.
@@ -56,6 +69,7 @@ export async function connectionsTo(port: number): Promise<ReadonlyMap<string, n
 export class NoDelay {
   readonly #port: number
   readonly #log: Logger
+  readonly #clock: Clock
   /** Sockets with the option set. */
   #done: ReadonlySet<string> = new Set()
   #last: Promise<void> = Promise.resolve()
@@ -63,9 +77,28 @@ export class NoDelay {
   #next: Promise<void> | undefined
 
   /** `port`: port of the service. */
-  constructor(port: number, log: Logger) {
+  constructor(port: number, log: Logger, clock: Clock = systemClock) {
     this.#port = port
     this.#log = log
+    this.#clock = clock
+  }
+
+  /**
+   * Sets the option during the SDK's TLS handshake on a slow link. Otherwise the authentication waits for a
+   * round trip. Other connections wait too, because the SDK makes one connect at a time.
+   */
+  async during({ preflightMs = 0 }: LinkSpeed, signal: AbortSignal): Promise<void> {
+    const handshakeMs = preflightMs / 2
+    if (handshakeMs < EARLY_MS) return
+    await this.#clock.sleep(1.5 * handshakeMs, signal).catch(() => {})
+    if (!signal.aborted) await this.apply()
+  }
+
+  /** Sets the option after a connect. On a fast link, the names of the device come back first. */
+  async after({ preflightMs = 0 }: LinkSpeed): Promise<void> {
+    const isSlow = preflightMs / 2 >= EARLY_MS
+    if (!isSlow) await this.#clock.sleep(CALM_MS * (1 + Math.random()))
+    await this.apply()
   }
 
   /**
