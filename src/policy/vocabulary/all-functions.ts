@@ -166,7 +166,7 @@ export const FUNCTION_PRICES: Prices = {
   getResCookie: price(22),
   hasResCookie: TEST,
 
-  'secrets.get': price(10),
+  'secrets.get': price(5),
 }
 
 /** All functions beyond the language. */
