@@ -110,6 +110,7 @@ export class EventStore {
   readonly #skipTo: Statement<[number]>
   readonly #firstSince: Statement<[number], number>
   readonly #certificateEvent: Statement<[string, string], number>
+  readonly #sameSubject: Statement<[string | null, string, number, number, string], number>
   readonly #lastOfGateways: Statement<[], EventRow>
   /** Highest sequence that was delivered, even if the event is no longer stored. */
   #told = 0
@@ -135,6 +136,18 @@ export class EventStore {
         `WITH told (type, details) AS (VALUES (?, ?))
          SELECT 1 FROM events JOIN told USING (type)
          WHERE ${['$.domain.id', '$.since', '$.ends_at'].map(same).join(' AND ')} LIMIT 1`,
+      )
+      .pluck()
+    const subject = (row: string) => {
+      const paths = ['$.claimed_device_id', '$.device.id', '$.ip']
+      return `coalesce(${paths.map((path) => `json_extract(${row}.details, '${path}')`).join(', ')})`
+    }
+    this.#sameSubject = database
+      .prepare<[string | null, string, number, number, string], number>(
+        `WITH told (owner_id, type, since, at, details) AS (VALUES (?, ?, ?, ?, ?))
+         SELECT 1 FROM events JOIN told USING (type)
+         WHERE events.owner_id IS told.owner_id AND events.at BETWEEN told.since AND told.at
+           AND ${subject('events')} = ${subject('told')} LIMIT 1`,
       )
       .pluck()
     this.#lastOfGateways = database.prepare(
@@ -197,6 +210,15 @@ export class EventStore {
   /** Whether it was told of this trouble: of that domain, since then, before that end. */
   hasCertificateEvent(type: EventType, details: Readonly<Record<string, unknown>>): boolean {
     return this.#certificateEvent.get(type, JSON.stringify(details)) !== undefined
+  }
+
+  /**
+   * Whether the log has an event of the same account, type and subject from the last `withinMs`. The subject is
+   * the claimed device id, else the device, else the address.
+   */
+  hasSame({ at, type, ownerId, details }: NewEvent, withinMs: number): boolean {
+    const told = JSON.stringify(details)
+    return this.#sameSubject.get(ownerId, type, at - withinMs, at, told) !== undefined
   }
 
   /** The last problem, or end of a problem, of each gateway in the log. */

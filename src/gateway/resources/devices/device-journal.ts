@@ -139,6 +139,11 @@ export class DeviceJournal implements DeviceRows {
     return this.#byIdentity.get(key) ?? this.#latest(written())
   }
 
+  /** The device that calls itself so, if only one account has such a device. */
+  findInAnyAccount(deviceId: string): Device | undefined {
+    return this.#latest(this.#options.deviceStore.findInAnyAccount(deviceId))
+  }
+
   findByCredential(credentialId: string): Device | undefined {
     const key = identityKey({ ownerId: null, credentialId })
     const written = this.#latest(this.#options.deviceStore.findByCredential(credentialId))
@@ -162,6 +167,11 @@ export class DeviceJournal implements DeviceRows {
     this.#rows.set(device.id, device)
     const credentialId = device.credentialId ?? ''
     this.#byIdentity.set(identityKey({ ...device, credentialId }), device)
+  }
+
+  /** Whether such an event about the same device was written in the last `withinMs`, also by another gateway. */
+  wasTold(event: NewEvent, withinMs: number): boolean {
+    return this.#options.events.hasSame(event, withinMs)
   }
 
   /** Adds another event of a device. */

@@ -88,6 +88,7 @@ export interface Device {
 export class DeviceStore extends ResourceTable<Device> {
   readonly #database: Database
   readonly #byDevice: Statement<[string, string], string>
+  readonly #inAnyAccount: Statement<[string], string>
   readonly #byCredential: Statement<[string], string>
   readonly #named: Statement<[string, string], string>
   readonly #lastWith: Statement<[string], string>
@@ -124,6 +125,12 @@ export class DeviceStore extends ResourceTable<Device> {
     this.#byDevice = database
       .prepare<[string, string], string>(ids("coalesce(owner_id, '') = ? AND device_id = ?"))
       .pluck()
+    const accounts = "(SELECT '' UNION ALL SELECT id FROM bot_users)"
+    this.#inAnyAccount = database
+      .prepare<[string], string>(
+        ids(`coalesce(owner_id, '') IN ${accounts} AND device_id = ? LIMIT 2`),
+      )
+      .pluck()
     this.#byCredential = database
       .prepare<[string], string>(ids('credential_id = ? AND device_id IS NULL ORDER BY id'))
       .pluck()
@@ -153,6 +160,12 @@ export class DeviceStore extends ResourceTable<Device> {
   /** The device of an account that calls itself so. */
   findByDevice(ownerId: string | null, deviceId: string): Device | undefined {
     return this.#found(this.#byDevice.get(ownerId ?? '', deviceId))
+  }
+
+  /** The device that calls itself so, if only one account has such a device. */
+  findInAnyAccount(deviceId: string): Device | undefined {
+    const [id, ...others] = this.#inAnyAccount.all(deviceId)
+    return others.length > 0 ? undefined : this.#found(id)
   }
 
   /** The device that is known by its authtoken alone. */

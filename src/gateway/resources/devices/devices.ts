@@ -78,8 +78,9 @@ class Orphans {
   }
 }
 
-/** Per device, authtoken or address. */
-const ONE_AN_HOUR = { capacity: 1, refillPerS: 1 / 3_600, maxKeys: 10_000 }
+const HOUR_MS = 3_600_000
+/** Per device, or per address. */
+const ONE_AN_HOUR = { capacity: 1, refillPerS: 1_000 / HOUR_MS, maxKeys: 10_000 }
 /** For all refusals, because unknown clients can cause them too … */
 const REFUSALS = { capacity: 30, refillPerS: 1 / 10, maxKeys: 1 }
 /** … and per address, so that one unknown client does not use up the limit. */
@@ -101,18 +102,32 @@ class RefusedSignIns {
     this.#ofAddress = new TokenBuckets({ ...REFUSALS_OF_ADDRESS, clock })
   }
 
-  /** Whether to report a duplicate of a device again. */
-  isNewDuplicate(identityKey: string): boolean {
-    return this.#seldom.tryCount(`duplicate ${identityKey}`) === 0
+  /** Writes a device with a new duplicate, and reports it, both once an hour. */
+  tellDuplicate(device: Device, ip: string): void {
+    if (this.#seldom.tryCount(`duplicate ${keyOf(device)}`) > 0) return
+    const event = duplicateEvent(device, ip, this.#clock.now())
+    this.#journal.write(device)
+    if (!this.#journal.wasTold(event, HOUR_MS)) this.#journal.tell(event)
   }
 
   tell(signIn: RefusedSignIn): void {
     const { ownerId, deviceId, ip } = signIn
-    if (this.#seldom.tryCount(`refused ${deviceId ?? ip}`) > 0) return
+    // A device id is a claim: another account cannot use up the reports about it.
+    if (this.#seldom.tryCount(`refused ${ownerId ?? ''} ${deviceId ?? ip}`) > 0) return
     if (this.#ofAddress.tryCount(networkOf(ip)) > 0 || this.#all.tryCount('all') > 0) return
-    const device =
-      deviceId === undefined ? undefined : this.#journal.findByDevice(ownerId, deviceId)
-    this.#journal.tell(refusedEvent(signIn, device, this.#clock.now()))
+    const event = refusedEvent(signIn, this.#claimed(signIn), this.#clock.now())
+    // This process may have started in the last hour.
+    if (!this.#journal.wasTold(event, HOUR_MS)) this.#journal.tell(event)
+  }
+
+  /**
+   * The device that a client claims to be. With an unknown authtoken, the account is unknown too: only the
+   * gateway's owner sees the event, and sees all accounts.
+   */
+  #claimed({ ownerId, deviceId }: RefusedSignIn): Device | undefined {
+    if (deviceId === undefined) return undefined
+    const own = this.#journal.findByDevice(ownerId, deviceId)
+    return own ?? (ownerId === null ? this.#journal.findInAnyAccount(deviceId) : undefined)
   }
 }
 
@@ -291,8 +306,7 @@ export class Devices {
     if (!presence) return
     const now = this.#options.clock.now()
     presence.device = { ...presence.device, duplicate: { seenAt: now, ip } }
-    if (!this.#refused.isNewDuplicate(presence.key)) return
-    this.#journal.write(presence.device, duplicateEvent(presence.device, ip, now))
+    this.#refused.tellDuplicate(presence.device, ip)
   }
 
   /** A client was refused at authentication. */

@@ -14,8 +14,8 @@ const WRITTEN_MS = 200
 const SECOND = 1_000
 const MINUTE = 60_000
 
-async function openDevices(folder?: string) {
-  const stores = openGatewayStores(folder)
+async function openDevices(folder?: string, now?: number) {
+  const stores = openGatewayStores(folder, now === undefined ? {} : { now })
   const { devices, deviceStore, events, clock, issuer, database } = stores
   let transactions = 0
   database.onWrite(() => {
@@ -414,5 +414,70 @@ describe('who is refused', () => {
     await clock.advance(WRITTEN_MS)
     expect(events.newest).toBe(11)
     expect(events.get(11)?.details).toMatchObject({ claimed_device_id: 'd1' })
+  })
+  it('is told of once an hour over restarts, and also after the clock was set back', async () => {
+    const folder = temporaryFolder()
+    const refusal = { ownerId: null, code: 107, message: '' }
+    const refuseAll = async (now: number) => {
+      const opened = await openDevices(folder, now)
+      const { come, clock, devices, events } = opened
+      devices.refused({ ...refusal, deviceId: 'd1', ip: '192.0.2.9' })
+      devices.refused({ ...refusal, deviceId: undefined, ip: '192.0.2.9' })
+      for (const deviceId of ['d2', 'd3']) {
+        devices.refusedDuplicate(come(deviceId), '192.0.2.8')
+        await clock.advance(WRITTEN_MS)
+      }
+      await devices.stop()
+      const told = events.after(0, 100).filter(({ type }) => !type.endsWith('line'))
+      opened.database.close()
+      return told
+    }
+    const start = Date.UTC(2030, 0, 1)
+    expect(await refuseAll(start)).toHaveLength(4)
+    expect(await refuseAll(start + 50 * MINUTE)).toHaveLength(4)
+    expect(await refuseAll(start + 61 * MINUTE)).toHaveLength(8)
+    expect(await refuseAll(start - 61 * MINUTE)).toHaveLength(12)
+  })
+
+  it('is told of for each account, with names of that account only', async () => {
+    const { come, clock, devices, events, issuer } = await openDevices()
+    const [a, b] = await Promise.all([
+      issuer.createBotUser({ name: 'a' }),
+      issuer.createBotUser({ name: 'b' }),
+    ])
+    come('d1', { ownerId: b.id, hostname: 'press-7' })
+    await clock.advance(WRITTEN_MS)
+    const from = events.newest
+    // The device ID is a claim: any authtoken can come with the ID of a device of another account.
+    for (const ownerId of [a.id, b.id]) {
+      devices.refused({ ownerId, deviceId: 'd1', ip: '192.0.2.9', code: 636, message: '' })
+      await clock.advance(WRITTEN_MS)
+    }
+    expect(events.after(from, 10)).toMatchObject([
+      { ownerId: a.id, details: { device: null, claimed_device_id: 'd1' } },
+      { ownerId: b.id, details: { device: { name: 'press-7' } } },
+    ])
+  })
+
+  it("is named for the gateway's owner, if its authtoken is unknown and one account has it", async () => {
+    const { come, clock, devices, events, issuer } = await openDevices()
+    const [a, b] = await Promise.all([
+      issuer.createBotUser({ name: 'a' }),
+      issuer.createBotUser({ name: 'b' }),
+    ])
+    come('d1', { ownerId: a.id, hostname: 'press-7' })
+    come('copied', { ownerId: a.id, hostname: 'press-8' })
+    come('copied', { ownerId: b.id, hostname: 'press-9' })
+    await clock.advance(WRITTEN_MS)
+    const from = events.newest
+    for (const deviceId of ['d1', 'copied', 'nobody']) {
+      devices.refused({ ownerId: null, deviceId, ip: '192.0.2.9', code: 107, message: '' })
+    }
+    await clock.advance(WRITTEN_MS)
+    expect(events.after(from, 10)).toMatchObject([
+      { ownerId: null, details: { device: { name: 'press-7' }, claimed_device_id: 'd1' } },
+      { ownerId: null, details: { device: null, claimed_device_id: 'copied' } },
+      { ownerId: null, details: { device: null, claimed_device_id: 'nobody' } },
+    ])
   })
 })

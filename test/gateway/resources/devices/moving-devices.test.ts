@@ -278,3 +278,22 @@ describe('a device whose gateway is gone', () => {
     expect(row()).toMatchObject({ isOnline: true, facts: { node: 'a' } })
   })
 })
+
+describe('a device that is refused at two gateways', () => {
+  it('is told of once, and a duplicate does not bring the device online again', async () => {
+    const { open, told, row, clock } = openSite()
+    const gateways = [open('a'), open('b')]
+    const [a] = gateways
+    const session = a?.come()
+    await clock.advance(2 * MINUTE)
+    const { since } = row() ?? {}
+    if (session) a?.devices.refusedDuplicate(session, '192.0.2.8')
+    for (const { devices } of gateways) {
+      const refusal = { ownerId: null, deviceId: 'd1', ip: '192.0.2.9' }
+      devices.refused({ ...refusal, code: 107, message: '' })
+      await clock.advance(SECOND)
+    }
+    expect(told()).toEqual([ONLINE, 'device.duplicate', 'device.refused'])
+    expect(row()).toMatchObject({ since, duplicate: { ip: '192.0.2.8' } })
+  })
+})

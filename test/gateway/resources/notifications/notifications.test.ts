@@ -9,6 +9,7 @@ import {
 import { readValue } from '../../../../src/settings/forms.ts'
 import { smtpUrl } from '../../../../src/settings/smtp-url.ts'
 import { startChat } from '../../../helpers/chat-receiver.ts'
+import { connectedAgent } from '../../../helpers/connected-agent.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import { openGatewayStores } from '../../../helpers/gateway-stores.ts'
 import { startSmtpServer } from '../../../helpers/smtp-server.ts'
@@ -189,6 +190,35 @@ describe('a notification channel', () => {
       { title: 'The certificate of a.test ends soon' },
       { title: 'roof is offline' },
     ])
+  })
+
+  it('of an account names no device of another account that is refused', async () => {
+    const { devices, follow, pass, issuer } = open()
+    const [a, b] = await Promise.all([
+      issuer.createBotUser({ name: 'a' }),
+      issuer.createBotUser({ name: 'b' }),
+    ])
+    const { identity, ...session } = connectedAgent('1')
+    const press = { ...identity, ownerId: b.id, deviceId: 'd1', hostname: 'press-7' }
+    devices.came({ ...session, identity: press })
+    await pass(MINUTE)
+    const eventTypes: EventType[] = ['device.refused']
+    const [ofOwner, ofA, ofB] = await Promise.all([startChat(), startChat(), startChat()])
+    await follow({ url: ofOwner.url, eventTypes })
+    await follow({ url: ofA.url, eventTypes, ownerId: a.id })
+    await follow({ url: ofB.url, eventTypes, ownerId: b.id })
+    // With authtokens of both accounts, then with an unknown authtoken.
+    for (const ownerId of [a.id, b.id, null]) {
+      devices.refused({ ownerId, deviceId: 'd1', ip: '192.0.2.9', code: 107, message: 'No.' })
+    }
+    await pass(2 * MINUTE)
+    await ofOwner.took(1)
+    const text = (count: number, name: string) =>
+      Array<string>(count).fill(`- Refused: ${name} from 192.0.2.9: No.`)
+    expect(ofA.messages().map((it) => it.text)).toEqual(text(1, 'd1'))
+    expect(ofB.messages().map((it) => it.text)).toEqual(text(1, 'press-7'))
+    const lines = ofOwner.messages().flatMap((it) => it.text.split('\n'))
+    expect(lines.sort()).toEqual([...text(1, 'd1'), ...text(2, 'press-7')])
   })
 
   it('goes on after a restart where it was: nothing is lost, and nothing is sent twice', async () => {
