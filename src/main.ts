@@ -11,6 +11,7 @@ import { openPrivateStdout } from './cli/private-stdout.ts'
 import { exitCodeOf, failureLine, reasonOf } from './cli/program-failure.ts'
 import { Predecessor } from './cli/reload/predecessor.ts'
 import { isService, serviceProgram } from './cli/service-program.ts'
+import { withPlaces } from './cli/settings-place.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
 import { withJoined } from './cli/surroundings.ts'
 import { SECRET_SETTINGS } from './settings/settings.ts'
@@ -59,11 +60,13 @@ if (!servesOn) {
 }
 
 const predecessor = Predecessor.meet(process)
+let environment: CommandContext['environment'] = {}
 try {
+  environment = readEnvironment()
   // After a handover, LISTEN_PID is the id of the previous process, which could not know the id of this one.
   const sockets = InheritedSockets.fromEnvironment(process.env, predecessor?.pid ?? process.pid)
   const context: CommandContext = {
-    environment: readEnvironment(),
+    environment,
     // With --json, services print one line, which must not be mixed with other output.
     stdout: servesOn && args.includes('--json') ? openPrivateStdout() : process.stdout,
     stderr: process.stderr,
@@ -74,7 +77,8 @@ try {
   }
   const program = serviceProgram(context, args) ?? (await everyCommand(context))
   await program.parseAsync()
-} catch (error) {
+} catch (reason) {
+  const error = withPlaces(reason, environment)
   const isJournal = leadsToJournal(process.env.JOURNAL_STREAM, process.stderr.fd)
   process.exitCode = exitCodeOf(error, process.stderr, { isJournal })
   const line = failureLine(error, args)

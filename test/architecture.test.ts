@@ -67,6 +67,7 @@ const FLOORS: Floors = {
     ['backup', 'join', 'setup', 'token'],
     ['bundle', 'fleet', 'service', 'site', 'update'],
     ['doctor', 'process-log.ts', 'provision'],
+    ['settings-place.ts'],
     ['local', 'surroundings.ts', 'usage'],
     ['command-context.ts'],
     [

@@ -5,14 +5,15 @@ import { StartError } from '../base/app-error.ts'
 import { agentDataDir } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 
-/** Files of the installed services. */
-const INSTALLED = {
+/** Files of the installed agent. */
+export const INSTALLED = {
   settings: '/etc/device-agent/agent.env',
   authtoken: '/etc/credstore/svc-authtoken',
   policy: '/etc/device-agent/default-policy.json',
   data: '/var/lib/device-agent',
 }
-const INSTALLED_GATEWAY = {
+/** Files of the installed gateway. */
+export const INSTALLED_GATEWAY = {
   settings: '/etc/device-gateway/gateway.env',
   data: '/var/lib/device-gateway',
 }

@@ -29,9 +29,24 @@ export const SECRET_SETTINGS = Object.entries(SETTINGS).flatMap(([name, { isSecr
   isSecret ? [name] : [],
 )
 
+interface SettingProblem {
+  readonly name: string
+  readonly message: string
+}
+
+/** Unknown settings and wrong values, with one line for each. */
+export class SettingsError extends StartError {
+  readonly problems: readonly SettingProblem[]
+
+  constructor(problems: readonly SettingProblem[]) {
+    super(problems.map(({ message }) => message).join('\n'))
+    this.problems = problems
+  }
+}
+
 /**
- * Reads the settings from an environment. Throws a StartError with one line for each problem. The lines do
- * not repeat values, which may be secrets.
+ * Reads the settings from an environment. Throws a SettingsError with all problems. Its messages do not repeat
+ * values, which may be secrets.
  */
 export function parseSettings(environment: Environment): Settings {
   const given = Object.entries(environment).filter(
@@ -39,15 +54,15 @@ export function parseSettings(environment: Environment): Settings {
   )
   const texts: Environment = Object.fromEntries(given)
   const parsed: Record<string, unknown> = {}
-  const problems: string[] = []
+  const problems: SettingProblem[] = []
   for (const [name, { read }] of Object.entries(SETTINGS)) {
     const value = read(texts[name])
-    if (value instanceof Problem) problems.push(`${name} ${value.message}.`)
+    if (value instanceof Problem) problems.push({ name, message: `${name} ${value.message}.` })
     else parsed[name] = value
   }
   const unknown = Object.keys(texts).filter((name) => !Object.hasOwn(SETTINGS, name))
-  problems.push(...unknown.map(unknownSetting))
-  if (problems.length > 0) throw new StartError(problems.join('\n'))
+  problems.push(...unknown.map((name) => ({ name, message: unknownSetting(name) })))
+  if (problems.length > 0) throw new SettingsError(problems)
   return parsed as unknown as Settings
 }
 

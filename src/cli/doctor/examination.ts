@@ -1,6 +1,7 @@
 import { StartError } from '../../base/app-error.ts'
 import { type Config, parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
+import { withPlaces } from '../settings-place.ts'
 import { type Surroundings, surroundingsOf } from '../surroundings.ts'
 import type { SeenAgent } from './agent-checks.ts'
 import { bad, type Finding, good } from './finding.ts'
@@ -57,7 +58,8 @@ function readSettings({ environment, source }: Surroundings): {
   const check = 'settings'
   try {
     return { config: parseConfig(environment), finding: good(check, `from ${source}`) }
-  } catch (error) {
+  } catch (reason) {
+    const error = withPlaces(reason, environment)
     if (!(error instanceof StartError)) throw error
     const remedy = `Fix the settings in ${source}, then restart the agent.`
     return { config: undefined, finding: bad(check, error.message, remedy) }

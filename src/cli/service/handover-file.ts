@@ -7,6 +7,7 @@ import { syncFolder } from '../../base/file.ts'
 import { Secret } from '../../base/secret.ts'
 import { parseSettings } from '../../settings/settings.ts'
 import { type EnvSettings, readIfThere } from '../provision/env-file.ts'
+import { withPlaces } from '../settings-place.ts'
 
 /** Settings that `provision` wrote for a device. */
 export interface Handover {
@@ -26,7 +27,11 @@ export function readHandover(path: string): Handover {
       `${path} contains no settings. Use a file written by device-agent provision.`,
     )
   }
-  parseSettings(settings)
+  try {
+    parseSettings(settings)
+  } catch (error) {
+    throw withPlaces(error, settings, [path])
+  }
   if (token === undefined) return { authtoken: undefined, settings }
   const authtoken = new Secret(token)
   if (isAuthtoken(authtoken.reveal())) return { authtoken, settings }

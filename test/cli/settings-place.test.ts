@@ -1,0 +1,69 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { StartError } from '../../src/base/app-error.ts'
+import { readHandover } from '../../src/cli/service/handover-file.ts'
+import { withPlaces } from '../../src/cli/settings-place.ts'
+import { parseSettings } from '../../src/settings/settings.ts'
+import { runProgram } from '../helpers/program.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+function errorOf(environment: Record<string, string>, files: readonly string[]): string {
+  try {
+    parseSettings(environment)
+  } catch (error) {
+    const placed = withPlaces(error, environment, files)
+    expect(placed).toBeInstanceOf(StartError)
+    return (placed as StartError).message
+  }
+  return ''
+}
+
+function fileOf(text: string): string {
+  const path = join(temporaryFolder(), 'agent.env')
+  writeFileSync(path, text)
+  return path
+}
+
+describe('withPlaces', () => {
+  it('names file and line of each wrong setting', () => {
+    const path = fileOf('# SVC_CA=x\nLOG_LEVEL=info\n\n  export SVC_CA = x\nAGENT_LISTEN=7040:\n')
+    const message = errorOf({ SVC_CA: 'x', AGENT_LISTEN: '7040:' }, ['/no/such/file', path])
+    expect(message.split('\n')).toEqual([
+      expect.stringMatching(`^${path}:5: AGENT_LISTEN must `),
+      `${path}:4: Unknown setting SVC_CA. Did you mean SVC_CA_CERT?`,
+    ])
+  })
+
+  it('names the last line of a setting, and the first file', () => {
+    const first = fileOf('LOG_LEVEL=info\r\nLOG_LEVEL=loud\r\n')
+    const second = fileOf('LOG_LEVEL=loud\n')
+    expect(errorOf({ LOG_LEVEL: 'loud' }, [first, second])).toMatch(`${first}:2: LOG_LEVEL must`)
+  })
+
+  it('names no file that has another value, because the environment wins', () => {
+    const path = fileOf('LOG_LEVEL=info\n')
+    expect(errorOf({ LOG_LEVEL: 'loud' }, [path])).toMatch(/^LOG_LEVEL must/)
+  })
+
+  it('names a file whose setting is missing in the environment of this process', () => {
+    const path = fileOf('\nSVC_AUTHTOKN=x\n')
+    expect(() => readHandover(path)).toThrow(`${path}:2: Unknown setting SVC_AUTHTOKN.`)
+  })
+
+  it('leaves other errors unchanged', () => {
+    const error = new StartError('No tunnel web.')
+    expect(withPlaces(error, {})).toBe(error)
+  })
+})
+
+it('shows the line of .env for every command', async () => {
+  const cwd = temporaryFolder()
+  writeFileSync(join(cwd, '.env'), 'AGENT_DATA_DIR=data\nGATEWAY_OUTBOUND_ALOW=localhost\n')
+  const text = '.env:2: Unknown setting GATEWAY_OUTBOUND_ALOW. Did you mean GATEWAY_OUTBOUND_ALLOW?'
+  const list = await runProgram({ args: ['tunnels', 'list', '--json'], cwd })
+  expect(list.stderr).toBe(`device-agent: ${text}\n`)
+  expect(JSON.parse(list.stdout)).toEqual({ error: text })
+  const doctor = await runProgram({ args: ['doctor'], cwd })
+  expect(doctor.stdout).toContain(text)
+})
