@@ -258,7 +258,7 @@ describe('problems of a document', () => {
       'name must be text.',
       'algorithm must be sliding_window.',
       'capcity is not a field of this action. Did you mean capacity?',
-      'The rate must be a multiple of ten seconds.',
+      'rate must be a multiple of ten seconds.',
       'The expression `req.nope` is not valid: unknown name req.nope (at character 1).',
       expect.stringMatching(/^The expression `1 \+` is not valid/),
     ])
@@ -412,6 +412,16 @@ on_http_response:
     const rule = { actions: [action], ...(place === 'rule' && fields) }
     const [problem] = errorsOf(JSON.stringify({ on_http_request: [rule] }))
     expect(problem?.message).toBe(sentence)
+  })
+
+  it('in lists below a mistaken field of a rule are shown in the same run', () => {
+    const text = 'on_http_request:\n  - when: [1 +]\n    action:\n      - type: denny\n'
+    expect(errorsOf(text).map(({ position, message }) => [position.line, message])).toEqual([
+      [2, 'when is not a field of a rule. Did you mean expressions?'],
+      [2, expect.stringMatching(/^The expression `1 \+` is not valid/)],
+      [3, 'action is not a field of a rule. Did you mean actions?'],
+      [4, 'Unknown action denny: did you mean deny?'],
+    ])
   })
 
   it('are a hundred at most, and the last one says how many are not told', () => {

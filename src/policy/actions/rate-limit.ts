@@ -27,7 +27,7 @@ const config = z.strictObject({
   capacity: z.int().min(1).max(MAX_CAPACITY),
   rate: durationMs('60s', '24h').refine(
     (ms) => ms % STEP_MS === 0,
-    problem('badDuration', 'The rate must be a multiple of ten seconds.'),
+    problem('badDuration', 'rate must be a multiple of ten seconds.'),
   ),
   bucket_key: listOf(z.string().min(1), MAX_KEYS),
   enforce: z.boolean().default(true),

@@ -177,21 +177,35 @@ function readRule(value: unknown, pointer: string, problems: ProblemList): RuleS
     return undefined
   }
   const meant = refuseUnknownKeys(rule, RULE_FIELDS, pointer, 'a rule', problems)
-  const { name = undefined, expressions = [], actions } = rule
+  const { name = undefined } = rule
+  // A list under a mistaken name is read, too: its own mistakes are shown at once.
+  const [expressionsKey, actionsKey] = [
+    keyOf('expressions', rule, meant),
+    keyOf('actions', rule, meant),
+  ]
+  const { [expressionsKey]: expressions = [], [actionsKey]: actions } = rule
   // The actions stand under another name, or deeper. That is one mistake.
-  const isElsewhere = meant.has('actions') || (!isList(actions) && holdsActions(expressions))
+  const isElsewhere = !isList(actions) && (meant.has('actions') || holdsActions(expressions))
   const isWrapped =
-    !('actions' in rule) && Object.values(rule).some((part) => 'actions' in Object(part))
+    !isList(actions) &&
+    !('actions' in rule) &&
+    Object.values(rule).some((part) => 'actions' in Object(part))
   if (name !== undefined && typeof name !== 'string') {
     problems.add('badValue', child(pointer, 'name'), 'name must be text.')
   }
   return {
     pointer,
     name: typeof name === 'string' ? name : undefined,
-    expressions: readExpressions(expressions ?? [], child(pointer, 'expressions'), problems),
+    expressions: readExpressions(expressions ?? [], child(pointer, expressionsKey), problems),
     actions:
-      isElsewhere || isWrapped ? [] : readActions(actions, child(pointer, 'actions'), problems),
+      isElsewhere || isWrapped ? [] : readActions(actions, child(pointer, actionsKey), problems),
   }
+}
+
+/** The key of a field in a rule: a mistaken name, if a list stands there. */
+function keyOf(field: string, rule: Fields, meant: ReadonlyMap<string, string>): string {
+  const key = meant.get(field)
+  return key !== undefined && isList(rule[key]) ? key : field
 }
 
 const RULE_FIELDS = ['name', 'expressions', 'actions'] as const
@@ -300,20 +314,20 @@ function within(
   return list.slice(0, MAX_ITEMS)
 }
 
-/** Returns the known fields that stand under other names. */
+/** Returns the known fields that stand under other names, with these names. */
 function refuseUnknownKeys(
   fields: Fields,
   known: readonly string[],
   pointer: string,
   what: string,
   problems: ProblemList,
-): ReadonlySet<string> {
-  const meant = new Set<string>()
+): ReadonlyMap<string, string> {
+  const meant = new Map<string, string>()
   for (const key of Object.keys(fields)) {
     if (known.includes(key)) continue
     const free = known.filter((name) => !(name in fields))
     const field = meantField(key, free)
-    if (field !== undefined) meant.add(field)
+    if (field !== undefined && !meant.has(field)) meant.set(field, key)
     const isOfConfig = field === undefined && what === 'an action'
     const message = isOfConfig
       ? `${key} is not a field of an action. Put fields of the action below config.`

@@ -71,7 +71,10 @@ export function durationMs(least: string, most: string) {
         const ms = parseDuration(text)
         return ms === undefined || isWithin(ms)
       },
-      problem('outOfRange', `The duration must be from ${least} to ${most}.`),
+      {
+        error: ({ path }) => `${fieldName(path, 'The duration')} must be from ${least} to ${most}.`,
+        params: { kind: 'outOfRange' },
+      },
     )
     .transform((text) => parseDuration(text) ?? 0)
   return z.preprocess(asText, text)
@@ -136,10 +139,15 @@ function kindOf(issue: z.core.$ZodIssue): ProblemKind {
   }
 }
 
+/** Name of the field at a path; `other` stands for items of lists. */
+function fieldName(path: readonly PropertyKey[] | undefined, other: string): string {
+  const field = path?.at(-1)
+  return typeof field === 'string' ? field : other
+}
+
 /** The sentence of an issue for people; undefined leaves zod's own. */
 function issueSentence(issue: z.core.$ZodRawIssue): string | undefined {
-  const field = issue.path?.at(-1)
-  const name = typeof field === 'string' ? field : field === undefined ? 'config' : 'An item'
+  const name = issue.path?.length ? fieldName(issue.path, 'An item') : 'config'
   switch (issue.code) {
     case 'invalid_type':
       return issue.input === undefined
@@ -151,10 +159,13 @@ function issueSentence(issue: z.core.$ZodRawIssue): string | undefined {
       return `${name} ${amount('at least', issue.minimum, String(issue.origin))}.`
     case 'invalid_value': {
       const values = issue.values as readonly unknown[]
-      return `${name} must be ${values
+      const known = values
         .map(String)
         .join(', ')
-        .replace(/, ([^,]*)$/, ' or $1')}.${valueAdvice(issue.input, values)}`
+        .replace(/, ([^,]*)$/, ' or $1')
+      return issue.input === undefined
+        ? `${name} is missing. It must be ${known}.`
+        : `${name} must be ${known}.${valueAdvice(issue.input, values)}`
     }
     case 'invalid_key':
       return badHeaderName(name)

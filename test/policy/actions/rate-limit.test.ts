@@ -84,9 +84,9 @@ describe('the configuration of rate-limit', () => {
     [{ rate: '90s' }, undefined],
     [{ rate: '10m' }, undefined],
     [{ rate: '24h' }, undefined],
-    [{ rate: '50s' }, 'ERR_NGROK_2215 rate: The duration must be from 60s to 24h.'],
-    [{ rate: '25h' }, 'ERR_NGROK_2215 rate: The duration must be from 60s to 24h.'],
-    [{ rate: '65s' }, 'ERR_NGROK_2225 rate: The rate must be a multiple of ten seconds.'],
+    [{ rate: '50s' }, 'ERR_NGROK_2215 rate: rate must be from 60s to 24h.'],
+    [{ rate: '25h' }, 'ERR_NGROK_2215 rate: rate must be from 60s to 24h.'],
+    [{ rate: '65s' }, 'ERR_NGROK_2225 rate: rate must be a multiple of ten seconds.'],
     [{ rate: 'a minute' }, 'ERR_NGROK_2225 rate: A duration must be text such as 90s, 10m or 1h.'],
     [
       { rate: 60 },

@@ -63,7 +63,7 @@ describe('documents that cannot be used', () => {
   it('are explained in sentences, all at once', () => {
     const text = readFileSync(join(FIXTURES, 'invalid/rate-limit-fields.yaml'), 'utf8')
     expect(problemsOf(text).map(({ message }) => message)).toEqual([
-      'algorithm must be sliding_window.',
+      'algorithm is missing. It must be sliding_window.',
       'name, capacity, rate and bucket_key are missing.',
       'enforce must be true or false.',
     ])
