@@ -34,7 +34,7 @@ export function explanationNotes(policy: string, explanations: readonly Explanat
 
 const SIGN_INS: ReadonlySet<string> = new Set(['openid-connect', 'oauth'])
 const NO_SECRETS =
-  'explain does not know the values of secrets. It uses texts such as [secret site/tom], so it refuses the right password.'
+  'explain does not know the values of secrets. It uses texts such as [secret site/tom]. Send that text instead of the right password.'
 const NO_SIGN_IN =
   'explain has no visitor that has signed in. It asks the identity provider only if GATEWAY_OUTBOUND_ALLOW is set here.'
 

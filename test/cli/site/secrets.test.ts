@@ -73,7 +73,9 @@ describe('device-agent gateway secrets', () => {
       /site +api\/key +gateway owner +\S+ +cloud endpoints +https:\/\/c\.site\.test/,
     )
     expect(JSON.parse((await run('list', '--json')).out).secrets).toHaveLength(2)
-    expect((await run('remove', 'site', 'api/key')).failure).toContain('https://c.site.test')
+    const refused = (await run('remove', 'site', 'api/key')).failure
+    expect(refused).toContain('https://c.site.test')
+    expect(refused).toContain('device-agent gateway secrets remove site api/key --force')
     expect((await run('remove', 'site', 'api/key', '--force')).out).toBe('Deleted site/api/key.\n')
     expect((await run('remove', 'site', 'other', '--json')).failure).toBeUndefined()
     expect((await call('GET', '/vaults')).body.vaults).toEqual([])

@@ -343,9 +343,10 @@ class SecretChanges {
   }
 
   async removeUnused(secret: VaultSecret): Promise<void> {
+    const names = `${this.#deps.vaults.get(secret.vaultId)?.name ?? ''} ${secret.name}`
     refuseUsed(await this.#usageOf(secret), {
       failed: 'The secret cannot be deleted',
-      fix: `Change the policies first, or delete it anyway: DELETE /vault_secrets/${secret.id}/force, or device-agent gateway secrets remove --force.`,
+      fix: `Change the policies first, or delete it anyway: device-agent gateway secrets remove ${names} --force, or DELETE /vault_secrets/${secret.id}/force.`,
     })
     await this.remove(secret)
   }
