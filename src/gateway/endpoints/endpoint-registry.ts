@@ -370,7 +370,16 @@ export class EndpointRegistry {
   ): NameState | undefined {
     const exact = this.#public.get({ protocol, host })
     if (exact && exact.type !== 'disconnected') return this.#choose(exact, network)
+    const secure = exact || protocol !== 'http' ? undefined : this.#secureAt(host)
+    if (secure) return this.#choose(secure, network)
     return this.#choose(this.#nearestOf(this.#answering(host, protocol)), network)
+  }
+
+  /** An endpoint with TLS on exactly this host, which is nearer than any wildcard. */
+  #secureAt(host: string): NameHolder | undefined {
+    const holder = this.#public.get({ protocol: 'https', host })
+    if (!holder || holder.type === 'disconnected') return undefined
+    return (this.#owners?.mayAnswer(host, holder) ?? true) ? holder : undefined
   }
 
   /** The nearest public name that covers a host, online or disconnected. The host belongs to its account. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import type { Endpoint } from '../../../src/gateway/endpoints/endpoint.ts'
+import type { AgentEndpoint, Endpoint } from '../../../src/gateway/endpoints/endpoint.ts'
 import {
   EndpointConflictError,
   EndpointRegistry,
@@ -51,6 +51,20 @@ describe('EndpointRegistry', () => {
     registry.add(http)
     expect(registry.match('a.site.test', 'https')).toBeUndefined()
     expect(registry.size).toBe(3)
+  })
+
+  it('leads plain HTTP to a wildcard if the exact HTTPS name may not answer or is not held', () => {
+    const refused = new Set<string>()
+    const owners = { mayAnswer: (_host: string, { host }: { host: string }) => !refused.has(host) }
+    const registry = new EndpointRegistry({ owners, holdMs: 0 })
+    const [exact, wildcard] = [endpoint('a.site.test'), endpoint('*.site.test')]
+    for (const each of [exact, wildcard]) registry.add(each)
+    expect(registry.match('a.site.test', 'http')).toBe(exact)
+    refused.add('a.site.test')
+    expect(registry.match('a.site.test', 'http')).toBe(wildcard)
+    refused.clear()
+    registry.suspend(exact as AgentEndpoint, { credentialId: 'cr_a', deviceId: undefined })
+    expect(registry.match('a.site.test', 'http')).toBe(wildcard)
   })
 
   it.each(['a.site.test', '*.site.test'])('refuses a second endpoint on %s', (host) => {

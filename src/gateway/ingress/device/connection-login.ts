@@ -67,11 +67,16 @@ export function loginOfResponse(fields: readonly string[]): LoginAnswer | undefi
   return answer
 }
 
-function* valuesOf(fields: readonly string[], first: string, second: string): Iterable<string> {
+const NONE: readonly string[] = []
+
+/** Values of the fields with one of the two names. Most messages have neither, and cost no memory here. */
+function valuesOf(fields: readonly string[], first: string, second: string): readonly string[] {
+  let values = NONE
   for (let at = 0; at < fields.length; at += 2) {
     const name = fields[at] as string
     if (name.length !== first.length && name.length !== second.length) continue
     const lower = name.toLowerCase()
-    if (lower === first || lower === second) yield fields[at + 1] as string
+    if (lower === first || lower === second) values = [...values, fields[at + 1] as string]
   }
+  return values
 }

@@ -132,7 +132,8 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   write(chunk: Buffer): boolean {
     const head = this.#unsentHead
     this.#unsentHead = undefined
-    const bytes = head ? Buffer.concat([head, chunk]) : chunk
+    const isAlone = !head || chunk.length === 0
+    const bytes = isAlone ? (head ?? chunk) : Buffer.concat([head, chunk])
     return this.#isOver || this.#proxy?.stream.write(bytes) === true
   }
 

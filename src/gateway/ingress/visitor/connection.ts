@@ -350,7 +350,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   /** `areLent`: the bytes are valid only during the call. */
   #read(received: Buffer, areLent: boolean): void {
     this.#isReading = true
-    this.guard(() => {
+    try {
       let chunk = received
       let isLent = areLent
       for (let at = 0; at < chunk.length && !this.#closing; ) {
@@ -363,7 +363,9 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
         at = this.#readFrom(chunk, at)
       }
       this.countHeld()
-    })
+    } catch (error) {
+      this.#onFault(error)
+    }
     this.#isReading = false
   }
 
@@ -497,9 +499,13 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   guard(step: () => void): void {
     try {
       step()
-    } catch (err) {
-      this.#context.log.error({ err }, 'client connection failed')
-      this.abort()
+    } catch (error) {
+      this.#onFault(error)
     }
+  }
+
+  #onFault(err: unknown): void {
+    this.#context.log.error({ err }, 'client connection failed')
+    this.abort()
   }
 }
