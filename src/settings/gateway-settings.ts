@@ -31,7 +31,7 @@ export const LISTENERS = {
     'host:port for connections from agents',
   ),
   GATEWAY_PUBLIC_NAMES: setting('publicNames', publicNames, '').describe(
-    'DNS names and addresses by which devices and visitors reach the gateway, such as `gw.example.com, 203.0.113.7:14443`; the port is the port for devices, if it differs',
+    'DNS names and addresses by which devices and visitors reach the gateway, such as `gateway.example.com, 203.0.113.7:14443`; the port is the port for devices, if it differs',
   ),
   GATEWAY_HTTP_LISTEN: setting('httpListen', listen, '127.0.0.1:8080').describe(
     'host:port of the public HTTP ingress',

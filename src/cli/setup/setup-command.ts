@@ -59,10 +59,14 @@ function setupOptions(): Option[] {
   return [
     option(
       '--domain <domain>',
-      'domain for devices, such as *.tunnels.example.com or tunnels.example.com',
+      'domain for devices, such as *.site.example.com or site.example.com',
       parseDomain,
     ),
-    option('--name <name>', 'public DNS name of this gateway, such as gw.example.com', parseName),
+    option(
+      '--name <name>',
+      'public DNS name of this gateway, such as gateway.example.com',
+      parseName,
+    ),
     new Option(
       '--address <address...>',
       'public addresses of this server, if its interfaces do not have them (NAT)',
@@ -124,11 +128,11 @@ export async function completeAnswers(
   const name =
     options.name ??
     knownName?.host ??
-    (await asked(ask, 'Public DNS name of this gateway, such as gw.example.com: ', parseName))
+    (await asked(ask, 'Public DNS name of this gateway, such as gateway.example.com: ', parseName))
   const domain =
     options.domain ??
     before.GATEWAY_RESERVED_DOMAIN ??
-    (await asked(ask, 'Domain for devices, such as *.tunnels.example.com: ', parseDomain))
+    (await asked(ask, 'Domain for devices, such as *.site.example.com: ', parseDomain))
   if (name === undefined || domain === undefined) return undefined
   const isOpen = before.GATEWAY_ACME_DIRECTORY ?? before.GATEWAY_TLS_CERT
   const contact =
@@ -171,7 +175,9 @@ function parseName(text: string): string {
   if ('problem' in names) throw new InvalidArgumentError(`It is not usable: ${names.problem}.`)
   const [{ host, port } = { host: '', port: undefined }] = names
   if (!host.includes('.') || !/[a-z]/.test(host) || host.includes(':') || port !== undefined) {
-    throw new InvalidArgumentError('Use a DNS name, such as gw.example.com. See also --address.')
+    throw new InvalidArgumentError(
+      'Use a DNS name, such as gateway.example.com. See also --address.',
+    )
   }
   return host
 }

@@ -11,7 +11,7 @@ export const PUBLIC_AUTHORITY = 'https://acme-v02.api.letsencrypt.org/directory'
 
 /** Answers of the owner: options, or what was asked at the terminal. */
 export interface SetupAnswers {
-  /** Wildcard: `*.tunnels.example.com`. */
+  /** Wildcard: `*.site.example.com`. */
   readonly domain: string
   /** Public DNS name of the gateway. */
   readonly name: string
@@ -198,7 +198,7 @@ function clusterSettings(
   }
   if (database !== undefined && (cnameBase ?? before.GATEWAY_CNAME_BASE) === undefined) {
     throw new StartError(
-      'A cluster requires --cname-base, a DNS name that leads to its gateways, such as gw.example.com. Use the ' +
+      'A cluster requires --cname-base, a DNS name that leads to its gateways, such as gateway.example.com. Use the ' +
         'same name on all nodes. Nothing was written.',
     )
   }
