@@ -172,6 +172,21 @@ describe('a standby that gets ready while the link has no session', () => {
     },
   )
 
+  it('takes no session of the link while it connects itself', async () => {
+    const { link, clock, elsewhere, home, open, held } = await bothAreComing()
+    elsewhere.open()
+    await clock.advance(0)
+    await clock.advance(TIMINGS.spareMs)
+    expect(held.map(({ to }) => to)).toEqual([OTHER, HOME, HOME])
+    home.open()
+    await clock.advance(0)
+    expect(open()).toEqual([link.session])
+    held[2]?.open()
+    await clock.advance(0)
+    expect(open()).toHaveLength(2)
+    expect(link.status).toMatchObject({ serverAddr: OTHER, standby: { serverAddr: HOME } })
+  })
+
   it('reports no failed renewal when the attempt of the link fails afterwards', async () => {
     const { link, clock, elsewhere, home } = await bothAreComing()
     elsewhere.open()
