@@ -727,6 +727,10 @@ const DOCUMENTS: readonly (readonly [text: string, problem: string])[] = [
     '4 2217 10.0.0.0/33 is not an IP address or CIDR range.',
   ],
   [
+    'on_http_request:\n  - actions:\n      - type: restrict-ips\n        config: {allow: [203.0.113.7/24, 10.0.0.0/8, "2001:db8::/32", "::1"]}\n',
+    '4 2217 203.0.113.7/24 is the whole range 203.0.113.0/24. For one address, write 203.0.113.7.',
+  ],
+  [
     'on_http_request:\n  - actions:\n      - type: restrict-ips\n        config: {enforce: "true", allow: [10.0.0.0/8]}\n',
     '4 2204 enforce must be true or false. Write true without quotes.',
   ],

@@ -189,6 +189,18 @@ export function parseCidr(text: string): Cidr | undefined {
   }
 }
 
+/** The range from its first address, if the text of a valid range begins with another address. */
+export function wholeRange(text: string): string | undefined {
+  const [base = '', length] = text.split('/')
+  if (length === undefined) return undefined
+  const address = ipaddr.parse(base)
+  const first =
+    address instanceof ipaddr.IPv6
+      ? ipaddr.IPv6.networkAddressFromCIDR(text)
+      : ipaddr.IPv4.networkAddressFromCIDR(text)
+  return first.toString() === address.toString() ? undefined : `${first}/${length}`
+}
+
 const isIpv4Mapped = (address: Address) =>
   address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress()
 

@@ -5,6 +5,7 @@ import {
   type Cidr,
   parseAddress,
   parseCidr,
+  wholeRange,
 } from '../../base/net/network.ts'
 import { CLOSE, CONTINUE, NO_ERROR, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
@@ -90,11 +91,22 @@ function rangesOf(
     if (constant === undefined)
       return (exchange: PolicyExchange) => readRange(template.render(exchange))
     const range = parseCidr(constant)
-    if (range) return range
+    if (range) {
+      warnOfHost(constant, [field, index], context)
+      return range
+    }
     const message = `${constant} is not an IP address or CIDR range.${rangeAdvice(constant)}`
     context.problem('badCidr', [field, index], message)
     return []
   })
+}
+
+/** `203.0.113.7/24` looks like one address and means 256. */
+function warnOfHost(text: string, at: readonly (string | number)[], context: ActionContext): void {
+  const whole = wholeRange(text)
+  if (whole === undefined) return
+  const sentence = `${text} is the whole range ${whole}. For one address, write ${text.split('/')[0]}.`
+  context.problem('badCidr', at, sentence, { severity: 'warning' })
 }
 
 /** A device that checks a policy does not know the IP policies of the gateway. */
