@@ -50,6 +50,9 @@ const EMPTY = Buffer.alloc(0)
 /** Time for the last frames to leave before the transport is destroyed. */
 const FAREWELL_MS = 250
 
+/** Which slot a stream takes: one of the free ones, or one that the limit of streams does not count. */
+type Slot = 'free' | 'reserved'
+
 export interface SessionOptions {
   /** A server opens streams with even ids, a client with odd ids. */
   readonly role: 'server' | 'client'
@@ -160,11 +163,12 @@ export class Session {
 
   /**
    * Opens a stream. `first` is sent in its SYN frame. Throws MuxadoError 'streams-exhausted' without a free
-   * slot, or the reason that closed the session. If no ids are left, the session ends too.
+   * slot, or the reason that closed the session. If no ids are left, the session ends too. A `reserved` slot
+   * is always free: the caller has at most one such stream at a time.
    */
-  open(handler: StreamHandler, first: Buffer = EMPTY): Stream {
+  open(handler: StreamHandler, first: Buffer = EMPTY, slot: Slot = 'free'): Stream {
     if (this.#error !== undefined) throw this.#error
-    if (this.#table.freeSlots === 0) {
+    if (slot === 'free' ? this.#table.freeSlots === 0 : this.#table.isExhausted) {
       const error = new MuxadoError('streams-exhausted', 'the session is at its limit of streams')
       if (this.#table.isExhausted) this.#die(error)
       throw error
@@ -328,10 +332,11 @@ export function openTyped(
   type: number,
   handler: StreamHandler,
   first: Buffer = EMPTY,
+  slot: Slot = 'free',
 ): Stream {
   const head = Buffer.allocUnsafe(TYPE_BYTES + first.length)
   first.copy(head, head.writeUInt32BE(type))
-  return session.open(handler, head)
+  return session.open(handler, head, slot)
 }
 
 /**

@@ -3,6 +3,7 @@ import { ErrorCode } from '../../src/muxado/error-code.ts'
 import { FIN, SYN } from '../../src/muxado/frame-codec.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE, Heartbeat } from '../../src/muxado/heartbeat.ts'
 import { acceptTyped } from '../../src/muxado/session.ts'
+import { DEAF } from '../../src/muxado/stream.ts'
 import { type FramePeer, turns } from '../helpers/frame-peer.ts'
 import { framedSession } from '../helpers/framed-session.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
@@ -29,15 +30,42 @@ describe('Heartbeat', () => {
     await turns()
     return { ...framed, clock, latencies, heartbeat, missed: () => missed }
   }
-  const lastBeat = (peer: FramePeer) => Buffer.from(peer.only('data').at(-1)?.body ?? '', 'latin1')
+  /** Without the type of the stream. */
+  const lastBeat = (peer: FramePeer) =>
+    Buffer.from(peer.only('data').at(-1)?.body ?? '', 'latin1').subarray(4)
 
-  it('opens one stream of its type and beats at once', async () => {
-    const { peer } = await beating()
+  it('beats at once, on a stream of its own that is reset after the echo', async () => {
+    const { peer, clock, session } = await beating()
     expect(peer.only('data')).toMatchObject([
-      { streamId: 2, body: '\xff\xff\xff\xff', flags: SYN },
-      { streamId: 2, flags: 0 },
+      { streamId: 2, body: expect.stringMatching(/^\xff{4}[\s\S]{4}$/), flags: SYN },
     ])
+    expect(peer.only('reset')).toEqual([])
+    peer.data(2, lastBeat(peer))
+    await turns()
+    expect(peer.only('reset')).toMatchObject([{ streamId: 2, code: ErrorCode.streamCancelled }])
+    expect(session.freeSlots).toBe(448)
+    await clock.advance(10_000)
+    await turns()
+    expect(peer.only('data').map(({ streamId }) => streamId)).toEqual([2, 4])
+    peer.data(4, lastBeat(peer))
+    await turns()
+    expect(peer.only('reset').map(({ streamId }) => streamId)).toEqual([2, 4])
+  })
+
+  it('beats while all streams of the session are in use', async () => {
+    const { peer, clock, session, missed, latencies } = await beating()
+    peer.data(2, lastBeat(peer))
+    await turns()
+    while (session.freeSlots > 0) session.open(DEAF)
+    await turns()
+    await clock.advance(10_000)
+    await turns()
+    const { streamId = 0 } = peer.only('data').at(-1) ?? {}
     expect(lastBeat(peer)).toHaveLength(4)
+    peer.data(streamId, lastBeat(peer))
+    await turns()
+    expect(latencies).toHaveLength(2)
+    expect([missed(), session.freeSlots]).toEqual([0, 0])
   })
 
   it('says how long an echo is owed, and sends one beat at a time when it is asked to', async () => {
@@ -46,13 +74,13 @@ describe('Heartbeat', () => {
     expect(heartbeat.owedMs).toBe(1_400)
     heartbeat.beat()
     await turns()
-    expect(peer.only('data')).toHaveLength(2)
+    expect(peer.only('data')).toHaveLength(1)
     peer.data(2, lastBeat(peer))
     await turns()
     expect(heartbeat.owedMs).toBe(0)
     heartbeat.beat()
     await turns()
-    expect(peer.only('data')).toHaveLength(3)
+    expect(peer.only('data')).toHaveLength(2)
   })
 
   it('reports the time to the echo, and beats again after the interval', async () => {
@@ -67,11 +95,11 @@ describe('Heartbeat', () => {
     await turns()
     expect(latencies).toEqual([30])
     await clock.advance(9_999)
-    expect(peer.only('data')).toHaveLength(2)
+    expect(peer.only('data')).toHaveLength(1)
     await clock.advance(1)
     await turns()
-    expect(peer.only('data')).toHaveLength(3)
-    peer.data(2, lastBeat(peer))
+    expect(peer.only('data')).toHaveLength(2)
+    peer.data(4, lastBeat(peer))
     await turns()
     expect(latencies).toEqual([30, 0])
     expect(missed()).toBe(0)
@@ -83,15 +111,14 @@ describe('Heartbeat', () => {
       heardAt ??= it.monotonic()
       return heardAt
     })
-    // The type of the stream, and no beat.
-    expect(peer.only('data')).toHaveLength(1)
+    expect(peer.only('data')).toEqual([])
     await clock.advance(9_999)
     heardAt = clock.monotonic()
     await clock.advance(9_999)
-    expect(peer.only('data')).toHaveLength(1)
+    expect(peer.only('data')).toEqual([])
     await clock.advance(1)
     await turns()
-    expect(peer.only('data')).toHaveLength(2)
+    expect(peer.only('data')).toHaveLength(1)
     await clock.advance(15_000)
     expect(missed()).toBe(1)
   })
@@ -119,7 +146,7 @@ describe('Heartbeat', () => {
     heartbeat.stop()
     heartbeat.stop()
     await clock.advance(100_000)
-    expect([missed(), clock.sleeping, peer.only('data').length]).toEqual([0, 0, 2])
+    expect([missed(), clock.sleeping, peer.only('data').length]).toEqual([0, 0, 1])
     expect(peer.only('reset')).toMatchObject([{ streamId: 2, code: ErrorCode.streamCancelled }])
     expect(session.freeSlots).toBe(448)
   })
@@ -127,6 +154,17 @@ describe('Heartbeat', () => {
   it('rests when its session ends', async () => {
     const { session, clock, missed } = await beating()
     await session.goAway(ErrorCode.none, 'bye')
+    await clock.advance(100_000)
+    expect([missed(), clock.sleeping]).toEqual([0, 0])
+  })
+
+  it('rests when its session has ended between two heartbeats', async () => {
+    const { peer, session, clock, heartbeat, missed } = await beating()
+    peer.data(2, lastBeat(peer))
+    await turns()
+    await session.goAway(ErrorCode.none, 'bye')
+    const answered = heartbeat.answers(60_000)
+    expect(await answered).toBe(false)
     await clock.advance(100_000)
     expect([missed(), clock.sleeping]).toEqual([0, 0])
   })

@@ -1,15 +1,16 @@
 import { once } from 'node:events'
 import { createServer as createHttpServer } from 'node:http'
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer } from 'node:tls'
 import { type Session as SdkSession, SessionBuilder } from '@ngrok/ngrok'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../src/base/clock.ts'
+import { createDeferred } from '../../src/base/deferred.ts'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE, Heartbeat } from '../../src/muxado/heartbeat.ts'
 import { answer, call, readMessage } from '../../src/muxado/rpc.ts'
 import { acceptTyped, openTyped, Session } from '../../src/muxado/session.ts'
-import type { Stream, StreamHandler } from '../../src/muxado/stream.ts'
+import { DEAF, type Stream, type StreamHandler } from '../../src/muxado/stream.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { RecordingHandler } from '../helpers/recording-handler.ts'
 import { createTlsFixture } from '../helpers/tls-fixture.ts'
@@ -61,6 +62,48 @@ async function listen(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port
 }
 
+/** Carries one connection of the SDK until it ends the server's side, and only reads from then on. */
+class HalfRelay {
+  #sdk: Socket | undefined
+  #server: Socket | undefined
+  #before = 0
+
+  /** Returns its port. */
+  start(to: number): Promise<number> {
+    return listen(
+      createServer({ allowHalfOpen: true }, (sdk) => {
+        this.#sdk = sdk
+        this.#server = connect(to, '127.0.0.1').on('error', () => {})
+        sdk.on('error', () => {})
+        sdk.pipe(this.#server).pipe(sdk)
+        onTestFinished(() => {
+          this.#server?.destroy()
+          sdk.destroy()
+        })
+      }),
+    )
+  }
+
+  /** Ends the server's side. */
+  end(): void {
+    const { sdk } = this
+    this.#server?.unpipe(sdk)
+    sdk.unpipe(this.#server)
+    this.#before = sdk.bytesRead
+    sdk.resume().end()
+  }
+
+  /** Bytes that the SDK has sent since then. */
+  get bytesAfterEnd(): number {
+    return this.sdk.bytesRead - this.#before
+  }
+
+  private get sdk(): Socket {
+    if (!this.#sdk) throw new Error('nobody has connected')
+    return this.#sdk
+  }
+}
+
 /** The SDK, connected to a session of ours over TLS. */
 class Connection {
   readonly requests: { type: number; message: Message }[] = []
@@ -74,10 +117,11 @@ class Connection {
     return this.#session
   }
 
-  async open(): Promise<SdkSession> {
+  /** `through` returns the port that the SDK connects to: the server's own, or one in front of it. */
+  async open(through = async (port: number) => port): Promise<SdkSession> {
     const { caPem, certPem, keyPem } = await createTlsFixture()
     const server = createTlsServer({ cert: certPem, key: keyPem }, (socket) => this.#accept(socket))
-    const port = await listen(server)
+    const port = await through(await listen(server))
     const builder = new SessionBuilder()
     builder.authtoken('test-token').serverAddr(`localhost:${port}`).caCert(Buffer.from(caPem))
     builder.heartbeatInterval(1) // second
@@ -153,6 +197,37 @@ describe('the real SDK over our session', () => {
     })
     expect(missed).toBe(0)
     expect(Math.min(...latencies)).toBeGreaterThan(0)
+  })
+
+  /** An SDK whose connection has ended after one heartbeat of ours. */
+  async function endedAfter(beat: (session: Session, onEcho: () => void) => void) {
+    const connection = new Connection()
+    const relay = new HalfRelay()
+    await connection.open((port) => relay.start(port))
+    const echoed = createDeferred<void>()
+    beat(connection.session, echoed.resolve)
+    await echoed.promise
+    // Its answer shows that the SDK has read everything before the call.
+    await call(connection.session, StreamType.stop, {}, LIMITS)
+    relay.end()
+    return relay
+  }
+
+  it('leaves the SDK no heartbeat to fill with zeros when the connection ends', async () => {
+    const ours = await endedAfter((session, onLatency) => {
+      const heartbeat = new Heartbeat({
+        ...{ session, clock: systemClock, intervalMs: 60_000, toleranceMs: 60_000 },
+        ...{ onLatency, onMissed: () => {} },
+      })
+      heartbeat.start()
+      onTestFinished(() => heartbeat.stop())
+    })
+    // It begins later.
+    const kept = await endedAfter((session, onData) => {
+      openTyped(session, HEARTBEAT_STREAM_TYPE, { ...DEAF, onData }, Buffer.from('beat'))
+    })
+    await eventually(() => expect(kept.bytesAfterEnd).toBeGreaterThan(50_000))
+    expect(ours.bytesAfterEnd).toBeLessThan(5_000)
   })
 
   it('calls a command of the SDK and reads its answer', async () => {

@@ -51,7 +51,6 @@ export class AgentHeartbeat {
     return this.#latencyMs
   }
 
-  /** Throws like `Session.open`. */
   start(): void {
     this.#heartbeat.start()
   }

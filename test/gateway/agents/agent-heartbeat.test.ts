@@ -21,7 +21,9 @@ async function beating(ownHeartbeatMs?: number) {
   await turns()
   const beats = () => peer.only('data').length
   const echo = async () => {
-    peer.data(2, Buffer.from(peer.only('data').at(-1)?.body ?? '', 'latin1'))
+    const { streamId = 0, body = '' } = peer.only('data').at(-1) ?? {}
+    // Without the type of the stream.
+    peer.data(streamId, Buffer.from(body, 'latin1').subarray(4))
     await turns()
   }
   return { clock, heartbeat, beats, echo }
