@@ -8,6 +8,7 @@ export const CONDITIONS = [
   'busy',
   'slow_link',
   'opening',
+  'checking',
   'offline',
   'refused',
   'unverified',
@@ -20,6 +21,8 @@ interface ConditionFacts {
   /** The service refuses the endpoint, also if a later try may succeed. */
   readonly isRefused: boolean
   readonly upstream: string
+  /** The first check of the service is not complete. */
+  readonly isUnchecked: boolean
   readonly isSlowLink: boolean
   /** The gateway has no free stream for this device. */
   readonly isSaturated: boolean
@@ -46,6 +49,7 @@ export function conditionOf(facts: ConditionFacts): Condition {
   const ofUpstream = OF_UPSTREAM[upstream]
   if (ofUpstream) return ofUpstream
   if (facts.isSaturated) return 'busy'
+  if (facts.isUnchecked) return 'checking'
   if (facts.isUnverified) return 'unverified'
   return facts.isSlowLink ? 'slow_link' : 'working'
 }

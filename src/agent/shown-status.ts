@@ -95,7 +95,7 @@ export function withUpstreamTrouble<T extends Pick<TunnelStatus, 'state' | 'reas
 const REFUSALS: ReadonlySet<Reason | undefined> = new Set(['acl', 'conflict', 'policy', 'limit'])
 
 /** Adds the results that all tunnels of a device share. */
-export function withSurroundings<T extends OwnPart>(
+export function withSurroundings<T extends OwnPart & Pick<TunnelStatus, 'upstreamSettings'>>(
   status: T,
   { isSlowLink, reach }: Pick<Surroundings, 'isSlowLink' | 'reach'>,
 ): T & Pick<TunnelStatus, 'condition' | 'reachable'> {
@@ -104,6 +104,7 @@ export function withSurroundings<T extends OwnPart>(
   const condition = conditionOf({
     ...status,
     isRefused: REFUSALS.has(status.reason),
+    isUnchecked: status.upstream === 'unknown' && status.upstreamSettings.health !== 'off',
     isSlowLink,
     isSaturated,
     isUnverified: !isSaturated && (shown === 'unverified' || shown === 'no'),

@@ -280,7 +280,11 @@ function viewOf(facts: ViewFacts, upstreams: TunnelUpstreams): ViewedTunnel {
   return {
     ...stored,
     url,
-    status: { ...withSurroundings(shown, around), visitors, upstreamSettings, policyWarning },
+    status: {
+      ...withSurroundings({ ...shown, upstreamSettings }, around),
+      visitors,
+      policyWarning,
+    },
   }
 }
 

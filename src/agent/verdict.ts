@@ -114,8 +114,12 @@ export function servingText(tunnels: readonly Tunnel[]): string {
     return total === 1 ? 'The tunnel is busy.' : `All ${total} tunnels are busy.`
   if (count(has('opening')) === total)
     return total === 1 ? 'The tunnel is opening.' : `All ${total} tunnels are opening.`
+  const checking = count(has('checking'))
+  if (checking === total)
+    return total === 1 ? 'Checking the tunnel.' : `Checking all ${total} tunnels.`
   if (total === 1) return 'The tunnel does not work.'
-  return `${serving} of ${total} tunnels ${verb[1]}.`
+  const unchecked = checking === 1 ? ' 1 is being checked.' : ` ${checking} are being checked.`
+  return `${serving} of ${total} tunnels ${verb[1]}.${checking > 0 ? unchecked : ''}`
 }
 
 function adviceOf({ problem, remedy, name, others }: Cause): Advice {
@@ -131,7 +135,11 @@ function headlineOf(serving: string, cause: Cause | undefined): string {
   const all = [...forms.map((form) => withOthers(form, others)), ...forms]
   const texts = all.map((form) => sentence(form, name))
   const fitting = texts.find((text) => text.length <= room)
-  return `${serving} ${fitting ?? cut(texts.at(-1) ?? '', name, room)}`
+  if (fitting !== undefined) return `${serving} ${fitting}`
+  // The cause matters more than tunnels that are being checked.
+  const [count = serving] = serving.split(/(?<=\.) /)
+  if (count !== serving) return headlineOf(count, cause)
+  return `${serving} ${cut(texts.at(-1) ?? '', name, room)}`
 }
 
 function withOthers(text: string, others: string | undefined): string {

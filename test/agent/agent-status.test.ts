@@ -127,11 +127,28 @@ describe('the verdict', () => {
     ['The tunnel does not work. localhost:1 does not answer in time.', serviceIs('slow')],
     ['The tunnel is busy. localhost:1 is busy: all its connections are in use.', serviceIs('busy')],
     ['The tunnel is opening.', tunnel({ state: 'opening' })],
+    ['Checking the tunnel.', serviceIs('unknown')],
     ['The tunnel does not work. The gateway does not allow t1.test.', refused('acl')],
   ])('of one tunnel: %s', (headline, only) => {
     made = 0
     const named = JSON.parse(JSON.stringify(only).replace(/\b(t|localhost:|tun_)\d+/g, '$11'))
     expect(conclude({ tunnels: [named] }).headline).toBe(headline)
+  })
+
+  it.each<[string, Upstream[]]>([
+    ['2 of 3 tunnels work. 1 is being checked.', ['up', 'unknown', 'up']],
+    ['Checking all 2 tunnels.', ['unknown', 'unknown']],
+    ['0 of 3 tunnels work. 2 are being checked.', ['unknown', 'down', 'unknown']],
+  ])('counts no tunnel as working before the first check of its service: %s', (start, states) => {
+    const { headline, healthy } = conclude({ tunnels: states.map(serviceIs) })
+    expect(headline.startsWith(start)).toBe(true)
+    expect(healthy).toBe(!states.includes('down'))
+  })
+
+  it('counts a tunnel without checks as working, as far as the device knows', () => {
+    const upstreamSettings = { ...DEFAULT_UPSTREAM, health: 'off' as const }
+    const { headline } = conclude({ tunnels: [tunnel({ upstream: 'unknown', upstreamSettings })] })
+    expect(headline).toBe('The tunnel works.')
   })
 
   it('counts no tunnel as working while the device is saturated', () => {

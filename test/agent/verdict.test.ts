@@ -15,7 +15,10 @@ import { describeFault } from '../../src/store/storage-state.ts'
 
 const LONG = `${'long-name-'.repeat(12)}.example.com:44443`
 const NAMES = ['gw.lan:1', 'localhost:8080', LONG]
-const SERVINGS = ['No tunnels.', '999 of 1000 tunnels work.', 'All 99 tunnels are online.']
+const SERVINGS = [
+  ...['No tunnels.', '999 of 1000 tunnels work.', 'All 99 tunnels are online.'],
+  ...['Checking all 1000 tunnels.', '98 of 1000 tunnels work. 902 are being checked.'],
+]
 /** Words that hide the subject of a sentence, or are not used today. */
 const HIDDEN =
   /\b(who|whom|whose|whoever|what|whatever|nobody|somebody|those|the one|shall|anew|vain|hangs there)\b/i
@@ -108,6 +111,6 @@ describe('every text of the verdict', () => {
 
 it('calls no condition by a word that a technician does not know', () => {
   expect(CONDITIONS.map((it) => it.replace('_', ' ')).join(', ')).toBe(
-    'working, service down, service slow, busy, slow link, opening, offline, refused, unverified',
+    'working, service down, service slow, busy, slow link, opening, checking, offline, refused, unverified',
   )
 })

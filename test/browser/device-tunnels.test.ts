@@ -1,6 +1,7 @@
 import { hostname } from 'node:os'
 import type { Page } from 'playwright-core'
 import { describe, expect, it } from 'vitest'
+import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
 import { type StartedApi, startApi } from '../api/started-api.ts'
 import { hasChromium, openPage } from '../helpers/chromium.ts'
 import {
@@ -17,6 +18,8 @@ import { socketTable } from '../helpers/socket-table.ts'
 
 /** Nothing listens on this port. */
 const NO_SERVICE = 'localhost:9'
+/** Longer than a test: the second check that makes a service count as down does not come. */
+const HOUR = 3_600_000
 
 /** Path of the page that signs in. */
 const signedIn = (api: StartedApi) => `/page/#code=${api.codes.create().code.reveal()}`
@@ -67,6 +70,24 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
     await api.agent.remove('oven.site.test')
     await expect.poll(() => title(page)).toBe(`${hostname()}: 1 tunnel`)
     expect(complaints).toEqual([])
+  })
+
+  it('counts a tunnel neither as working nor as a problem until its service was checked', async () => {
+    const upstream = { ...DEFAULT_TIMINGS.upstream, intervalMs: HOUR }
+    const api = await startApi({ agent: { timings: { ...DEFAULT_TIMINGS, upstream } } })
+    await add(api, 'press.site.test', NO_SERVICE)
+    const { page } = await open(api, PHONE)
+    const tone = () => page.getByLabel('This device').getAttribute('data-tone')
+    await page.getByText('Checking the tunnel.').waitFor()
+    await page.getByText('checking', { exact: true }).waitFor()
+    expect(await title(page)).toBe(`${hostname()}: 1 tunnel`)
+    expect(await tone()).toBe('wait')
+    await add(api, 'camera.site.test', await serviceAddress())
+    await page.getByText('1 of 2 tunnels work. 1 is being checked.').waitFor()
+    expect(await names(page)).toEqual(['press.site.test:8443', 'camera.site.test:8443'])
+    await api.agent.remove('press.site.test')
+    await page.getByText('The tunnel works.').waitFor()
+    expect(await tone()).toBe('good')
   })
 
   it('finds a tunnel among many by name, port and state, and is quiet while the link is down', async () => {

@@ -1,5 +1,6 @@
 import { ask } from './api.js'
 import { facts } from './card.js'
+import { isServing } from './condition.js'
 import { element, fill, setText } from './element.js'
 import { formatDistance } from './format.js'
 import { icon } from './icon.js'
@@ -77,14 +78,13 @@ export function verdict({ hostname, onConfirmed }) {
   }
 }
 
-const SERVING = new Set(['working', 'slow_link', 'unverified'])
-
-/** Red only if no visitor is served. */
+/** Green once each service was checked. Red only if no visitor is served. */
 function toneOf({ healthy, link }, tunnels) {
-  if (healthy) return 'good'
+  const isChecking = tunnels.some(({ condition }) => condition === 'checking')
+  if (healthy && !isChecking) return 'good'
   const isEmpty = tunnels.length === 0 && link.state === 'up'
-  const isServing = tunnels.some(({ condition }) => SERVING.has(condition))
-  return isServing || isEmpty || link.state === 'connecting' ? 'wait' : 'bad'
+  const isUsable = isChecking || tunnels.some(({ condition }) => isServing(condition))
+  return isUsable || isEmpty || link.state === 'connecting' ? 'wait' : 'bad'
 }
 
 /** Whether the headline has the problem, so that it is not told twice. */

@@ -20,6 +20,7 @@ const COLOURS: Readonly<Record<TunnelStatusView['condition'], Colour>> = {
   busy: 'yellow',
   slow_link: 'yellow',
   opening: 'yellow',
+  checking: 'yellow',
   offline: 'red',
   refused: 'red',
   unverified: 'yellow',
@@ -35,7 +36,9 @@ export function statusText(
   paint: Paint,
 ): string {
   const now = Date.parse(status.clock.now)
-  const mark = paint(status.healthy ? 'green' : 'red', '●')
+  const isChecking = tunnels.some(({ condition }) => condition === 'checking')
+  const well = isChecking ? 'yellow' : 'green'
+  const mark = paint(status.healthy ? well : 'red', '●')
   const { link, own_endpoint: own, update } = status
   const address = link.server_addr ?? 'the hosted service'
   const lines = [

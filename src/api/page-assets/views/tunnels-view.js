@@ -1,6 +1,6 @@
 import { ask } from '../api.js'
 import { ApiError } from '../asking.js'
-import { conditionText } from '../condition.js'
+import { conditionText, isServing } from '../condition.js'
 import { element, fill, keepChildren, keepFocus, setText } from '../element.js'
 import { say } from '../notice.js'
 import { poll } from '../poll.js'
@@ -23,10 +23,10 @@ const ORDER = [
   'busy',
   'slow_link',
   'opening',
+  'checking',
   'unverified',
   'working',
 ]
-const SERVING = new Set(['working', 'slow_link', 'unverified'])
 
 const PENDING = 'The tunnel was added. It gets its public name when the link is up.'
 
@@ -153,7 +153,8 @@ export function tunnelsView({ session }) {
 /** Short state of the device, for a tab among others. */
 function titleOf({ healthy, link, advice }, tunnels) {
   if (link.state !== 'up') return link.state === 'connecting' ? 'connecting' : 'offline'
-  const broken = tunnels.filter(({ condition }) => !SERVING.has(condition)).length
+  const isBroken = ({ condition }) => !isServing(condition) && condition !== 'checking'
+  const broken = tunnels.filter(isBroken).length
   const count = Math.max(broken, healthy ? 0 : advice.length)
   if (count > 0) return count === 1 ? '1 problem' : `${count} problems`
   if (tunnels.length === 0) return 'no tunnels'

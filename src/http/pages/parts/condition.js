@@ -7,10 +7,16 @@ const TONES = {
   busy: 'wait',
   slow_link: 'wait',
   opening: 'wait',
+  checking: 'wait',
   offline: 'bad',
   refused: 'bad',
   unverified: 'wait',
 }
+
+const SERVING = new Set(['working', 'slow_link', 'unverified'])
+
+/** Whether visitors of a tunnel in this state are served. */
+export const isServing = (condition) => SERVING.has(condition)
 
 /** Whether visitors of a tunnel in this state get errors. */
 export const isBad = (condition) => TONES[condition] === 'bad'

@@ -1,0 +1,40 @@
+import { expect, it } from 'vitest'
+import * as z from 'zod'
+import { DEFAULT_TIMINGS } from '../../../src/agent/timings.ts'
+import { StatusView } from '../../../src/api/status-view.ts'
+import { TunnelStatusView } from '../../../src/api/tunnel-view.ts'
+import { statusText } from '../../../src/cli/local/status-text.ts'
+import { startApi } from '../../api/started-api.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { serveHttp } from '../../helpers/serve-http.ts'
+
+const HOUR = 3_600_000
+
+it('shows a tunnel as checking until its service was checked', async () => {
+  // The second check of a service that refused the first one is hours away.
+  const upstream = { ...DEFAULT_TIMINGS.upstream, intervalMs: HOUR }
+  const { agent, callLocal } = await startApi({
+    agent: { timings: { ...DEFAULT_TIMINGS, upstream } },
+  })
+  const { server } = await serveHttp((_request, response) => response.end('hello'))
+  const add = (domain: string, forwardsTo: string) =>
+    agent.create({ protocol: 'http', domain, forwardsTo, policy: null })
+  const text = async () => {
+    const status = StatusView.parse((await callLocal('GET', '/status')).json)
+    const { json } = await callLocal('GET', '/tunnels?view=status')
+    const tunnels = z.array(TunnelStatusView).parse(json)
+    return statusText(status, tunnels, (colour, plain) => `<${colour}>${plain}</>`)
+  }
+
+  await add('cam.site.test', 'localhost:9')
+  expect(await text()).toContain('<yellow>●</> <bold>Checking the tunnel.</>\n')
+  await add('door.site.test', `localhost:${server.port}`)
+  await eventually(async () =>
+    expect(await text()).toContain(
+      '<yellow>●</> <bold>1 of 2 tunnels work. 1 is being checked.</>\n',
+    ),
+  )
+  expect(await text()).toMatch(/cam\.site\.test\S* +<yellow>checking/)
+  await agent.remove('cam.site.test')
+  expect(await text()).toContain('<green>●</> <bold>The tunnel works.</>\n')
+})
