@@ -68,7 +68,8 @@ const FLOORS: Floors = {
     ['bundle', 'fleet', 'service', 'site', 'update'],
     ['doctor', 'process-log.ts', 'provision'],
     ['settings-place.ts'],
-    ['local', 'surroundings.ts', 'usage'],
+    ['local', 'usage'],
+    ['surroundings.ts'],
     ['command-context.ts'],
     [
       'agent-client.ts',

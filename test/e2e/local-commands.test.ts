@@ -123,6 +123,26 @@ describe('the command line on the device', () => {
     expect(await specs()).toEqual([{ ...spec, upstream, policy, pooling_enabled: true }])
   })
 
+  it('says that systemd did not pass an authtoken that is on the device', async () => {
+    const { folder } = await startAgent({ SVC_AUTHTOKEN: '' })
+    const run = (env: Record<string, string>, ...args: string[]) =>
+      runProgram({ args, cwd: folder, env: { ...SERVICE, SVC_AUTHTOKEN: '', ...env } })
+    await run({}, 'tunnels', 'add', 'cam.site.test', '8001')
+    expect((await run({}, 'status')).stdout).toContain('No authtoken is set.')
+    mkdirSync(join(folder, 'credstore'))
+    const path = join(folder, 'credstore/svc-authtoken')
+    writeFileSync(path, 'some-authtoken')
+    const { stdout } = await run({ SVC_AUTHTOKEN_FILE: path }, 'status')
+    const [headline, advice] = stdout.split('\n')
+    expect(headline).toBe('● The tunnel does not work. systemd did not pass the authtoken.')
+    expect(advice).toBe(
+      `  - systemd did not pass the credential ${path} to the agent. Restart the service: sudo systemctl restart device-agent.`,
+    )
+    const doctor = await run({ SVC_AUTHTOKEN_FILE: path }, 'doctor')
+    expect(doctor.stdout).toMatch(/^✗ link: \w+: systemd did not pass the credential /m)
+    expect(doctor.stdout).not.toContain('device-agent join')
+  })
+
   it('says in one sentence how the device is, and ends with 1 when it is not well', async () => {
     const { run, json } = await startAgent()
     await run('tunnels', 'add', 'cam.site.test', '8001')

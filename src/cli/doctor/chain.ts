@@ -1,6 +1,6 @@
-import { authtokenLack } from '../../agent/authtoken-source.ts'
 import type { StartError } from '../../base/app-error.ts'
 import type { Config } from '../../config.ts'
+import { unpassedCredential, withCredential } from '../local/unpassed-credential.ts'
 import { agentChecks, type SeenAgent } from './agent-checks.ts'
 import { certificateChecks } from './certificate-checks.ts'
 import { type AgentToken, deviceChecks } from './device-checks.ts'
@@ -15,16 +15,17 @@ export async function* chainChecks(
 ): AsyncGenerator<readonly Finding[]> {
   // A running agent may have settings that this program does not have.
   const running = 'status' in seen ? seen.status.link : undefined
-  yield deviceChecks(config, tokenOf(running))
-  const { serverAddrs } = config
+  const { authtokenFile, serverAddrs } = config
+  yield deviceChecks(config, tokenOf(seen, authtokenFile))
   const given = running?.server_addr ?? undefined
   const addresses = serverAddrs.length === 0 && given !== undefined ? [given] : serverAddrs
   yield await serviceChecks({ ...config, serverAddrs: addresses }, stop)
-  yield await agentChecks(seen)
+  yield await agentChecks('status' in seen ? withCredential(seen, authtokenFile) : seen)
   if ('status' in seen) yield await certificateChecks(seen, config.ingress, stop)
 }
 
-function tokenOf(link: SeenAgent['status']['link'] | undefined): AgentToken {
-  if (link && link.reason !== 'auth') return 'there'
-  return link?.last_error === authtokenLack(undefined, undefined).detail ? 'missing' : 'unknown'
+function tokenOf(seen: SeenAgent | StartError, file: string | undefined): AgentToken {
+  if (!('status' in seen)) return 'unknown'
+  if (seen.status.link.reason !== 'auth') return 'there'
+  return unpassedCredential(seen.status, file) ?? 'unknown'
 }

@@ -2,6 +2,7 @@ import { X509Certificate } from 'node:crypto'
 import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { authtokenLack, isAuthtoken } from '../../agent/authtoken-source.ts'
+import type { Advice } from '../../agent/verdict.ts'
 import { fileFlaw, isCertificate } from '../../base/file.ts'
 import type { Config } from '../../config.ts'
 import { checkPolicy } from '../../policy/check.ts'
@@ -11,8 +12,8 @@ import { bad, type Finding, good } from './finding.ts'
 const LEAST_FREE_BYTES = 16 * 1024 * 1024
 const MIB = 1024 * 1024
 
-/** Whether the running agent has an authtoken. */
-export type AgentToken = 'there' | 'missing' | 'unknown'
+/** Whether the running agent has an authtoken. Advice: it does not get that of the file. */
+export type AgentToken = 'there' | 'unknown' | Advice
 
 /** Checks of the device without a network. */
 export function deviceChecks(config: Config['agent'], ofAgent: AgentToken): Finding[] {
@@ -90,10 +91,7 @@ function authtoken(
     if (!isAuthtoken(readFileSync(authtokenFile, 'utf8').trim())) {
       return bad(check, `${authtokenFile} contains no authtoken`, remedy)
     }
-    if (ofAgent === 'missing') {
-      const detail = `${authtokenFile} contains an authtoken, but the running agent has none`
-      return bad(check, detail, PASS_TOKEN)
-    }
+    if (typeof ofAgent === 'object') return bad(check, ofAgent.problem, ofAgent.remedy)
     const mode = statSync(authtokenFile).mode & 0o777
     if (isTokenMounted || (mode & 0o077) === 0) return good(check, `read from ${authtokenFile}`)
     const flaw = `other users can read ${authtokenFile} (mode ${mode.toString(8)})`
@@ -106,10 +104,6 @@ function authtoken(
     return bad(check, `${authtokenFile}: ${fileFlaw(error)}`, remedy)
   }
 }
-
-/** systemd passes no credentials in some containers. */
-const PASS_TOKEN =
-  'Restart the service: sudo systemctl restart device-agent. If that does not help, systemd does not pass the credential to the service, as in some containers. Then set SVC_AUTHTOKEN_FILE in /etc/device-agent/agent.env to a copy that only the user of the service can read.'
 
 function policy({ defaultPolicyPath, unknownActions }: Config['agent']): Finding {
   const check = 'default policy'

@@ -3,6 +3,7 @@ import * as z from 'zod'
 import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
 import type { CommandContext } from '../command-context.ts'
+import { surroundingsOf } from '../surroundings.ts'
 import { isTerminal, paintFor } from './terminal-text.ts'
 
 const WATCH_MS = 2_000
@@ -52,15 +53,27 @@ async function looker(context: CommandContext, { json, dataDir }: StatusOptions)
   const { StatusView } = await import('../../api/status-view.ts')
   const { TunnelStatusView } = await import('../../api/tunnel-view.ts')
   const { statusText } = await import('./status-text.ts')
+  const { withCredential } = await import('./unpassed-credential.ts')
   const paint = paintFor(context.stdout, context.environment)
   return async () => {
     const agent = LocalAgent.find(context, dataDir)
     const status = await agent.ask({ path: '/status' }, StatusView)
     const tunnels = await agent.ask({ path: '/tunnels?view=status' }, z.array(TunnelStatusView))
+    const shown = withCredential({ status, tunnels }, authtokenFile(context, dataDir))
     const text = json
       ? `${JSON.stringify({ status, tunnels })}\n`
-      : statusText(status, tunnels, paint)
+      : statusText(shown.status, shown.tunnels, paint)
     return { text, isHealthy: status.healthy }
+  }
+}
+
+/** Undefined: not set, or the user may not read the settings of the service. */
+function authtokenFile({ environment }: CommandContext, dataDir: string | undefined) {
+  try {
+    return surroundingsOf(environment, dataDir).environment.SVC_AUTHTOKEN_FILE
+  } catch (error) {
+    if (error instanceof StartError) return undefined
+    throw error
   }
 }
 
