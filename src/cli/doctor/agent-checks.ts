@@ -18,6 +18,7 @@ import { encodeProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import type { CommandContext } from '../command-context.ts'
 import { commandRemedy } from '../local/command-remedy.ts'
 import { LocalAgent, NO_ACCESS } from '../local/local-agent.ts'
+import { tunnelIn } from '../local/status-text.ts'
 import { adviceText, stoppedService } from '../local/stopped-service.ts'
 import { readVersion } from '../version.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
@@ -77,7 +78,7 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
     ...(await Promise.all([...targets.values()].map(upstream))),
     update(status),
   ]
-  return [...findings, ...others(status, findings)]
+  return [...findings, ...others(seen, findings)]
 }
 
 function notRunning(message: string): Finding {
@@ -90,13 +91,13 @@ function notRunning(message: string): Finding {
 }
 
 /** What the status says beside the checks. On a healthy device these are notes. */
-function others({ advice, healthy }: StatusView, findings: readonly Finding[]): Finding[] {
+function others({ status, tunnels }: SeenAgent, findings: readonly Finding[]): Finding[] {
   if (findings.some(({ outcome }) => outcome === 'bad')) return []
-  return advice.map(({ problem, remedy }) => ({
+  return status.advice.map((advice) => ({
     check: 'status',
-    outcome: healthy ? 'good' : 'bad',
-    detail: problem,
-    remedy: commandRemedy(remedy),
+    outcome: status.healthy ? 'good' : 'bad',
+    detail: advice.problem,
+    remedy: commandRemedy(advice.remedy, tunnelIn(advice, tunnels)),
   }))
 }
 

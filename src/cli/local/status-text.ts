@@ -43,12 +43,9 @@ export function statusText(
   const address = link.server_addr ?? 'the hosted service'
   const lines = [
     `${mark} ${paint('bold', plainLine(status.verdict))}`,
-    ...status.advice.map(({ problem, remedy }) => {
-      const same = tunnels.filter((tunnel) => tunnel.remedy === remedy)
-      // The problem is of the first tunnel, and names its address or service.
-      const first = same.find(({ domain }) => domain !== '' && problem.includes(domain)) ?? same[0]
-      const name = first?.url_part
-      return `  - ${plainLine(`${problem} ${commandRemedy(remedy, name)}`)}`
+    ...status.advice.map((advice) => {
+      const remedy = commandRemedy(advice.remedy, tunnelIn(advice, tunnels))
+      return `  - ${plainLine(`${advice.problem} ${remedy}`)}`
     }),
     `  link ${linkText(link.state)} for ${ageText(link.since, now)}, ${plainLine(address)}`,
     ...(own ? [`  API  ${own.state}, ${plainLine(own.url)}`] : []),
@@ -56,6 +53,19 @@ export function statusText(
   ]
   const table = tunnels.length > 0 ? `\n${tunnelTable(tunnels, now, paint)}` : ''
   return `${lines.join('\n')}\n${table}`
+}
+
+/** Name of the first tunnel with a problem. Undefined: the problem is not one of a tunnel. */
+export function tunnelIn(
+  { problem, remedy }: StatusView['advice'][number],
+  tunnels: readonly TunnelStatusView[],
+): string | undefined {
+  const same = tunnels.filter((tunnel) => tunnel.remedy === remedy)
+  // The name of a tunnel may be the end of another name.
+  const [named] = (same.length > 0 ? same : tunnels)
+    .filter(({ url_part }) => problem.includes(url_part))
+    .sort((a, b) => b.url_part.length - a.url_part.length)
+  return (named ?? same[0])?.url_part
 }
 
 /** `waiting for 5 s` would be read as the length of a pause. */

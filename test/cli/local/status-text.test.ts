@@ -3,12 +3,43 @@ import * as z from 'zod'
 import { DEFAULT_TIMINGS } from '../../../src/agent/timings.ts'
 import { StatusView } from '../../../src/api/status-view.ts'
 import { TunnelStatusView } from '../../../src/api/tunnel-view.ts'
+import { agentChecks } from '../../../src/cli/doctor/agent-checks.ts'
 import { statusText } from '../../../src/cli/local/status-text.ts'
+import { readVersion } from '../../../src/cli/version.ts'
 import { startApi } from '../../api/started-api.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { serveHttp } from '../../helpers/serve-http.ts'
 
 const HOUR = 3_600_000
+
+/** New checks refuse the policy of one tunnel, which is healthy. */
+it('names the tunnel in the command of a remedy', async () => {
+  const { agent, callLocal } = await startApi()
+  const { server } = await serveHttp((_request, response) => response.end('hello'))
+  for (const domain of ['cam.site.test', 'web-cam.site.test']) {
+    const forwardsTo = `localhost:${server.port}`
+    await agent.create({ protocol: 'http', domain, forwardsTo, policy: null })
+  }
+  const { json } = await callLocal('GET', '/tunnels?view=status')
+  const status = StatusView.parse((await callLocal('GET', '/status')).json)
+  const seen = {
+    status: {
+      ...status,
+      versions: { ...status.versions, agent: readVersion() },
+      advice: [
+        {
+          problem: 'New checks refuse the policy of web-cam.site.test, which runs as before.',
+          remedy: 'Correct the policy and replace the tunnel.',
+        },
+      ],
+    },
+    tunnels: z.array(TunnelStatusView).parse(json),
+  }
+  const command = 'run device-agent tunnels set-policy web-cam.site.test FILE.'
+  expect(statusText(seen.status, seen.tunnels, (_, plain) => plain)).toContain(command)
+  const found = (await agentChecks(seen)).find(({ check }) => check === 'status')
+  expect(found?.remedy).toContain(command)
+})
 
 it('shows a tunnel as checking until its service was checked', async () => {
   // The second check of a service that refused the first one is hours away.
