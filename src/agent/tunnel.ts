@@ -39,7 +39,7 @@ const ForwardsTo = z.string().transform((text, context) => {
   const target = parseForwardTarget(text)
   if (target) return formatForwardTarget(target)
   const message =
-    'must be host:port, :port or port, such as localhost:8001 or [::1]:8001, https://host:port, or unix:/path'
+    'must be host:port, :port or port (1 to 65535), such as localhost:8001 or [::1]:8001, https://host:port, or unix:/path'
   context.addIssue({ code: 'custom', message })
   return z.NEVER
 })

@@ -114,6 +114,8 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
     api.service.goAway()
     await expect.poll(() => title(page)).toBe(`${hostname()}: offline`)
     await expect.poll(() => page.getByText('offline', { exact: true }).count()).toBe(9)
+    await page.getByText('Link down, next try soon').click()
+    await page.getByText(/^down · /).waitFor()
     expect(await page.getByText(/refuses connections|connection was lost/).count()).toBe(1)
     await expectGoodView(page, 'device-many')
   })
@@ -199,6 +201,53 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
     await dialogButton(page, 'Add tunnel').click()
     await page.getByRole('link', { name: 'door-b-bell.site.test' }).waitFor()
     expect(api.agent.find('door-b-bell').spec.forwardsTo).toBe(`localhost:${server.port}`)
+    expect(complaints).toEqual([])
+  })
+
+  it('shows a long form with its buttons, and errors at the fields in the words of the form', async () => {
+    const title = 'Door bell of the north gate on the second floor'
+    const { server } = await onWebPort((port) =>
+      serveHttp((_request, response) => void response.end(`<title>${title}</title>`), {
+        host: '127.0.0.1',
+        port,
+      }),
+    )
+    const table = socketTable([22], [1883], [3389], [5432], [server.port])
+    const api = await startApi({ agent: { serviceTables: [table] } })
+    await add(api, 'press.site.test', NO_SERVICE)
+    const { page, complaints } = await open(api, PHONE)
+    await button(page, 'Details of press.site.test').waitFor()
+    await button(page, 'Add a tunnel').click()
+    const found = page.getByRole('list', { name: 'Services found on this device' })
+    await found.getByText(title).waitFor()
+    const list = "document.querySelector('.found ul')"
+    expect(await page.evaluate(`${list}.scrollWidth - ${list}.clientWidth`)).toBe(0)
+    const submit = dialogButton(page, 'Add tunnel')
+    const { y, height } = (await submit.boundingBox()) ?? expect.fail('no button')
+    expect(y + height).toBeLessThanOrEqual(page.viewportSize()?.height ?? 0)
+
+    await found.getByText(title).click()
+    await dialogButton(page, 'Use door-bell-of-the-north.site.test').click()
+    const name = field(page, 'Public name (optional)')
+    expect(await name.inputValue()).toBe('door-bell-of-the-north.site.test')
+    expect(await page.getByText('Use door-bell').count()).toBe(0)
+    await name.fill('press.site.test')
+    await submit.click()
+    const taken = page.getByText(/^A tunnel of this device has this name already\. /)
+    await taken.waitFor()
+    // Between the field and its hint.
+    expect(await page.evaluate("document.querySelector('.field-error').previousSibling.name")).toBe(
+      'domain',
+    )
+    await expectGoodView(page, 'device-add-taken')
+    await name.fill('door.site.test')
+    await page.getByRole('dialog').getByText('Traffic policy').first().click()
+    await field(page, 'Traffic policy').fill('on_http_request: [{actions: [{type: denny}]}]')
+    await submit.click()
+    await page
+      .getByText('on_http_request[0].actions[0].type: Unknown action denny: did you mean deny?')
+      .waitFor()
+    await expectGoodView(page, 'device-add-policy')
     expect(complaints).toEqual([])
   })
 

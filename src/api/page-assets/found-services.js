@@ -2,6 +2,7 @@ import { ask } from './api.js'
 import { element, fill } from './element.js'
 
 const MAX_SHOWN = 8
+const MAX_LABEL = 24
 
 /**
  * Returns a list of the services that were found on the device and have no tunnel yet. `onChosen` gets the
@@ -65,10 +66,12 @@ export function suggestedName({ title, hostname, tunnels, own }) {
   return parent.includes('.') && !domains.includes(name) ? name : undefined
 }
 
+/** Whole words, up to `MAX_LABEL` characters. A longer first word is cut. */
 function labelOf(text) {
-  return text
+  const words = text
     .toLowerCase()
     .replace(/[^a-z0-9]+/g, '-')
-    .slice(0, 24)
     .replace(/^-+|-+$/g, '')
+  const end = words.length > MAX_LABEL ? words.lastIndexOf('-', MAX_LABEL) : -1
+  return words.slice(0, end > 0 ? end : MAX_LABEL)
 }

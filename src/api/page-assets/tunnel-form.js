@@ -16,6 +16,9 @@ const UPSTREAM = 'upstream.'
 /** Options that are numbers in the API. */
 const NUMBERS = new Set(['timeout', 'max_connections', 'proxy_protocol'])
 
+const TAKEN =
+  'A tunnel of this device has this name already. Choose another name, or cancel and edit that tunnel.'
+
 /** Names of the fields, for people. */
 const LABELS = {
   forwards_to: 'Service on this device',
@@ -69,7 +72,10 @@ export function openAddForm(device) {
     run: (values) => {
       const name = values.domain.trim()
       const body = { protocol: values.protocol, ...bodyOf(values), ...(name && { domain: name }) }
-      return ask('POST', 'api/tunnels', { body })
+      return ask('POST', 'api/tunnels', { body }).catch((error) => {
+        if (error.code === 'domain-taken') error.errors = [{ pointer: '/domain', detail: TAKEN }]
+        throw error
+      })
     },
   })
 
@@ -85,6 +91,8 @@ export function openAddForm(device) {
     const name = found.protocol !== 'tcp' && suggestedName({ ...device, title: found.title })
     const use = () => {
       input(domain).value = name
+      input(domain).focus()
+      fill(suggestion)
     }
     fill(
       suggestion,

@@ -101,7 +101,7 @@ function factsOf({ link, own_endpoint: own, device_id: id, versions, started_at:
   const server = link.server_addr ?? 'the hosted service'
   return [
     ['Service', server],
-    ['Link', `${link.state} · ${formatDistance(link.since)}`],
+    ['Link', `${link.state === 'waiting' ? 'down' : link.state} · ${formatDistance(link.since)}`],
     ['Own domain', own && `${own.domain} · ${own.state}`],
     ['Device', id],
     ['Version', `${versions.agent}, running since ${formatDistance(startedAt)}`],

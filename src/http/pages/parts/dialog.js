@@ -138,9 +138,10 @@ function markFields(form, errors) {
   const others = []
   for (const { pointer, detail } of errors) {
     const { control, rest } = controlOf(form, pointer.split('/').slice(1))
-    const line = [...rest, detail].join(' ')
-    if (control) markField(control, `${line.charAt(0).toUpperCase()}${line.slice(1)}`)
-    else others.push(line)
+    const place = pathText(rest)
+    if (!control) others.push([place, detail].filter(Boolean).join(': '))
+    else if (place) markField(control, `${place}: ${detail}`)
+    else markField(control, `${detail.charAt(0).toUpperCase()}${detail.slice(1)}`)
   }
   form.querySelector('[aria-invalid]')?.focus()
   return others
@@ -155,6 +156,13 @@ function controlOf(form, path) {
   return { control: undefined, rest: path }
 }
 
+/** `on_http_request[0].actions[1].type` */
+const pathText = (path) =>
+  path.reduce((text, part) => {
+    if (/^\d+$/.test(part)) return `${text}[${part}]`
+    return text === '' ? part : `${text}.${part}`
+  }, '')
+
 function markField(control, text) {
   const id = `error-${control.name}`
   const place = control.closest('.field')
@@ -164,7 +172,7 @@ function markField(control, text) {
     shown.append(`\n${text}`)
     return
   }
-  place.append(element('p', { class: 'field-error', id, role: 'alert' }, text))
+  control.after(element('p', { class: 'field-error', id, role: 'alert' }, text))
   const described = control.getAttribute('aria-describedby')
   control.setAttribute('aria-invalid', 'true')
   control.setAttribute('aria-describedby', described ? `${id} ${described}` : id)
