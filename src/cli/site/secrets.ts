@@ -129,9 +129,10 @@ export async function allowSecret(
   { ids, ...options }: AllowOptions & { readonly ids: readonly string[] },
 ): Promise<void> {
   const client = await open(context, options)
-  const { id, allow: before } = await requireSecret(client, { vault, name }, options.account)
-  const allow = options.add ? [...new Set([...before, ...ids])] : ids
-  const kept = await client.update(`vault_secrets/${id}`, { allow }, SecretItem)
+  const { id } = await requireSecret(client, { vault, name }, options.account)
+  // The gateway adds them, so that two commands at once lose nothing.
+  const change = options.add ? { add_allow: ids } : { allow: ids }
+  const kept = await client.update(`vault_secrets/${id}`, change, SecretItem)
   const allowed = ['cloud endpoints of the account', ...kept.allow].join(', ')
   context.stdout.write(options.json ? lineOf(kept) : `Allowed for ${vault}/${name}: ${allowed}.\n`)
 }

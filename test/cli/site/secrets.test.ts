@@ -120,6 +120,28 @@ describe('device-agent gateway secrets', () => {
     expect((await run('allow', 'site', 'other', '--none')).failure).toContain('There is no secret')
   })
 
+  it('keeps what many commands allow at the same time, up to the limit', async () => {
+    const { run, call, file } = await startCommands()
+    await run('set', 'site', 'key', '--file', file('value', VALUE))
+    const shown = async () => (await call('GET', '/vault_secrets')).body.secrets[0]
+    const create = async (count: number): Promise<string[]> => {
+      const requests = Array.from({ length: count }, () => ({ path: 'credentials', body: {} }))
+      const { body } = await call('POST', '/batch', { requests })
+      return body.responses.map(({ body: { id } }: { body: { id: string } }) => id)
+    }
+    const ids = [...(await create(99)), ...(await create(2))]
+    const [first = '', second = '', third = '', last = '', ...most] = ids
+    const { id } = await shown()
+    await call('PATCH', `/vault_secrets/${id}`, { allow: most })
+    const added = [first, second, third]
+    const runs = await Promise.all(added.map((one) => run('allow', '--add', 'site', 'key', one)))
+    expect(runs.map(({ failure }) => failure)).toEqual(added.map(() => undefined))
+    expect(new Set((await shown()).allow)).toEqual(new Set([...most, ...added]))
+    const { failure } = await run('allow', '--add', 'site', 'key', last)
+    expect(failure).toContain('would be allowed for 101 ids; at most 100 are possible')
+    expect((await shown()).allow).toHaveLength(100)
+  })
+
   it('means the account of its key, and no other', async () => {
     const { run, runWith, call, file } = await startCommands()
     const from = ['--file', file('value', VALUE)]

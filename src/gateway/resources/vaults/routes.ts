@@ -171,6 +171,7 @@ const SecretUpdate = z.strictObject({
   name: z.string().optional(),
   value: z.string().optional(),
   allow: Allow.optional(),
+  add_allow: Allow.describe('ids to add to allow').optional(),
 })
 const SecretView = z.strictObject({
   ...keptFields,
@@ -313,8 +314,8 @@ class SecretChanges {
     caller: Caller,
   ): Promise<VaultSecret> {
     const { database, vaultSecrets: store, clock } = this.#deps
-    requireChange(body, 215, 'name, value, description, metadata or allow')
-    const { value, ...change } = body
+    requireChange(body, 215, 'name, value, description, metadata, allow or add_allow')
+    const { value, add_allow: added = [], ...change } = body
     if (value !== undefined) checkValue(value)
     if (change.name !== undefined && change.name !== name) {
       refuseUsed(await this.#usageOf(present(store.get(id))), {
@@ -324,11 +325,11 @@ class SecretChanges {
     }
     const keep = () => {
       const secret = present(store.get(id))
-      const { allow = secret.allow } = change
+      const allow = unique([...(change.allow ?? secret.allow), ...added])
       checkAllow(allow, secret.allow, { ownerId: secret.ownerId, caller }, this.#deps)
       const now = clock.now()
       const updated = {
-        ...{ ...secret, ...withoutMissing(change), allow: unique(allow) },
+        ...{ ...secret, ...withoutMissing(change), allow },
         ...changedBy(caller, now),
         ...(value !== undefined && { valueAt: now }),
       }
@@ -394,8 +395,8 @@ function vaultFor(
 }
 
 /**
- * Throws ServiceError 215 for an id that does not exist, or belongs to another account. Secrets of the
- * gateway's owner may be for all accounts. Entries that were accepted before may stay.
+ * Throws ServiceError 215 for too many ids, and for an id that does not exist, or belongs to another account.
+ * Secrets of the gateway's owner may be for all accounts. Entries that were accepted before may stay.
  */
 function checkAllow(
   allow: readonly string[],
@@ -403,6 +404,10 @@ function checkAllow(
   { ownerId, caller }: { readonly ownerId: string | null; readonly caller: Caller },
   { credentials, botUsers, domains }: VaultSecretsDeps,
 ): void {
+  if (allow.length > MAX_ALLOW) {
+    const text = `The secret would be allowed for ${allow.length} ids; at most ${MAX_ALLOW} are possible.`
+    throw new ServiceError(215, `${text} Set allow to the ids that are still needed.`)
+  }
   const isForAll = ownerId === null && !caller.isOwnerOnly
   const ownerOf = (id: string): string | null | undefined => {
     if (id.startsWith('bot_')) return botUsers.get(id)?.id
