@@ -74,13 +74,43 @@ function mistakesOf(
   return [(value) => ({ pointer: toPointer(issue.path), detail: describe(issue, value) })]
 }
 
-function describe(issue: z.core.$ZodIssue, value: unknown): string {
-  if (issue.code !== 'invalid_type') return issue.message
-  if (valueAt(value, issue.path) === undefined) return 'is required'
-  return `must be ${/^[aeiou]/.test(issue.expected) ? 'an' : 'a'} ${issue.expected}`
+/** Text for a mistake in `value`, such as "must be at most 10". */
+export function describe(issue: z.core.$ZodIssue, value: unknown): string {
+  if (issue.code === 'invalid_type') {
+    if (valueAt(value, issue.path) === undefined) return 'is required'
+    return `must be ${/^[aeiou]/.test(issue.expected) ? 'an' : 'a'} ${issue.expected}`
+  }
+  const hasOwnText = !/^(Too|Invalid) /.test(issue.message)
+  if (hasOwnText) return issue.message
+  switch (issue.code) {
+    case 'too_big':
+      return `must ${sized(issue.origin, 'at most', issue.maximum)}`
+    case 'too_small':
+      return `must ${sized(issue.origin, 'at least', issue.minimum)}`
+    case 'invalid_value':
+      return `must be ${choiceOf(issue.values)}`
+    default:
+      return issue.message
+  }
 }
 
-function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {
+const UNITS: Readonly<Record<string, readonly [unit: string, units: string]>> = {
+  string: ['character', 'characters'],
+  array: ['entry', 'entries'],
+}
+
+function sized(origin: string, bound: string, size: number | bigint): string {
+  const [unit, units] = UNITS[origin] ?? []
+  return unit ? `have ${bound} ${size} ${Number(size) === 1 ? unit : units}` : `be ${bound} ${size}`
+}
+
+function choiceOf(values: readonly unknown[]): string {
+  const texts = values.map((value) => JSON.stringify(value))
+  return texts.length === 1 ? String(texts[0]) : `one of ${texts.join(', ')}`
+}
+
+/** The value at the path of a mistake; undefined without one. */
+export function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {
   return path.reduce<unknown>(
     (inner, part) => (inner as Record<PropertyKey, unknown> | undefined)?.[part],
     value,

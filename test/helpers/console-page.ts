@@ -10,7 +10,20 @@ export const DESK = 1280
 /** A value that a page has instead of a text. */
 const NO_TEXT = /\bundefined\b|\bNaN\b|\[object/
 
-/** Holds for every view: nothing serious for axe, real texts, nothing beside the window of a phone or a desk. */
+/** Placeholders that are wider than their fields. The browser keeps room for a button in a field for searches. */
+const CUT_PLACEHOLDERS = `[...document.querySelectorAll('input[placeholder]')].filter((input) => {
+  const { font, paddingLeft, paddingRight } = getComputedStyle(input)
+  const canvas = document.createElement('canvas').getContext('2d')
+  canvas.font = font
+  const button = input.type === 'search' ? parseFloat(getComputedStyle(input).fontSize) : 0
+  const room = input.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight) - button
+  return input.clientWidth > 0 && canvas.measureText(input.placeholder).width > room
+}).map((input) => input.placeholder)`
+
+/**
+ * Holds for every view: nothing serious for axe, real texts, no cut placeholder, nothing beside the window of a
+ * phone or a desk.
+ */
 export async function expectGoodView(page: Page, name: string) {
   await takePictures(page, { name, widths: [PHONE, DESK] })
   expect(await page.locator('body').textContent(), name).not.toMatch(NO_TEXT)
@@ -19,6 +32,7 @@ export async function expectGoodView(page: Page, name: string) {
   for (const width of [own.width === PHONE ? DESK : PHONE, own.width]) {
     await page.setViewportSize({ ...own, width })
     expect(await overflow(page), `${name} at ${width} px`).toBeLessThanOrEqual(0)
+    expect(await page.evaluate(CUT_PLACEHOLDERS), `${name} at ${width} px`).toEqual([])
   }
 }
 

@@ -39,6 +39,26 @@ describe('parse', () => {
     expect(errorsOf(value)).toEqual([{ pointer: '', detail: 'must be an object' }])
   })
 
+  it('says limits and choices in words', () => {
+    const limits = z.strictObject({
+      text: z.string().min(1),
+      long: z.string().max(3),
+      list: z.array(z.string()).max(1),
+      number: z.int().max(86_400),
+      kind: z.enum(['slack', 'ntfy']),
+      version: z.literal(1),
+    })
+    const value = { text: '', long: 'long', list: ['a', 'b'], number: 1e5, kind: 'x', version: 2 }
+    expect(errorsOf(value, limits).map(({ detail }) => detail)).toEqual([
+      'must have at least 1 character',
+      'must have at most 3 characters',
+      'must have at most 1 entry',
+      'must be at most 86400',
+      'must be one of "slack", "ntfy"',
+      'must be 1',
+    ])
+  })
+
   it('tells null from missing', () => {
     expect(errorsOf({ name: null, port: 1 })).toEqual([
       { pointer: '/name', detail: 'must be a string' },

@@ -134,9 +134,9 @@ async function edit(device, reload) {
       textField({
         name: 'tags',
         label: 'Tags',
-        value: device.tags.join(' '),
-        placeholder: 'hall-a line-2',
-        hint: 'Separated by spaces. Use tags to filter devices.',
+        value: device.tags.join(', '),
+        placeholder: 'hall-3, camera',
+        hint: 'Separated by commas. Use tags to filter devices.',
       }),
     ],
     action: 'Save',

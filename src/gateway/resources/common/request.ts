@@ -1,6 +1,6 @@
 import type { Request } from 'express'
 import * as z from 'zod'
-import { meantText, parseFields } from '../../../http/parse.ts'
+import { describe, meantText, parseFields, valueAt } from '../../../http/parse.ts'
 import { isResourceId } from '../../records/resource-id.ts'
 import type { PageRequest } from '../../records/resource-table.ts'
 import { ServiceError } from '../../records/service-error.ts'
@@ -16,6 +16,8 @@ export function timestamp(ms: number): string {
 const MAX_LIMIT = 100
 /** Unknown fields that an error names. */
 const MAX_KEYS = 10
+/** Characters of a value that an error shows. */
+const MAX_SHOWN = 64
 /** The vendor's own client spells it the second way. */
 const BEFORE = ['before_id', 'beforeId']
 const KNOWN = ['limit', 'filter', ...BEFORE]
@@ -94,8 +96,18 @@ export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
     const meant = adviceFor(first, issue)
     throw new ServiceError(214, `The body has unknown fields: ${names}.${meant}`)
   }
-  const field = issue?.path.join('.') || 'body'
-  throw new ServiceError(215, `The field ${field} is not valid: ${issue?.message}.`)
+  if (!issue) throw new ServiceError(215, 'The body is not valid.')
+  const words = describe(issue, body).replace(/^(?=must |is required$)/, 'it ')
+  throw new ServiceError(215, `${placeOf(issue, body)} is not valid: ${words}.`)
+}
+
+/** The field of a mistake. An entry of a list is named by its text, or its number from 1. */
+function placeOf({ path }: z.core.$ZodIssue, body: unknown): string {
+  const at = path.at(-1)
+  if (typeof at !== 'number') return `The field ${path.join('.') || 'body'}`
+  const value = valueAt(body, path)
+  const text = typeof value === 'string' ? JSON.stringify(value.slice(0, MAX_SHOWN)) : at + 1
+  return `The entry ${text} of the field ${path.slice(0, -1).join('.')}`
 }
 
 /** Throws ServiceError `code` if a change sets none of the `fields`. */

@@ -57,8 +57,11 @@ describe('notification channels', () => {
   })
 
   it.each([
-    [{ ...MAIL, addresses: ['ops@site.example\r\nBcc: evil@site.example'] }, 'addresses.0'],
-    [{ ...MAIL, addresses: ['a@b.example, c@d.example'] }, 'addresses.0'],
+    [
+      { ...MAIL, addresses: ['ops@site.example\r\nBcc: evil@site.example'] },
+      'of the field addresses',
+    ],
+    [{ ...MAIL, addresses: ['a@b.example, c@d.example'] }, 'of the field addresses'],
     [{ ...MAIL, addresses: [] }, 'addresses'],
     [{ ...MAIL, url: 'https://a.example/x' }, 'has addresses and no url'],
     [{ ...SLACK, addresses: ['a@b.example'] }, 'has a url and no addresses'],
@@ -77,6 +80,20 @@ describe('notification channels', () => {
     expect(status).toBe(400)
     expect(refusal.error_code).toBe('ERR_NGROK_215')
     expect(refusal.msg).toContain(problem)
+  })
+
+  it.each([
+    [{ addresses: ['ops'] }, 'The entry "ops" of the field addresses is not valid: it must be an'],
+    [{ addresses: [7] }, 'The entry 1 of the field addresses is not valid: it must be a string.'],
+    [{ addresses: [] }, 'The field addresses is not valid: it must have at least 1 entry.'],
+    [{ offline_s: 90_000 }, 'The field offline_s is not valid: it must be at most 86400.'],
+    [{ name: undefined }, 'The field name is not valid: it is required.'],
+    [{ kind: 'sms' }, 'The field kind is not valid: it must be one of "email", "slack", '],
+    [{ tags: ['x'.repeat(100)] }, `The entry "${'x'.repeat(64)}" of the field tags is not valid`],
+  ])('names the field and the entry that is not valid: %j', async (change, text) => {
+    const { call } = await startManagementApi({ mailer: mailerAt(1) })
+    const { body } = await call('POST', PATH, { body: { ...MAIL, ...change } })
+    expect(body.msg).toContain(text)
   })
 
   it('of mails need a mail server', async () => {

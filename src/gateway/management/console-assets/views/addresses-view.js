@@ -29,7 +29,7 @@ export function addressesView() {
     cellsOf: (it) => [ownerOf(it) ?? 'This gateway', it.description],
     ownerOf,
     search: {
-      placeholder: 'address, owner, description',
+      placeholder: 'address, owner, …',
       fields: ['addr', 'description'],
       texts: ({ description }) => [description],
     },

@@ -118,7 +118,7 @@ function stateOf({ expires_at: endsAt }, isOwn) {
   return { text: isOwn ? 'In use by you' : 'Valid', tone: 'good' }
 }
 
-function apiKeyDetails(key, { isOwn, owner = 'Nobody' }, reload) {
+function apiKeyDetails(key, { isOwn, owner = 'Gateway owner' }, reload) {
   const { id, name, description, scope, owner_only, created_at } = key
   const { expires_at, last_used_at } = key
   return itemDetails(

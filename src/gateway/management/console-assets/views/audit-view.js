@@ -34,7 +34,7 @@ export function auditView() {
     stateOf,
     cellsOf: ({ created_at }) => [formatDate(created_at)],
     search: {
-      placeholder: 'Who, name, id',
+      placeholder: 'who, name, id',
       fields: ['who.name', 'who.id', 'action', 'target.name', 'target.id', 'client', 'result'],
     },
     onServer: {

@@ -34,7 +34,7 @@ export function authtokensView() {
     cellsOf: (it) => [rulesText(it), ownerOf(it) ?? 'no owner'],
     ownerOf,
     search: {
-      placeholder: 'description, rule, owner',
+      placeholder: 'rule, owner, …',
       fields: ['description', 'id'],
       texts: ({ acl }) => acl,
     },
@@ -126,7 +126,7 @@ function rulesText({ acl }) {
   return acl.length === 1 ? acl[0] : `${acl[0]} and ${acl.length - 1} more`
 }
 
-function authtokenDetails(credential, owner = 'Nobody', reload) {
+function authtokenDetails(credential, owner = 'Gateway owner', reload) {
   const { id, acl, created_at, rules_without_effect = [] } = credential
   const name = nameOf(credential)
   const rules = acl.length === 0 ? [badge(ALL_NAMES)] : acl.map((rule) => badge(rule))

@@ -34,7 +34,7 @@ export function certificatesView() {
     ],
     ownerOf,
     search: {
-      placeholder: 'domain, issuer, description',
+      placeholder: 'domain, issuer, …',
       fields: ['description', 'issuer_common_name', 'subject_common_name'],
       texts: (it) => [
         ...it.subject_alternative_names.dns_names,

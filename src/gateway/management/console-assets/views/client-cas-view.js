@@ -32,7 +32,7 @@ export function clientCasView() {
     cellsOf: ({ not_after: end, description }) => [`expires ${formatDistance(end)}`, description],
     ownerOf,
     search: {
-      placeholder: 'name, description, id',
+      placeholder: 'name, id, …',
       fields: ['subject_common_name', 'description', 'id'],
       texts: ({ description }) => [description],
     },

@@ -34,7 +34,7 @@ export function domainsView() {
     ownerOf,
     isPending: isCertificatePending,
     search: {
-      placeholder: 'domain, owner, description',
+      placeholder: 'domain, owner, …',
       fields: ['domain', 'description'],
       texts: ({ description }) => [description],
     },

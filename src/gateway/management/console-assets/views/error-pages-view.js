@@ -64,7 +64,7 @@ export function errorPagesView() {
       isInUse ? { text: 'In use', tone: 'good' } : { text: 'Not in use', tone: 'plain' },
     cellsOf: (page) => [placeOf(page), formatBytes(page.size)],
     search: {
-      placeholder: 'error, domain, description',
+      placeholder: 'error, domain, …',
       fields: ['kind', 'description'],
       texts: (page) => [page.kind, placeOf(page), page.description],
     },

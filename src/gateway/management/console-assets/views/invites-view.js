@@ -38,7 +38,7 @@ export function invitesView() {
     ],
     ownerOf,
     search: {
-      placeholder: 'name, tag, joined device',
+      placeholder: 'name, tag, device',
       fields: ['name', 'description', 'domain'],
       texts: ({ description, domain, tags, claims }) => [
         ...[description, domain, ...tags],
@@ -51,7 +51,7 @@ export function invitesView() {
 
 const nameOf = ({ name, description }) => name ?? (description || 'Named by the device')
 
-function inviteDetails(invite, owner = 'Nobody', reload) {
+function inviteDetails(invite, owner = 'Gateway owner', reload) {
   const { id, state, uses, max_uses, expires_at, tags, domain, acl } = invite
   return itemDetails(
     state === 'open' ? [withdrawButton(id, nameOf(invite), reload)] : [],

@@ -49,7 +49,7 @@ export function notificationsView() {
       labelOfKind(kind),
     ],
     search: {
-      placeholder: 'Name, kind, address, tag',
+      placeholder: 'name, kind, tag, …',
       fields: ['name', 'kind', 'url'],
       texts: ({ kind, url, addresses, tags }) => [labelOfKind(kind), url, ...addresses, ...tags],
     },

@@ -36,7 +36,7 @@ export function secretsView() {
     ],
     ownerOf,
     search: {
-      placeholder: 'vault, name, description',
+      placeholder: 'vault, name, …',
       fields: ['name', 'vault_name', 'description'],
       texts: (it) => [it.description, ...it.used_by.map(({ url }) => url)],
     },

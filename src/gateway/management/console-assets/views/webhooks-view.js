@@ -54,7 +54,7 @@ export function webhooksView() {
       labelOf(types),
     ],
     search: {
-      placeholder: 'URL, event, description',
+      placeholder: 'URL, event, …',
       fields: ['url', 'description'],
       texts: ({ description, event_types: types }) => [description, labelOf(types), ...types],
     },
