@@ -45,7 +45,7 @@ async function reserve() {
       textField({
         name: 'addr',
         label: 'Address',
-        placeholder: 'gateway.example.com:20017',
+        placeholder: 'gw.example.com:20017',
         hint: 'Optional. Leave empty for any free address.',
       }),
       selectField({

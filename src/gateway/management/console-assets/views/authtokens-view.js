@@ -52,7 +52,7 @@ async function create() {
   const otherRule = textField({
     name: 'other',
     label: 'Rule',
-    placeholder: 'bind:camera.site.example.com',
+    placeholder: 'bind:cam.example.com',
     hint: 'bind: with a name, or with * for all names below a domain. share: with a name below .internal, for policies of all accounts.',
   })
   otherRule.hidden = domains.length > 0

@@ -70,7 +70,7 @@ async function create() {
         name: 'url',
         label: 'URL',
         type: 'url',
-        placeholder: 'https://hooks.example.com/fleet',
+        placeholder: 'https://example.com/hook',
         hint: 'The host must be listed in GATEWAY_OUTBOUND_ALLOW.',
       }),
       selectField({
