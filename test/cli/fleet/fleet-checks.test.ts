@@ -141,6 +141,16 @@ sets:`
       'fleet.yaml:11:9: forwards_to is missing.',
     ])
   })
+
+  it('calls no variable or policy unknown that a left-out part may set', () => {
+    expect(mistakesIn(GOOD.replace('cam01: { speed: 1200 }', 'cam01: [speed]'))).toEqual([
+      'fleet.yaml:5:10: cam01 must be a map of names and values.',
+    ])
+    const text = GOOD.replace('forwards_to: 22', 'forwards_to: 22\n        policy: closed')
+    expect(mistakesIn(text.replace('sets:', 'policies: [closed]\nsets:'))).toEqual([
+      'fleet.yaml:6:11: policies must be a map of names and values.',
+    ])
+  })
 })
 
 describe('a device in no set', () => {
