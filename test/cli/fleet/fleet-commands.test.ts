@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { describe, expect, it } from 'vitest'
@@ -149,6 +149,12 @@ Devices: 2 in no set.
     const { path, context, said } = await startFleet(['cam1'])
     await retireFromFleet(context, path, ['cam1'], { parallel: 1, isForced: false })
     expect(said()).toContain(`run:\n  device-agent fleet retire ${path} cam1 --force\n`)
+    const folder = dirname(path)
+    const renamed = join(folder, "tom's fleet.yaml")
+    renameSync(path, renamed)
+    await retireFromFleet(context, renamed, ['cam1'], { parallel: 1, isForced: false })
+    // A shell reads the same path.
+    expect(said()).toContain(`fleet retire '${folder}/tom'\\''s fleet.yaml' cam1 --force\n`)
     process.exitCode = 0
   })
 
