@@ -173,9 +173,12 @@ export function echoHeartbeat(stream: Stream, onBeat: () => void = () => {}): vo
     onData(chunk) {
       onBeat()
       held += chunk.length
-      if (stream.write(chunk)) release()
+      if (!stream.write(chunk)) return
+      release()
+      stream.rest()
     },
     onDrain: release,
     onEnd: () => stream.end(),
   }
+  stream.rest()
 }

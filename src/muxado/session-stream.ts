@@ -114,6 +114,8 @@ export interface StreamHost {
   readonly limits: SessionLimits
   /** True: received bytes are valid only while they are handled. */
   readonly isLent: boolean
+  /** Number of streams on which nothing is awaited. */
+  resting: number
   /** Requests a call of `resume()` when the transport has room. */
   awaitRoom(stream: SessionStream): void
   /** Reports that the stream owes the peer less credit than one step. */
@@ -144,6 +146,7 @@ export class SessionStream implements Stream {
   /** Reset, but the peer probably keeps its slot until its next write. */
   #lingering = false
   #closed = false
+  #isResting = false
 
   constructor(id: number, host: StreamHost) {
     this.id = id
@@ -156,6 +159,7 @@ export class SessionStream implements Stream {
 
   write(chunk: Buffer): boolean {
     if (this.#closed || this.#retired) return false
+    this.#rouse()
     if (this.#ending) {
       this.abort(new MuxadoError('write-after-end', `stream ${this.id}: write after end`))
       return false
@@ -177,8 +181,15 @@ export class SessionStream implements Stream {
 
   end(): void {
     if (this.#closed || this.#ending) return
+    this.#rouse()
     this.#ending = true
     if (this.#queuedBytes === 0) this.#sendFin()
+  }
+
+  rest(): void {
+    if (this.#closed || this.#isResting) return
+    this.#isResting = true
+    this.#host.resting += 1
   }
 
   release(bytes: number): void {
@@ -189,6 +200,7 @@ export class SessionStream implements Stream {
 
   retire(): void {
     if (this.#closed || this.#retired) return
+    this.#rouse()
     // A peer that waits for credit would not see the FIN, so it gets its whole window back.
     this.#receiveWindow.release(this.#receiveWindow.unreleased)
     this.grantCredit()
@@ -272,8 +284,15 @@ export class SessionStream implements Stream {
   fail(error: MuxadoError | undefined): void {
     if (this.#closed) return
     this.#closed = true
+    this.#rouse()
     this.#dropQueue()
     this.#host.closed(this, error)
+  }
+
+  #rouse(): void {
+    if (!this.#isResting) return
+    this.#isResting = false
+    this.#host.resting -= 1
   }
 
   /** Sends as much of `chunk` as credit and room allow. Returns the number of bytes sent. */

@@ -59,7 +59,8 @@ export interface SessionOptions {
   /**
    * Sends something as soon as data arrives. Set it for an SDK peer: its socket delays the next small write
    * until the ACK, which the kernel would delay by 40 ms. Never set it on both sides: they would acknowledge
-   * each other without end.
+   * each other without end. Not sent while all streams rest: the peer then has nothing to write that could
+   * wait.
    */
   readonly acknowledges?: boolean
   /** Called for each stream that the peer opens. Must set its handler before returning. */
@@ -141,6 +142,7 @@ export class Session {
       writer: this.#writer,
       limits,
       isLent: false,
+      resting: 0,
       awaitRoom: (stream) => this.#blocked.push(stream),
       owes: (stream) => {
         this.#debtor = stream
@@ -269,7 +271,10 @@ export class Session {
     }
   }
 
+  /** Credit and ACK go with the next frame if the peer has nothing to send. */
   #payDebt(): void {
+    const { resting } = this.#host
+    if (resting > 0 && resting === this.#table.size) return
     const paid = this.#debtor?.grantCredit() ?? false
     this.#debtor = undefined
     if (!paid) this.#wire.windowIncrement(IDLE_STREAM_ID, 1)

@@ -27,6 +27,11 @@ export class StreamTable {
     return this.#lastPeerId
   }
 
+  /** Number of open streams. */
+  get size(): number {
+    return this.#streams.size
+  }
+
   get freeSlots(): number {
     return this.isExhausted ? 0 : Math.max(0, this.#options.openStreams - this.#streams.size)
   }

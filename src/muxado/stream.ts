@@ -44,6 +44,11 @@ export interface Stream {
   write(chunk: Buffer): boolean
   /** Sends FIN after the queued bytes. */
   end(): void
+  /**
+   * Declares that nothing is awaited from the peer on this stream until the next write. See
+   * `SessionOptions.acknowledges`.
+   */
+  rest(): void
   /** Returns credit for received bytes, which is sent in steps of 32 KiB. */
   release(bytes: number): void
   /**

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
 import { FIN, SYN } from '../../src/muxado/frame-codec.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE, Heartbeat } from '../../src/muxado/heartbeat.ts'
-import { acceptTyped } from '../../src/muxado/session.ts'
+import { acceptTyped, type SessionOptions } from '../../src/muxado/session.ts'
 import { DEAF } from '../../src/muxado/stream.ts'
 import { type FramePeer, turns } from '../helpers/frame-peer.ts'
 import { framedSession } from '../helpers/framed-session.ts'
@@ -171,7 +171,7 @@ describe('Heartbeat', () => {
 })
 
 describe('echoHeartbeat', () => {
-  async function echoing() {
+  async function echoing(options: Partial<SessionOptions> = {}) {
     const types: number[] = []
     const framed = await framedSession({
       role: 'client',
@@ -179,11 +179,23 @@ describe('echoHeartbeat', () => {
         types.push(type)
         echoHeartbeat(stream)
       }),
+      ...options,
     })
     framed.peer.data(2, Buffer.from('ffffffff61626364', 'hex'), SYN)
     await turns()
     return { ...framed, types }
   }
+
+  it('awaits nothing after an echo, so that other streams need no acknowledgement', async () => {
+    const { peer, session } = await echoing({ acknowledges: true })
+    const other = session.open(DEAF)
+    other.rest()
+    await turns()
+    peer.frames.length = 0
+    peer.data(other.id, 'last part')
+    await turns()
+    expect(peer.frames).toEqual([])
+  })
 
   it('sends back what comes, and ends with the peer', async () => {
     const { peer, session, types } = await echoing()

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
 import { FIN, SYN } from '../../src/muxado/frame-codec.ts'
+import { DEAF } from '../../src/muxado/stream.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { turns } from '../helpers/frame-peer.ts'
 import { framedSession } from '../helpers/framed-session.ts'
@@ -361,6 +362,53 @@ describe('acknowledgements', () => {
     peer.data(1, 'type', SYN)
     await turns()
     expect(peer.frames).toEqual([{ type: 'data', streamId: 1, body: 'answer', flags: 0 }])
+  })
+
+  it('wait for the next frame while all streams rest', async () => {
+    const { session, peer } = await framedSession({ acknowledges: true })
+    const [first, second] = [session.open(DEAF), session.open(DEAF)]
+    await turns()
+    peer.frames.length = 0
+    first.rest()
+    first.rest()
+    peer.data(2, 'part of an answer')
+    await turns()
+    expect(peer.only('windowIncrement')).toHaveLength(1)
+    second.rest()
+    peer.data(2, 'last answer')
+    await turns()
+    expect(peer.frames).toHaveLength(1)
+    second.write(Buffer.from('ask'))
+    await turns()
+    peer.data(4, 'part of an answer')
+    await turns()
+    expect(peer.frames.slice(1)).toEqual([
+      { type: 'data', streamId: 4, body: 'ask', flags: 0 },
+      { type: 'windowIncrement', streamId: IDLE_STREAM_ID, bytes: 1 },
+    ])
+  })
+
+  it('go out for a stream that the peer opens while all others rest', async () => {
+    const { session, peer } = await framedSession({ acknowledges: true })
+    session.open(DEAF).rest()
+    await turns()
+    peer.frames.length = 0
+    peer.data(1, 'type', SYN)
+    await turns()
+    expect(peer.only('windowIncrement')).toHaveLength(1)
+  })
+
+  it('do not wait for streams that rested and are gone', async () => {
+    const { session, peer } = await framedSession({ acknowledges: true })
+    const [gone, open] = [session.open(DEAF), session.open(DEAF)]
+    await turns()
+    gone.rest()
+    gone.reset(ErrorCode.none)
+    await turns()
+    peer.frames.length = 0
+    peer.data(open.id, 'part of an answer')
+    await turns()
+    expect(peer.only('windowIncrement')).toHaveLength(1)
   })
 
   it('do not go out to whoever waits for none', async () => {

@@ -198,6 +198,7 @@ export class ProxyStream implements StreamHandler {
 
   #beUnused(): void {
     this.#isReused = true
+    this.stream.rest()
     this.stream.handler = this.resident ?? this
     this.user = undefined
   }
