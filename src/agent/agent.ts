@@ -395,6 +395,7 @@ export class Agent {
     }
     return new OwnEndpoint({
       ...own,
+      urlOf: (domain) => this.#publicPort.urlOf(domain),
       session: () => this.#link.session,
       request,
       timings: this.#timings,

@@ -47,6 +47,8 @@ export interface OwnEndpointOptions {
   readonly domain: string
   /** Absolute path of the unix socket that serves the API. */
   readonly socketPath: string
+  /** Returns the URL that the domain has when it is open. */
+  readonly urlOf: (domain: string) => string
   readonly session: () => Session | undefined
   readonly request: SelfProbeOptions['request']
   readonly timings: Pick<AgentTimings, 'probe' | 'tunnel'>
@@ -118,13 +120,13 @@ export class OwnEndpoint {
 
   get status(): OwnEndpointStatus {
     const { state, since, problem: ownProblem } = this.#supervisor.status
-    const { domain } = this.#options
+    const { domain, urlOf } = this.#options
     const { reach } = this.probe
     const isTold = state === 'online' && reach.name !== 'unreachable'
     const problem = (isTold && reachProblem(reach)) || ownProblem
     return {
       domain,
-      url: this.url ?? `https://${domain}`,
+      url: this.url ?? urlOf(domain),
       state,
       since,
       ...(problem && { reason: problem.reason, lastError: problem.detail, remedy: problem.remedy }),

@@ -22,6 +22,7 @@ async function setUp() {
   const own = new OwnEndpoint({
     domain: DOMAIN,
     socketPath: '/run/api.sock',
+    urlOf: (domain) => `https://${domain}:9443`,
     session: () => session,
     request: async ({ href, pathname }): Promise<PublicAnswer> => {
       asked.push(href)
@@ -82,7 +83,7 @@ describe('OwnEndpoint', () => {
     await clock.advance(0)
     expect(own.status).toMatchObject({
       domain: DOMAIN,
-      url: `https://${DOMAIN}`,
+      url: `https://${DOMAIN}:9443`,
       state: 'waiting',
       reachable: 'unknown',
       lastProbeAt: undefined,

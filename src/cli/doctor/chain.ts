@@ -14,12 +14,12 @@ export async function* chainChecks(
   stop: AbortSignal,
 ): AsyncGenerator<readonly Finding[]> {
   // A running agent may have settings that this program does not have.
-  const running = 'status' in seen ? seen.status.link : undefined
+  const status = 'status' in seen ? seen.status : undefined
   const { authtokenFile, serverAddrs } = config
   yield deviceChecks(config, tokenOf(seen, authtokenFile))
-  const given = running?.server_addr ?? undefined
+  const given = status?.link.server_addr ?? undefined
   const addresses = serverAddrs.length === 0 && given !== undefined ? [given] : serverAddrs
-  yield await serviceChecks({ ...config, serverAddrs: addresses }, stop)
+  yield await serviceChecks({ ...config, serverAddrs: addresses }, status, stop)
   yield await agentChecks('status' in seen ? withCredential(seen, authtokenFile) : seen)
   if ('status' in seen) yield await certificateChecks(seen, config.ingress, stop)
 }

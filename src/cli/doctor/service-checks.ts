@@ -9,28 +9,45 @@ import {
   CLOCK_TOLERANCE_MS,
   HOSTED_SERVICE,
   readServiceDate,
+  timeSources,
 } from '../../agent/probes/service-time.ts'
 import { type Problem, problemOf } from '../../agent/problem.ts'
 import { DEFAULT_TIMINGS } from '../../agent/timings.ts'
+import type { StatusView } from '../../api/status-view.ts'
 import { systemClock } from '../../base/clock.ts'
-import { formatListenAddress } from '../../base/listen-address.ts'
 import type { Config } from '../../config.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
 
-/** The way to each address of the service, and whether the clocks agree. */
+/** The way to each address of the service, and whether the clocks agree. `status`: of the running agent. */
 export async function serviceChecks(
   config: Config['agent'],
+  status: StatusView | undefined,
+  stop: AbortSignal,
+): Promise<Finding[]> {
+  const skew = clockSkew(config, status, stop)
+  const [clock, ways] = await Promise.all([skew.then(clockFinding), allWays(config, skew, stop)])
+  // A wrong clock also rejects valid certificates, so it comes first.
+  return clock.outcome === 'bad' ? [clock, ...ways] : [...ways, clock]
+}
+
+/** Clock of the device minus clock of the service in milliseconds. Undefined: not known. */
+type ClockSkew = Promise<number | undefined>
+
+async function allWays(
+  config: Config['agent'],
+  skew: ClockSkew,
   stop: AbortSignal,
 ): Promise<Finding[]> {
   const addresses = config.serverAddrs.length > 0 ? config.serverAddrs : [undefined]
   const findings: Finding[] = []
-  for (const address of addresses) findings.push(...(await way(config, address, stop)))
-  return [...findings, await clockCheck(config, stop)]
+  for (const address of addresses) findings.push(...(await way(config, address, skew, stop)))
+  return findings
 }
 
 async function way(
   config: Config['agent'],
   serverAddr: string | undefined,
+  skew: ClockSkew,
   stop: AbortSignal,
 ): Promise<Finding[]> {
   const shown = serverAddr ?? HOSTED_SERVICE
@@ -41,7 +58,10 @@ async function way(
     serverAddr,
     caCert: readCaCert(config.caCertPath),
     caCertPath: config.caCertPath,
-    serviceDate: () => serviceDate(config, stop),
+    serviceDate: async () => {
+      const skewMs = await skew
+      return skewMs === undefined ? undefined : systemClock.now() - skewMs
+    },
     onChain: (shown) => {
       chain = shown
     },
@@ -70,25 +90,24 @@ async function way(
   })
 }
 
-async function clockCheck(config: Config['agent'], stop: AbortSignal): Promise<Finding> {
+function clockFinding(skewMs: number | undefined): Finding {
   const check = 'clock'
-  const theirs = await serviceDate(config, stop)
-  if (theirs === undefined) return skipped(check, 'the gateway does not report its time')
-  const skewMs = Math.round((systemClock.now() - theirs) / 1_000) * 1_000
+  if (skewMs === undefined) return skipped(check, 'the gateway does not report its time')
   if (Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return good(check, 'matches the clock of the gateway')
-  const flaw = `${Math.abs(skewMs) / 1_000} s ${skewMs > 0 ? 'ahead of' : 'behind'} the gateway`
+  const seconds = Math.round(Math.abs(skewMs) / 1_000)
+  const flaw = `${seconds} s ${skewMs > 0 ? 'ahead of' : 'behind'} the gateway`
   return bad(check, flaw, CLOCK_REMEDY)
 }
 
-/** By the ingress, where the agent's own domain is served. */
-function serviceDate(
-  { domain, ingress }: Config['agent'],
+/** Asks the sources that the agent asks. A running agent knows the port of its own domain. */
+async function clockSkew(
+  { domain, ingress, serverAddrs }: Config['agent'],
+  status: StatusView | undefined,
   stop: AbortSignal,
-): Promise<number | undefined> {
-  const connectTo = ingress
-  if (domain === undefined && connectTo === undefined) return Promise.resolve(undefined)
-  const host = domain ?? formatListenAddress(connectTo ?? { host: 'localhost', port: 443 })
-  return readServiceDate([{ url: `https://${host}/`, connectTo }], stop)
+): ClockSkew {
+  const url = status?.own_endpoint?.url ?? (domain && `https://${domain}/`)
+  const theirs = await readServiceDate(timeSources(url, ingress, serverAddrs[0]), stop)
+  return theirs === undefined ? undefined : systemClock.now() - theirs
 }
 
 function readCaCert(path: string | undefined): string | undefined {
