@@ -297,6 +297,14 @@ export class Agent {
     })
   }
 
+  /**
+   * Checks services again whose last check is not recent. Call this when a person asks for the status. It does
+   * not wait, so the result is part of a later status.
+   */
+  refreshServices(): void {
+    this.#upstreams.refresh()
+  }
+
   /** Traffic of tunnels by domain. Undefined if the service does not tell it, or there is no link. */
   traffic(): Promise<ReadonlyMap<string, EndpointTraffic> | undefined> {
     return this.#traffic.read()

@@ -103,6 +103,7 @@ function statusRoute({ agent, database, update }: ApiOptions): Route {
     about: 'Status of the device.',
     answers: { 200: { means: 'The complete status.', schema: { Status: StatusView } } },
     handle: (_request, response) => {
+      agent.refreshServices()
       response.json(statusView(agent.status(), database.report(), update?.report()))
     },
   }

@@ -87,6 +87,7 @@ function listAndCreate(agent: Agent): Route[] {
       },
       handle: (request, response) => {
         const { view = 'list' } = parse(ListQuery, request.query)
+        agent.refreshServices()
         const tunnels = agent.list()
         const views: Record<typeof view, (tunnel: StoredTunnel) => object> = {
           list: (tunnel) => tunnelView(tunnel, JSON.stringify(agent.policyInForce(tunnel))),

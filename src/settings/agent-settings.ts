@@ -120,7 +120,7 @@ export const LINK = {
 /** Upstreams of tunnels that do not set these options. */
 export const UPSTREAM = {
   AGENT_UPSTREAM_HEALTH: setting('health', upstreamHealth, 'tcp').describe(
-    'health check of upstreams: off, tcp (open a connection), or a path that must return a status below 500',
+    'health check of upstreams, every 10 s to 5 min: off, tcp (open a connection), or a path that must return a status below 500',
   ),
   AGENT_UPSTREAM_TIMEOUT: setting('timeout', whole(1, 3_600, 'seconds'), '60').describe(
     'seconds without data from an upstream before the gateway answers 504',

@@ -1,10 +1,14 @@
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
 import { TunnelStatusView } from '../../src/api/tunnel-view.ts'
 import { tunnelRoutes } from '../../src/api/tunnels.ts'
 import { tunnelTable } from '../../src/cli/local/status-text.ts'
 import { mountRoutes } from '../../src/http/routes.ts'
 import { agentOnFake } from '../helpers/agent-on-fake.ts'
+import { eventually } from '../helpers/eventually.ts'
 import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 import { DEFAULT_POLICY, startApi } from './started-api.ts'
@@ -124,6 +128,29 @@ describe('POST /tunnels', () => {
       call('POST', '/tunnels', SPEC),
     ])
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 409])
+  })
+})
+
+describe('states of services', () => {
+  it.each(['/status', '/tunnels'])('are checked again when GET %s asks', async (path) => {
+    // Pauses of 1, 2, 4, … ms: without a question, the last check is due after 17 minutes.
+    const upstream = { intervalMs: 1, maxIntervalMs: 3_600_000, connectMs: 2_000 }
+    const { call } = await startApi({ agent: { timings: { ...DEFAULT_TIMINGS, upstream } } })
+    let checks = 0
+    const service = createServer((socket) => {
+      checks += 1
+      socket.on('error', () => {}).end()
+    })
+    onTestFinished(() => void service.close())
+    await once(service.listen(0, '127.0.0.1'), 'listening')
+    const { port } = service.address() as AddressInfo
+    await call('POST', '/tunnels', { ...SPEC, forwards_to: `127.0.0.1:${port}` })
+    for (let seen = 0; seen < 20; seen += 1) {
+      await eventually(async () => {
+        await call('GET', path)
+        expect(checks).toBeGreaterThan(seen)
+      })
+    }
   })
 })
 

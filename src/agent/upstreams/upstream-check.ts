@@ -148,6 +148,8 @@ interface Watched {
   pauseMs: number
   /** Monotonic. */
   dueAt: number
+  /** Monotonic. From this time on, `refresh()` makes the check due. */
+  staleAt: number
   isUnderWay: boolean
 }
 
@@ -191,6 +193,7 @@ export class UpstreamCheck {
       state: 'unknown',
       pauseMs: timings.intervalMs,
       dueAt: how.health === 'off' ? Number.POSITIVE_INFINITY : clock.monotonic(),
+      staleAt: Number.POSITIVE_INFINITY,
       isUnderWay: false,
     }
     watched.watchers += 1
@@ -206,6 +209,22 @@ export class UpstreamCheck {
 
   stateOf(key: string): Upstream {
     return this.#watched.get(key)?.state ?? 'unknown'
+  }
+
+  /**
+   * Makes services due whose last check began more than an interval ago. Call this when somebody asks for the
+   * states. It does not wait for the checks.
+   */
+  refresh(): void {
+    const { clock, timings } = this.#options
+    const now = clock.monotonic()
+    for (const watched of this.#watched.values()) {
+      if (now < watched.staleAt || watched.dueAt <= now) continue
+      watched.dueAt = now
+      // An additional check must not make later checks less frequent.
+      watched.pauseMs = Math.max(timings.intervalMs, watched.pauseMs / 2)
+      this.#wakeUp.set()
+    }
   }
 
   /**
@@ -225,7 +244,10 @@ export class UpstreamCheck {
       watched.pauseMs = timings.intervalMs
       // A busy service refuses the check too, and would be reported as down.
       const pauses = event === 'crowded' ? 2 * BELIEVED_PAUSES : BELIEVED_PAUSES
-      if (isAsked) watched.dueAt = now + timings.intervalMs * pauses
+      if (isAsked) {
+        watched.dueAt = now + timings.intervalMs * pauses
+        watched.staleAt = event === 'answered' ? now + timings.intervalMs : watched.dueAt
+      }
       this.#become(watched, event)
       if (watched.state === 'garbage') void this.#askForTls(watched)
     }
@@ -259,6 +281,7 @@ export class UpstreamCheck {
     const { timings, clock, ask = askUpstream, lookupFor, onExhausted } = this.#options
     const { target, how } = watched
     watched.isUnderWay = true
+    watched.staleAt = clock.monotonic() + timings.intervalMs
     const answer = await this.#semaphore.run(async () => {
       if (this.#isStopped) return undefined
       const http = this.#questionFor(watched)

@@ -149,6 +149,58 @@ describe('UpstreamCheck', () => {
     expect(checks() - before).toBe(6)
   })
 
+  it('checks a service when its state is asked, and knows 2 s later that it is down', async () => {
+    const { upstreams, clock, start, checks, setUp: set } = setUp()
+    upstreams.watch('a', TARGET)
+    await start()
+    // The last check was at 310 s, and the next is due at 610 s.
+    await clock.advance(400_000)
+    const before = checks()
+    set(false)
+    upstreams.refresh()
+    await clock.advance(0)
+    expect([checks(), upstreams.stateOf('a')]).toEqual([before + 1, 'up'])
+    upstreams.refresh()
+    await clock.advance(0)
+    await clock.advance(1_999)
+    expect(checks()).toBe(before + 1)
+    await clock.advance(1)
+    expect([checks(), upstreams.stateOf('a')]).toEqual([before + 2, 'down'])
+  })
+
+  it('checks once per interval, however often the states are asked', async () => {
+    const { upstreams, clock, start, checks } = setUp()
+    upstreams.watch('a', TARGET)
+    upstreams.watch('off', TARGET, { health: 'off', http2: false, verify_tls: true })
+    await start()
+    for (let second = 0; second < 60; second += 1) {
+      upstreams.refresh()
+      await clock.advance(0)
+      await clock.advance(1_000)
+    }
+    expect(checks()).toBe(6)
+    // Questions do not make later checks less frequent: the pause after the last check is 20 s.
+    await clock.advance(10_000)
+    expect(checks()).toBe(7)
+  })
+
+  it('believes a report about a busy service, also when its state is asked', async () => {
+    const { upstreams, clock, start, checks, setUp: set } = setUp()
+    upstreams.watch('a', TARGET)
+    await start()
+    set(false)
+    upstreams.told('a', 'crowded')
+    await clock.advance(59_000)
+    upstreams.refresh()
+    await clock.advance(0)
+    expect([checks(), upstreams.stateOf('a')]).toEqual([1, 'busy'])
+    upstreams.told('a', 'answered')
+    await clock.advance(10_000)
+    upstreams.refresh()
+    await clock.advance(0)
+    expect(checks()).toBe(2)
+  })
+
   it('wakes up once for many services', async () => {
     const { upstreams, clock, start, checks } = setUp()
     for (let n = 0; n < 200; n += 1) upstreams.watch(`s${n}`, TARGET)
