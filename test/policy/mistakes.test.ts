@@ -834,7 +834,15 @@ const DOCUMENTS: readonly (readonly [text: string, problem: string])[] = [
   ],
   [
     '{"on_http_request": [{"actions": [{"type": "deny"}]}]',
-    '1 2236 The policy is neither JSON nor YAML: Flow map must end with a }. Look for a missing comma, quote, colon or bracket.',
+    '1 2236 The policy is neither JSON nor YAML: a } is missing at the end.',
+  ],
+  [
+    '{"on_http_request": [{"actions": [{"type": "deny"\n',
+    '1 2236 The policy is neither JSON nor YAML: a } is missing at the end.',
+  ],
+  [
+    '{\n "on_http_request": [{"actions": [{"type": "deny"}]}\n}\n',
+    '3 2236 The policy is neither JSON nor YAML: a ] is missing here.',
   ],
   [
     '{\n "on_http_request": [{"actions": [{"type": "deny"}]\n "x": 1}]}',

@@ -5,7 +5,7 @@ import * as z from 'zod'
 import { TunnelBody } from '../../agent/tunnel.ts'
 import { StartError } from '../../base/app-error.ts'
 import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
-import { yamlSentence } from '../../policy/document/yaml-errors.ts'
+import { errorOffset, yamlSentence } from '../../policy/document/yaml-errors.ts'
 import { mistakesError } from '../mistakes.ts'
 import type { ListedDevice } from '../provision/device-list.ts'
 import { type Keys, readAsFarAsPossible } from './partial-reading.ts'
@@ -188,7 +188,8 @@ export function readFleet(path: string): Fleet {
     return `${path}:${line}:${col}`
   }
   const syntax = document.errors.map(
-    (error) => `${placeAt(error.pos[0])}: ${yamlSentence(error, text, 'The file is not YAML')}`,
+    (error) =>
+      `${placeAt(errorOffset(error, text))}: ${yamlSentence(error, text, 'The file is not YAML')}`,
   )
   if (syntax.length > 0) throw mistakesError(path, syntax)
   const placeOf: Fleet['placeOf'] = (keys, part = '') => {

@@ -22,7 +22,7 @@ import {
   type SourcePosition,
   stepsOf,
 } from './problem.ts'
-import { tagBefore, UNQUOTED_TAG, yamlSentence } from './yaml-errors.ts'
+import { errorOffset, tagBefore, UNQUOTED_TAG, yamlSentence } from './yaml-errors.ts'
 
 /** Work in parts: after each it says about how many characters it was, so that others may go on. */
 export type Parts<T> = Generator<number, T, undefined>
@@ -254,7 +254,9 @@ function yamlValue(yaml: YamlText, problems: ProblemList): ReadText | undefined 
   if (error) {
     const tagAt = tagBefore(error, yaml.text)
     const message = tagAt === undefined ? yamlSentence(error, yaml.text) : UNQUOTED_TAG
-    problems.add('unparsable', '', message, { position: yaml.position(tagAt ?? error.pos[0]) })
+    problems.add('unparsable', '', message, {
+      position: yaml.position(tagAt ?? errorOffset(error, yaml.text)),
+    })
     return undefined
   }
   // Resources of Kubernetes often stand in one file. They are refused for another reason.

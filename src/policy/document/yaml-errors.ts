@@ -23,18 +23,36 @@ export function tagBefore({ pos: [at] }: YAMLError, text: string): number | unde
   return before === undefined ? undefined : start + before.length
 }
 
+/**
+ * Offset of an error in the text. The reader places an error at the end behind the last line, where an editor
+ * shows nothing.
+ */
+export function errorOffset({ pos: [at] }: YAMLError, text: string): number {
+  return Math.min(at, text.trimEnd().length)
+}
+
 /** One sentence about what is wrong with a text that is neither JSON nor YAML, which `fault` says. */
 export function yamlSentence(
   error: YAMLError,
   text: string,
   fault = 'The policy is neither JSON nor YAML',
 ): string {
+  const missing = missingBracket(error, text)
+  if (missing !== undefined) return `${fault}: ${missing}.`
   const [said = ''] = error.message.split('\n', 1)
   const reason = said
     .replace(/\.$/, '')
     .replace(/^Plain value cannot start with/, 'a text without quotes cannot begin with')
   const advice = adviceFor(error, text)
   return `${fault}: ${reason}.${advice === undefined ? '' : ` ${advice}.`}`
+}
+
+/** The reader's own words are about indentation, which JSON does not have. */
+function missingBracket({ message, pos: [at] }: YAMLError, text: string): string | undefined {
+  const [, bracket] = /^Flow .* end with a ([\]}])/.exec(message) ?? []
+  if (bracket === undefined || !/^\s*[{[]/.test(text) || /\{\{/.test(text)) return undefined
+  const isAtEnd = text.slice(at).trim() === ''
+  return isAtEnd ? `a ${bracket} is missing at the end` : `a ${bracket} is missing here`
 }
 
 function adviceFor({ code, message, pos: [at] }: YAMLError, text: string): string | undefined {
