@@ -20,11 +20,13 @@ const UNKNOWN_CA_CODES = new Set([
 ])
 const TLS_CODE = /^(ERR_TLS_|ERR_SSL_|CERT_|EPROTO$)/
 
+/** The agent reads its settings at its start. */
+const RESTART = 'After a correction, restart the agent.'
+
 const REMEDIES = {
   dns: 'Check the host name and the DNS server of the device.',
-  tls: 'Check the address in SVC_SERVER_ADDR. A proxy or a firewall may also interfere with TLS.',
-  network:
-    'Check that the gateway runs, its address in SVC_SERVER_ADDR, and the network of the device.',
+  tls: `Check the address in SVC_SERVER_ADDR. ${RESTART} A proxy or a firewall may also interfere with TLS.`,
+  network: `Check that the gateway runs, its address in SVC_SERVER_ADDR, and the network of the device. ${RESTART}`,
 } as const satisfies Partial<Record<Reason, string>>
 
 export const CLOCK_REMEDY =
@@ -74,8 +76,7 @@ export function expiredProblem(
   }
 }
 
-const PORT =
-  'Check the port in SVC_SERVER_ADDR: that of GATEWAY_AGENT_LISTEN of the gateway, by default 4443.'
+const PORT = `Check the port in SVC_SERVER_ADDR: that of GATEWAY_AGENT_LISTEN of the gateway, by default 4443. ${RESTART}`
 const INTERCEPTED = 'A proxy or a login page of the network may also intercept TLS.'
 
 /** `path`: the file of SVC_CA_CERT. The agent reads it at its start. */
@@ -95,24 +96,22 @@ const HOSTED_REMEDIES = {
   network: `Check the network of the device. Firewalls must allow TCP to ${HOSTED_SERVICE}: the agent uses no HTTP proxy.`,
 } as const
 const NO_TLS = `${PORT} A login page or an HTTP proxy may also answer.`
-const NO_ROUTE =
-  'Check the cable or Wi-Fi of the device, its default route (ip route), and the address in SVC_SERVER_ADDR.'
-const FIREWALL =
-  'Check the network of the device, and the address in SVC_SERVER_ADDR. Firewalls must allow TCP to this address: the agent uses no HTTP proxy.'
+const NO_ROUTE = `Check the cable or Wi-Fi of the device, its default route (ip route), and the address in SVC_SERVER_ADDR. ${RESTART}`
+const FIREWALL = `Check the network of the device, and the address in SVC_SERVER_ADDR. ${RESTART} Firewalls must allow TCP to this address: the agent uses no HTTP proxy.`
 const SILENT = `${PORT} A firewall may hold the connection, or the gateway hangs.`
 /** More precise remedies than those of the reason. */
 const CODE_REMEDIES: Readonly<Record<string, string>> = {
-  ENOTFOUND: 'Correct the host name in SVC_SERVER_ADDR, or add it to the DNS server of the device.',
+  ENOTFOUND:
+    'Correct the host name in SVC_SERVER_ADDR and restart the agent, or add the name to the DNS server of the device.',
   EAI_AGAIN: 'Check that the device has a network, and that its DNS server answers.',
-  ECONNREFUSED:
-    'Check that the gateway runs, and its address and port in SVC_SERVER_ADDR. The port is that of GATEWAY_AGENT_LISTEN, by default 4443.',
+  ECONNREFUSED: `Check that the gateway runs, and its address and port in SVC_SERVER_ADDR. The port is that of GATEWAY_AGENT_LISTEN, by default 4443. ${RESTART}`,
   ECONNRESET:
     'Check the log of the gateway: it may be stopping, or at its limit of connections. A firewall may also close the connection.',
   EHOSTUNREACH: NO_ROUTE,
   ENETUNREACH: NO_ROUTE,
   ETIMEDOUT: FIREWALL,
   ERR_TLS_CERT_ALTNAME_INVALID:
-    'Set SVC_SERVER_ADDR to a name of the certificate. Check that the address leads to your gateway.',
+    'Set SVC_SERVER_ADDR to a name of the certificate, and restart the agent. Check that the address leads to your gateway.',
 }
 /** The answer to a TLS handshake is no TLS, for example HTTP. */
 const NO_TLS_CODES: ReadonlySet<string> = new Set([
@@ -150,7 +149,7 @@ export function nameProblem(where: string, host: string, names: string): Problem
   return {
     reason: 'tls',
     detail: `${where} presented a certificate for other names: ${shown.join(', ') || 'none'}`,
-    remedy: `Add ${host} to GATEWAY_PUBLIC_NAMES of the gateway, or set SVC_SERVER_ADDR to one of these names.`,
+    remedy: `Add ${host} to GATEWAY_PUBLIC_NAMES of the gateway, or set SVC_SERVER_ADDR to one of these names and restart the agent.`,
     permanent: false,
   }
 }

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import {
   connectionProblem,
+  foreignProblem,
   nameProblem,
   silenceProblem,
   untrustedProblem,
@@ -83,6 +84,22 @@ describe('a connection that fails', () => {
           .join(', '),
       ).length,
     ).toBeLessThan(1_000)
+  })
+
+  it('names the restart where the address may have to be corrected', () => {
+    const codes = ['ENOTFOUND', 'ENETUNREACH', 'EHOSTUNREACH', 'ETIMEDOUT', 'ECONNREFUSED']
+    const others = ['EPROTO', 'ERR_SSL_OTHER', 'ERR_TLS_CERT_ALTNAME_INVALID', 'EPIPE']
+    const problems = [
+      ...[...codes, ...others].map((code) => connectionProblem(WHERE, withCode(code))),
+      nameProblem(WHERE, 'gateway.lan', ''),
+      silenceProblem(WHERE, 4_001),
+      silenceProblem(WHERE, 4_001, true),
+      foreignProblem(WHERE),
+    ]
+    for (const { remedy } of problems) {
+      expect(remedy).toContain('SVC_SERVER_ADDR')
+      expect(remedy).toMatch(/restart the agent/)
+    }
   })
 
   it('has a remedy of its own kind', () => {

@@ -95,7 +95,7 @@ faultTable('a certificate of the gateway', {
     check: /^tls /,
     detail: /for other names: localhost, 127\.0\.0\.1/,
     remedy:
-      /^Add \S+ to GATEWAY_PUBLIC_NAMES of the gateway, or set SVC_SERVER_ADDR to one of these names\.$/,
+      /^Add \S+ to GATEWAY_PUBLIC_NAMES of the gateway, or set SVC_SERVER_ADDR to one of these names and restart the agent\.$/,
     mend: rightAddress,
   },
   'the certificate has expired': {
