@@ -62,8 +62,7 @@ export async function settleRivals(
     )
     throw new ServiceError(
       830,
-      `The device ${deviceId} is already connected from ${ip}, by another process with the same data directory or a copy. ` +
-        'Run `device-agent identity reset` on one of the two.',
+      `The device ${deviceId} is already connected from ${ip}, by another process with the same data directory or a copy.`,
     )
   }
 }

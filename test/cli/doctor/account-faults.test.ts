@@ -344,7 +344,8 @@ faultTable('a decision of the gateway', {
     },
     headline: /^The tunnel does not work\. Another device has the same identity\.$/,
     check: 'link',
-    detail: /is already connected from 127\.0\.0\.1, by another process/,
+    detail:
+      /is already connected from 127\.0\.0\.1, by another process with the same data directory or a copy\.?$/,
     remedy: /Run device-agent identity reset --yes on the copy\.$/,
     mend: async (device) => {
       resetDeviceId(device.on.folder)

@@ -228,7 +228,7 @@ describe('two processes with the identity of one device', () => {
     await forward(older, await answering('a'))
     const clone = () => connectSdk(running, { metadata: deviceMetadata('process-2') })
     expect(await sdkCode(clone())).toBe('ERR_NGROK_830')
-    await expect(clone()).rejects.toThrow('device-agent identity reset')
+    await expect(clone()).rejects.toThrow('with the same data directory or a copy')
     expect(sessions.size).toBe(1)
     expect((await visit(running)).text).toBe('a')
     await eventually(() => expect(updates).toHaveLength(1))
