@@ -13,7 +13,7 @@ import {
   type StreamHost,
 } from './session-stream.ts'
 import { DEAF, type Stream, type StreamHandler } from './stream.ts'
-import { StreamTable } from './stream-table.ts'
+import { type Slot, StreamTable } from './stream-table.ts'
 
 /** Wraps a sink so that each frame is traced as one line, for example `sent DATA 3 SYN 12 bytes`. */
 function traced(
@@ -49,9 +49,6 @@ const IDLE_STREAM_ID = MAX_UINT31
 const EMPTY = Buffer.alloc(0)
 /** Time for the last frames to leave before the transport is destroyed. */
 const FAREWELL_MS = 250
-
-/** Which slot a stream takes: one of the free ones, or one that the limit of streams does not count. */
-type Slot = 'free' | 'reserved'
 
 export interface SessionOptions {
   /** A server opens streams with even ids, a client with odd ids. */
@@ -177,7 +174,7 @@ export class Session {
     }
     const stream = new SessionStream(this.#table.takeId(), this.#host)
     stream.handler = handler
-    this.#table.add(stream)
+    this.#table.add(stream, slot)
     stream.open(first)
     return stream
   }

@@ -8,9 +8,14 @@ export interface StreamTableOptions {
   readonly lastStreamId: number
 }
 
+/** Which slot a stream takes: one of the free ones, or one that the limit of streams does not count. */
+export type Slot = 'free' | 'reserved'
+
 /** Open streams of a session: their ids, their slots and the callbacks waiting for a slot. */
 export class StreamTable {
   readonly #streams = new Map<number, SessionStream>()
+  /** Streams that take no slot. */
+  readonly #reserved = new Set<SessionStream>()
   readonly #waiters: (() => void)[] = []
   readonly #options: StreamTableOptions
   #nextId: number
@@ -33,7 +38,8 @@ export class StreamTable {
   }
 
   get freeSlots(): number {
-    return this.isExhausted ? 0 : Math.max(0, this.#options.openStreams - this.#streams.size)
+    const taken = this.#streams.size - this.#reserved.size
+    return this.isExhausted ? 0 : Math.max(0, this.#options.openStreams - taken)
   }
 
   /** Whether no stream id is left for this side. */
@@ -69,12 +75,14 @@ export class StreamTable {
     return id % 2 === this.#nextId % 2 ? id < this.#nextId : id <= this.#lastPeerId
   }
 
-  add(stream: SessionStream): void {
+  add(stream: SessionStream, slot: Slot = 'free'): void {
     this.#streams.set(stream.id, stream)
+    if (slot === 'reserved') this.#reserved.add(stream)
   }
 
   remove(stream: SessionStream): void {
     this.#streams.delete(stream.id)
+    this.#reserved.delete(stream)
   }
 
   all(): SessionStream[] {

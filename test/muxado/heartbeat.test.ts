@@ -40,6 +40,7 @@ describe('Heartbeat', () => {
       { streamId: 2, body: expect.stringMatching(/^\xff{4}[\s\S]{4}$/), flags: SYN },
     ])
     expect(peer.only('reset')).toEqual([])
+    expect(session.freeSlots).toBe(448)
     peer.data(2, lastBeat(peer))
     await turns()
     expect(peer.only('reset')).toMatchObject([{ streamId: 2, code: ErrorCode.streamCancelled }])
