@@ -5,6 +5,7 @@ import { agentChecks, type SeenAgent } from './agent-checks.ts'
 import { certificateChecks } from './certificate-checks.ts'
 import { type AgentToken, deviceChecks } from './device-checks.ts'
 import type { Finding } from './finding.ts'
+import { listenCheck } from './listen-check.ts'
 import { serviceChecks } from './service-checks.ts'
 
 /** Each link of the chain behind the settings, in its order; told as soon as it was looked at. */
@@ -17,6 +18,7 @@ export async function* chainChecks(
   const status = 'status' in seen ? seen.status : undefined
   const { authtokenFile, serverAddrs } = config
   yield deviceChecks(config, tokenOf(seen, authtokenFile))
+  if (!status) yield await listenCheck(config.listen)
   const given = status?.link.server_addr ?? undefined
   const addresses = serverAddrs.length === 0 && given !== undefined ? [given] : serverAddrs
   yield await serviceChecks({ ...config, serverAddrs: addresses }, status, stop)

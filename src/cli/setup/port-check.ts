@@ -1,26 +1,20 @@
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { createServer } from 'node:net'
-import { basename, join } from 'node:path'
+import { join } from 'node:path'
 import {
   formatListenAddress,
   type ListenAddress,
-  listeningAddresses,
   listenOn,
   listenProblem,
 } from '../../base/listen-address.ts'
 import { bad, type Finding, good } from '../doctor/finding.ts'
+import { nameOf, ownersOf, type PortOwner, userText } from '../local/port-owners.ts'
 
 /** A listener of the gateway, and the option that changes its port. */
 export interface PlannedListener {
   readonly setting: string
   readonly address: ListenAddress
   readonly option: string
-}
-
-/** A process that listens at a port. */
-interface PortOwner {
-  readonly pid: number
-  readonly command: readonly string[]
 }
 
 /** Whether the gateway could listen at each address: free, or taken by this gateway. */
@@ -53,51 +47,12 @@ async function portCheck(
     if (owners.some((owner) => isGateway(owner, address, root)))
       return good(check, `${where} is used by this gateway`)
     const [owner] = owners
-    const user = owner ? `${nameOf(owner)} (process ${owner.pid})` : 'another program'
     const remedy = `Stop ${owner ? nameOf(owner) : 'that program'}, or choose another port with ${option}.`
-    return bad(check, `${where} is used by ${user}`, remedy)
+    return bad(check, `${where} is used by ${userText(owner)}`, remedy)
   } finally {
     server.close()
   }
 }
-
-/** Processes that listen at the port, as far as this user may see them. */
-function ownersOf(port: number): PortOwner[] {
-  const inodes = new Set(
-    [...listeningAddresses()]
-      .filter(([, address]) => address.endsWith(`:${port}`))
-      .map(([inode]) => `socket:[${inode}]`),
-  )
-  return readdirSync('/proc').flatMap((entry): PortOwner[] => {
-    if (!/^\d+$/.test(entry) || !holds(entry, inodes)) return []
-    return [{ pid: Number(entry), command: commandOf(entry) }]
-  })
-}
-
-function holds(pid: string, inodes: ReadonlySet<string>): boolean {
-  try {
-    return readdirSync(`/proc/${pid}/fd`).some((fd) => {
-      try {
-        return inodes.has(readlinkSync(`/proc/${pid}/fd/${fd}`))
-      } catch {
-        return false
-      }
-    })
-  } catch {
-    // Ended meanwhile, or of another user.
-    return false
-  }
-}
-
-function commandOf(pid: string): string[] {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').slice(0, -1)
-  } catch {
-    return []
-  }
-}
-
-const nameOf = ({ command }: PortOwner) => basename(command[0]?.split(' ')[0] ?? 'another program')
 
 /** A gateway of this program, or systemd with the sockets of the gateway. */
 function isGateway({ pid, command }: PortOwner, address: ListenAddress, root: string): boolean {

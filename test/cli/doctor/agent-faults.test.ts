@@ -15,6 +15,7 @@ import { startSupervisedDaemon } from '../../../src/cli/supervised-daemon.ts'
 import { readVersion } from '../../../src/cli/version.ts'
 import { parseConfig } from '../../../src/config.ts'
 import type { GatewayOptions } from '../../../src/gateway/gateway.ts'
+import { serve } from '../../chaos/faulty-services.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { startDnsServer } from '../../helpers/dns-server.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -176,6 +177,11 @@ async function staleSocket({ folder }: Device): Promise<void> {
   await once(child, 'exit')
 }
 
+/** A port of this process, which answers no HTTP. */
+function taken(): Promise<number> {
+  return serve((socket) => socket.end('hello'))
+}
+
 const START_FAULTS: Record<string, StartFault> = {
   'was not started': {
     cause: () => {},
@@ -216,6 +222,16 @@ const START_FAULTS: Record<string, StartFault> = {
     detail: /early\.pem is not valid before 20\d\d-\d\d-\d\d$/,
     remedy: /^Check the clock of this device\. If it is right, the gateway made this CA/,
     mend: copyCa,
+  },
+  'listens at the address of another program': {
+    cause: async (device) => {
+      device.settings.AGENT_LISTEN = `127.0.0.1:${await taken()}`
+    },
+    refusal: /^The agent API cannot listen on \S+: the address is already in use; set AGENT_LISTEN/,
+    check: 'listen address',
+    detail: /^127\.0\.0\.1:\d+ is used by node \(process \d+\), so the agent cannot start$/,
+    remedy: /^Stop that program, or set AGENT_LISTEN to another address\. Then start the agent\.$/,
+    mend: set(FREE_PORTS),
   },
   'has an address with a scheme': {
     cause: set({ SVC_SERVER_ADDR: 'https://gateway.example.com:4443' }),
@@ -265,6 +281,17 @@ describe('an agent that', () => {
       expect(after.findings.filter(({ outcome }) => outcome === 'bad')).toEqual([])
     })
   })
+})
+
+it('an agent of another folder has the listen address, and is not blamed', async () => {
+  const other = await newDevice()
+  other.settings.AGENT_LISTEN = formatListenAddress(lastingAddress())
+  await start(other)
+  const device = await newDevice()
+  device.settings.AGENT_LISTEN = other.settings.AGENT_LISTEN
+  const { findings } = await told(device)
+  const failed = findings.filter(({ outcome }) => outcome === 'bad')
+  expect(failed.map(({ check }) => check)).toEqual(['agent'])
 })
 
 /** A systemctl that shows these properties, and makes the service active when it is started. */
