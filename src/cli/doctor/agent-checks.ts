@@ -131,11 +131,13 @@ function link({ link: { state, last_error: error, remedy, latency_ms: ms } }: St
   return bad('link', `${state}: ${error ?? 'no reason known yet'}`, remedy ?? SEE_LOG)
 }
 
-function ownDomain({ own_endpoint: own }: StatusView): Finding[] {
+function ownDomain({ own_endpoint: own, link }: StatusView): Finding[] {
   if (!own) return []
   const check = `own domain ${own.domain}`
   if (own.state === 'online' && own.reachable !== 'no')
     return [good(check, `reachable: ${own.reachable}`)]
+  if (own.remedy === null && link.state !== 'up' && link.remedy !== null)
+    return [bad(check, `${own.state}: ${link.last_error ?? 'no link'}`, link.remedy)]
   return [bad(check, own.last_error ?? own.reason ?? own.state, own.remedy ?? SEE_LOG)]
 }
 

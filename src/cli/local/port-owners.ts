@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { basename } from 'node:path'
 import { listeningAddresses } from '../../base/listen-address.ts'
 
@@ -18,6 +18,8 @@ export const userText = (owner: PortOwner | undefined) =>
 
 /** Processes that listen at the port, as far as this user may see them. */
 export function ownersOf(port: number): PortOwner[] {
+  // Only Linux has it.
+  if (!existsSync('/proc')) return []
   const inodes = new Set(
     [...listeningAddresses()]
       .filter(([, address]) => address.endsWith(`:${port}`))

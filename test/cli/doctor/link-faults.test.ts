@@ -1,10 +1,11 @@
 import { createServer as createHttpServer } from 'node:http'
 import { createServer as createTlsServer } from 'node:tls'
+import { expect, it } from 'vitest'
 import { NgrokConnector } from '../../../src/agent/ngrok-connector.ts'
 import { fullBacklog, listen, serve } from '../../chaos/faulty-services.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { type FaultyDevice, faultTable, freedPort } from '../../helpers/fault-table.ts'
+import { FaultyDevice, faultTable, freedPort } from '../../helpers/fault-table.ts'
 import { AN_HOUR_AGO, createAuthority, createTlsFixture } from '../../helpers/tls-fixture.ts'
 
 /** A name of this machine that its certificates do not have. */
@@ -271,4 +272,22 @@ faultTable('the way to the gateway', {
     isNote: true,
     mend: ({ on }) => on.proxy.delay(0),
   },
+})
+
+const NO_FAULT = { headline: /./, check: 'link', detail: /./ }
+
+it('tells the remedy of the link for the own domain, which waits for the link', async () => {
+  const own = { domain: 'agent.site.test', socketPath: '/tmp/no-api.sock' }
+  const device = await FaultyDevice.open({ ...NO_FAULT, agent: { own } })
+  await device.start({ SVC_SERVER_ADDR: `localhost:${await freedPort()}` })
+  await eventually(async () => {
+    const { findings } = await device.examined()
+    const found = (name: string) => findings.find(({ check }) => check === name)
+    const remedy = expect.stringMatching(/^Check that the gateway runs/)
+    expect(found('link')?.remedy).toEqual(remedy)
+    expect(found('own domain agent.site.test')).toMatchObject({
+      detail: expect.stringMatching(/^waiting: localhost:\d+ refuses connections$/),
+      remedy: found('link')?.remedy,
+    })
+  })
 })
