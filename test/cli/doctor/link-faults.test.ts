@@ -134,7 +134,9 @@ const NO_TLS = {
   headline: /^The tunnel does not work\. localhost:\d+ does not speak TLS\.$/,
   check: /^tls /,
   detail: /does not speak TLS$/,
-  remedy: new RegExp(`${PORT.source} A login page or an HTTP proxy may also answer`),
+  remedy: new RegExp(
+    `${PORT.source} After a correction, restart the agent\\. A login page or an HTTP proxy may also answer`,
+  ),
 }
 
 faultTable('the way to the gateway', {
