@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
-import type { Problem, ShownProblem } from './problem.ts'
+import { JOIN, type Problem, type ShownProblem } from './problem.ts'
 import { isTokenRefused } from './service-error.ts'
 import { type FileReading, WatchedFile } from './watched-file.ts'
 
@@ -94,7 +94,6 @@ function isSame(a: Secret | Problem, b: Secret | Problem): boolean {
   return !(a instanceof Secret) && !(b instanceof Secret) && a.detail === b.detail
 }
 
-const JOIN = 'Run device-agent gateway invite on the gateway and device-agent join on this device.'
 const OFFLINE = 'All tunnels are offline until then.'
 
 /**

@@ -88,15 +88,16 @@ export function shownProblem(problem: Problem | undefined): ShownProblem {
   return { reason, serviceCode, remedy, lastError: detail }
 }
 
+/** A step at a gateway of one's own. */
+export const JOIN =
+  'Run device-agent gateway invite --name NAME on the gateway and device-agent join on this device. NAME is the name of this device.'
+
 /** Texts name the remote side `the gateway`. Returns a text for the hosted service. */
 export function hostedWords(text: string): string {
   return text
     .replace(JOIN, 'Copy an authtoken from the dashboard of the hosted service.')
     .replace(/\b([Tt])he gateway\b/g, '$1he hosted service')
 }
-
-/** A step at a gateway of one's own. */
-const JOIN = 'Run device-agent gateway invite on the gateway and device-agent join on this device.'
 
 /** The same for a problem as shown. */
 export function hostedProblem<T extends ShownProblem>(problem: T): T {

@@ -1,7 +1,7 @@
 import { AppError, type ErrorCode } from '../base/app-error.ts'
 import type { Secret } from '../base/secret.ts'
 import { untrustedProblem } from './probes/connection-problem.ts'
-import { networkProblem, type Problem, type Reason } from './problem.ts'
+import { JOIN, networkProblem, type Problem, type Reason } from './problem.ts'
 
 /** Effect of one or more codes of the service on the device. */
 interface ErrorMapping {
@@ -14,9 +14,6 @@ interface ErrorMapping {
   readonly remedy: string
 }
 
-/** The status adds the place of the authtoken: see `withTokenPlace`. */
-const NEW_AUTHTOKEN =
-  'Run device-agent gateway invite on the gateway and device-agent join on this device.'
 const TOKEN_CODES = [105, 106, 107, 300, 4018]
 
 /** All codes that an agent can receive in an auth or bind reply. */
@@ -26,7 +23,8 @@ const MEANINGS: readonly ErrorMapping[] = [
     reason: 'auth',
     permanent: true,
     answer: 'service-refused',
-    remedy: NEW_AUTHTOKEN,
+    // The status adds the place of the authtoken: see `withTokenPlace`.
+    remedy: JOIN,
   },
   {
     codes: [102, 103, 115, 116, 337, 338, 636, 15014],

@@ -49,6 +49,21 @@ describe.runIf(process.geteuid?.() === 0)('a device with the installed service',
     }
   })
 
+  it('gets its name and its tunnels back by the remedy for a deleted authtoken', async () => {
+    const { gateway, invite, names } = await invitingGateway()
+    const system = installedSystem({ hasAgent: true })
+    await system.run('join', (await invite({ name: 'cam-7' })).join_string)
+    const { body } = await gateway.manage('GET', '/devices')
+    await gateway.manage('DELETE', `/credentials/${body.devices[0].credential.id}`)
+    const again = await system.run('join', (await invite({ name: 'cam-7' })).join_string)
+    expect(again).toMatchObject({
+      error: undefined,
+      stdout: expect.stringMatching(/^This device is connected as cam-7: /),
+      stderr: expect.stringContaining('It has a new authtoken and keeps its tunnels.'),
+    })
+    expect(await names()).toEqual(['cam-7'])
+  })
+
   it('moves from one gateway to another one', async () => {
     const [one, two] = [await invitingGateway(), await invitingGateway()]
     const system = installedSystem({ hasAgent: true })

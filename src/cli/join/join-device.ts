@@ -187,16 +187,12 @@ async function enrol(
 ): Promise<JoinedDevice> {
   const { stderr, stop } = context
   const before = isSame ? record.joined : undefined
-  if (isSame) {
-    stderr.write(
-      'This device already belongs to this gateway. It gets a new authtoken and keeps its tunnels.\n',
-    )
-  }
   const wanted = name ?? before?.name ?? hostname()
   const earlierAuthtoken = isProven ? authtokenIn(place) : undefined
   const joined = await ask(place, record, { joinString, hostname: wanted, earlierAuthtoken, stop })
   for (const write of planJoin(place, joined, { isSame })) writeInto(place, write)
   record.finish(joinString, joined)
+  if (isSame) stderr.write(againText(before, joined))
   if (name !== undefined && joined.name !== name) {
     stderr.write(
       `The gateway names this device ${joined.name}, not ${name}. It changes a name that is taken or has other characters than a-z, 0-9 and -. An invitation or an earlier join can also fix the name.\n`,
@@ -205,6 +201,18 @@ async function enrol(
   const clock = clockText(joined.clockAheadMs)
   if (clock !== undefined) stderr.write(`${clock}\n`)
   return { name: joined.name, url: joined.agentUrl ?? null }
+}
+
+/** What a device keeps that has joined its gateway again. */
+function againText(before: JoinedDevice | undefined, { name, agentUrl }: Joined): string {
+  const fact = 'This device already belongs to this gateway. It has a new authtoken'
+  if (before === undefined) return `${fact}.\n`
+  if (before.name !== name) {
+    return `${fact}. Its name was ${before.name} and is now ${name}. The gateway refuses tunnels with the old name. To keep the name, join with an invitation of device-agent gateway invite --name ${before.name}.\n`
+  }
+  return before.url === (agentUrl ?? null)
+    ? `${fact} and keeps its tunnels.\n`
+    : `${fact} for the names of this invitation. The gateway refuses tunnels with other names.\n`
 }
 
 interface Asking {

@@ -116,12 +116,35 @@ describe.runIf(process.geteuid?.() === 0)('device-agent join, with the installed
     const [system, peer] = [installedSystem(), await joinPeer()]
     await system.run('join', peer.invite(), '--wait', '0')
     const again = await system.run('join', peer.invite(), '--wait', '0')
-    expect(again.stderr).toContain('already belongs to this gateway')
+    expect(again.stderr).toContain(
+      'already belongs to this gateway. It has a new authtoken and keeps its tunnels.',
+    )
     expect(peer.claims.at(-1)?.hostname).toBe('cam-7')
     expect(peer.claims.map(({ earlier }) => earlier)).toEqual([undefined, 'id_authtoken-of-cam-7'])
     const named = await system.run('join', peer.invite(), '--wait', '0', '--name', 'cam-8')
     expect(peer.claims.at(-1)?.hostname).toBe('cam-8')
     expect(named.stderr).toContain('names this device cam-7, not cam-8. It changes a name that is')
+  })
+
+  it('says that it keeps its tunnels only after the gateway has agreed', async () => {
+    let answer: object = welcome('cam-7')
+    const [system, peer] = [installedSystem(), await joinPeer({ answer: () => answer })]
+    const again = () => system.run('join', peer.invite(), '--wait', '0')
+    await again()
+    answer = { v: 1, error: 'name-refused', message: 'A device named cam-7 exists.' }
+    const refused = await again()
+    expect(refused.error).toContain('A device named cam-7 exists.')
+    answer = { ...welcome('cam-7'), agent_url: 'https://cam-7.other.test' }
+    const moved = await again()
+    expect(moved.stderr).toContain('The gateway refuses tunnels with other names.')
+    answer = welcome('cam-7-2')
+    const renamed = await again()
+    expect(renamed.stderr).toContain(
+      'Its name was cam-7 and is now cam-7-2. The gateway refuses tunnels with the old name. To keep the name, join with an invitation of device-agent gateway invite --name cam-7.',
+    )
+    for (const { stderr } of [refused, moved, renamed]) {
+      expect(stderr).not.toContain('keeps its tunnels')
+    }
   })
 
   it('sends its authtoken only to a gateway with the CA that it has', async () => {

@@ -25,7 +25,7 @@ import type { ReservedDomain, ReservedDomainStore } from '../../records/reserved
 import type { IdSource } from '../../records/resource-id.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { MAX_DEVICES, newDevice } from '../devices/device-journal.ts'
-import type { DeviceStore } from '../devices/device-store.ts'
+import type { Device, DeviceStore } from '../devices/device-store.ts'
 import type { Devices } from '../devices/devices.ts'
 import type { DomainRegistrar } from '../reserved-names/domain-registrar.ts'
 import type { Invite } from './invite-store.ts'
@@ -78,6 +78,20 @@ function placesOf({ domain, acl }: Pick<Invite, 'domain' | 'acl'>, name: string)
   return hosts.map((host) => host.replace(/^\*\./, ''))
 }
 
+/** Says why an invitation does not get its name, and which deletion frees the name. */
+function takenText({ ownerId }: Invite, name: string, holder: NameHolder): string {
+  const { account, device, authtokens } = holder
+  const [authtoken] = authtokens
+  const kind = device ? 'device' : 'bot user'
+  const also = authtoken === undefined ? '' : ' and has an authtoken'
+  const path = device && authtoken !== undefined ? `/credentials/${authtoken}` : rest()
+  return `A ${kind} named ${name} exists at this gateway${also}. The owner of the gateway can free the name: DELETE ${path} at the management API, or the same in the console. Then join again with this invitation. Or create an invitation with another name. The invitation was not used.`
+
+  function rest(): string {
+    return device && ownerId !== null ? `/devices/${device.id}` : `/bot_users/${account}`
+  }
+}
+
 export interface DeviceAdmissionDeps {
   readonly domains: ReservedDomainStore
   readonly botUsers: BotUserStore
@@ -105,6 +119,14 @@ export interface KnownDevice {
   readonly terms?: AuthtokenTerms
 }
 
+/** Account, device and authtokens that have the name of an invitation. */
+interface NameHolder {
+  readonly account: string
+  /** Undefined: the bot user is not one of a device. */
+  readonly device: Device | undefined
+  readonly authtokens: readonly string[]
+}
+
 /** A device that may connect from now on. */
 export interface AdmittedDevice {
   readonly name: string
@@ -126,15 +148,17 @@ export class DeviceAdmission {
 
   /**
    * Makes everything for a device, as a part of an open change. `known`: the device joins again. Throws a
-   * JoinRefused, or a ServiceError.
+   * JoinRefused, or a ServiceError. A device without an authtoken gets one if the invitation fixes its name.
    */
   admit(invite: Invite, hostname: string, known: KnownDevice | undefined): AdmittedDevice {
     const { issuer, credentials } = this.#deps
     const name = known?.name ?? this.#chooseName(invite, hostname)
+    const revoked = known ? undefined : this.#findRevoked(invite, name)
     const names = this.#namesOf(invite, name)
     const changes: Partial<AuditedChange>[] = []
     if (names) this.#reserve(invite, names, changes)
-    const ownerId = known?.credential.ownerId ?? invite.ownerId ?? this.#makeOwner(name, changes)
+    const account = known?.credential.ownerId ?? invite.ownerId ?? revoked?.ownerId
+    const ownerId = account ?? this.#makeOwner(name, changes)
     const rules = invite.acl.map((rule) => filled(rule, name))
     const acl = [...new Set([...(names ? aclRules(names) : []), ...rules])]
     const request = {
@@ -158,7 +182,11 @@ export class DeviceAdmission {
         ? { authtoken: 'changed', acl: [known.credential.acl, terms.acl] }
         : { acl: [null, acl], owner_id: [null, ownerId] },
     })
-    this.#keepDevice(invite, { name, credential, known })
+    // Another machine may get the name. The next sign-in tells its device id.
+    const row = known
+      ? this.#deps.deviceStore.findLastWith(known.credential.id)
+      : revoked && { ...revoked, deviceId: null }
+    this.#keepDevice(invite, { name, credential, row })
     return { name, names, credentialId: credential.id, authtoken, changes }
   }
 
@@ -179,11 +207,9 @@ export class DeviceAdmission {
   #chooseName(invite: Invite, hostname: string): string {
     const fixed = fixedNameOf(invite)
     if (fixed !== undefined) {
-      if (!this.#isTaken(invite, fixed)) return fixed
-      throw new JoinRefused(
-        'name-refused',
-        `A device named ${fixed} exists at this gateway. Delete that device or its bot user, or create an invitation with another name. The invitation was not used.`,
-      )
+      const holder = this.#holderOf(invite, fixed)
+      if (!holder || this.#findRevoked(invite, fixed)) return fixed
+      throw new JoinRefused('name-refused', takenText(invite, fixed, holder))
     }
     let first: string | undefined
     let last = ''
@@ -198,6 +224,31 @@ export class DeviceAdmission {
         ? 'The host name of this device contains no letters or digits for a name. Change it, or create an invitation with a name. The invitation was not used.'
         : `All names from ${first} to ${last} are taken. Change the host name, or create an invitation with a name. The invitation was not used.`,
     )
+  }
+
+  /**
+   * The device with the name that the invitation fixes, if its authtoken was deleted. A host name never leads
+   * to such a device, and an author that is limited to an account never to a device of another account.
+   */
+  #findRevoked(invite: Invite, name: string): Device | undefined {
+    if (fixedNameOf(invite) !== name || (invite.ownerId === null && !invite.isGranted)) return
+    const { device, authtokens } = this.#holderOf(invite, name) ?? {}
+    const hadAuthtoken = device?.isProvisioned && device.credentialId !== null
+    return hadAuthtoken && authtokens?.length === 0 ? device : undefined
+  }
+
+  /** Undefined: the name is free. */
+  #holderOf({ ownerId }: Invite, name: string): NameHolder | undefined {
+    const { botUsers, credentials, deviceStore } = this.#deps
+    const account = ownerId ?? botUsers.findByName(name)?.id
+    if (account === undefined) return undefined
+    const device = deviceStore.findByName(account, name)
+    if (ownerId !== null && !device) return undefined
+    const isOfDevice = (id: string) =>
+      ownerId === null ||
+      id === device?.credentialId ||
+      credentials.get(id)?.metadata.startsWith(markBegin(name))
+    return { account, device, authtokens: credentials.idsOfOwner(account).filter(isOfDevice) }
   }
 
   #isTaken({ ownerId }: Invite, name: string): boolean {
@@ -264,11 +315,10 @@ export class DeviceAdmission {
 
   #keepDevice(
     { tags }: Invite,
-    { name, credential, known }: KnownDevice & { readonly known: KnownDevice | undefined },
+    { name, credential, row }: KnownDevice & { readonly row: Device | undefined },
   ): void {
     const { devices, deviceStore, ids, clock } = this.#deps
     const { id: credentialId, ownerId } = credential
-    const row = known && deviceStore.findLastWith(known.credential.id)
     if (row) {
       deviceStore.replace({ ...row, credentialId, tags: tags.length > 0 ? tags : row.tags })
       return

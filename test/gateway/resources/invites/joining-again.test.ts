@@ -3,6 +3,7 @@ import { systemClock } from '../../../../src/base/clock.ts'
 import { Secret } from '../../../../src/base/secret.ts'
 import { type Joined, joinGateway } from '../../../../src/join/join-client.ts'
 import { parseJoinString } from '../../../../src/join/join-string.ts'
+import { eventually } from '../../../helpers/eventually.ts'
 import { managed } from '../../../helpers/managed-gateway.ts'
 import { ManualClock } from '../../../helpers/manual-clock.ts'
 import {
@@ -221,6 +222,125 @@ describe('a device that joins its gateway again', () => {
     const replaced = entries.find((it: { action: string }) => it.action === 'credential.replace')
     const before = ['bind:*.cam.site.test']
     expect(replaced.changes).toEqual({ authtoken: 'changed', acl: [before, fresh] })
+  })
+})
+
+describe('a device whose authtoken was deleted', () => {
+  const NAMED = { ...TERMS, name: 'cam' }
+  const credentialsOf = async (
+    { call }: Pick<Awaited<ReturnType<typeof startSite>>, 'call'>,
+    { owner_id }: { owner_id: string },
+  ) => {
+    const { body } = await call('GET', '/credentials')
+    return body.credentials.filter((it: { owner_id: string }) => it.owner_id === owner_id)
+  }
+  /** A gateway with the device `cam`, whose authtoken was deleted. */
+  async function startRevoked() {
+    const site = await startSite()
+    const old = await site.join()
+    const first = await connectSdk(site.running, { authtoken: old.authtoken, metadata: ownId('a') })
+    await bind(first, 'agent.cam.site.test')
+    const [row] = await site.devices()
+    const [{ id }] = await credentialsOf(site, row)
+    await site.call('DELETE', `/credentials/${id}`)
+    const { deviceStore } = site.running.gateway.parts
+    await eventually(() => expect(deviceStore.get(row.id)?.goneReason).toBe('revoked'))
+    return { ...site, old, row }
+  }
+
+  it('gets its name, its rules and its row back with an invitation for this name', async () => {
+    const { running, call, invite, join, devices, old, row } = await startRevoked()
+    const again = await join(old.authtoken, { text: await invite(NAMED) })
+    expect(again).toMatchObject({ name: 'cam', agentUrl: old.agentUrl })
+    const session = await connectSdk(running, {
+      authtoken: again.authtoken,
+      metadata: ownId('b'),
+    })
+    await bind(session, 'web.cam.site.test')
+    expect(await use(running, old)).toBe(REVOKED)
+    await eventually(async () => {
+      expect(await devices()).toMatchObject([{ id: row.id, name: 'cam', online: true }])
+    })
+    expect(await credentialsOf({ call }, row)).toHaveLength(1)
+  })
+
+  it('gives its name and its row to another machine', async () => {
+    const { running, invite, join, devices, row } = await startRevoked()
+    const { authtoken } = await join(undefined, { text: await invite(NAMED) })
+    await connectSdk(running, { authtoken, metadata: ownId('b', 'd2') })
+    await eventually(async () => {
+      expect(await devices()).toMatchObject([{ id: row.id, device_id: 'd2', online: true }])
+    })
+  })
+
+  it('is not found by a host name, not even below a template', async () => {
+    const { invite, join, old } = await startRevoked()
+    for (const terms of [TERMS, { ...TERMS, name: '{name}' }]) {
+      expect((await join(old.authtoken, { text: await invite(terms) })).name).toMatch(/^cam-\d$/)
+    }
+  })
+
+  it('gets its name once when two use an invitation each at the same moment', async () => {
+    const { call, invite, join, row } = await startRevoked()
+    const texts = [await invite(NAMED), await invite(NAMED)]
+    const outcomes = await Promise.allSettled(texts.map((text) => join(undefined, { text })))
+    expect(outcomes.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected'])
+    expect(await credentialsOf({ call }, row)).toHaveLength(1)
+  })
+
+  it('keeps its name while it has an authtoken. The refusal names the deletion that frees it', async () => {
+    const { call, invite, join } = await startSite()
+    await join()
+    const text = await invite(NAMED)
+    const refusal = await join(undefined, { text }).catch(String)
+    const [, path = ''] = /free the name: DELETE (\S+) at/.exec(String(refusal)) ?? []
+    expect(path).toMatch(/^\/credentials\/cr_/)
+    expect((await call('DELETE', path)).status).toBe(204)
+    expect((await join(undefined, { text })).name).toBe('cam')
+  })
+
+  it('stays disabled with its bot user', async () => {
+    const { call, invite, join, row } = await startRevoked()
+    await call('PATCH', `/bot_users/${row.owner_id}`, { active: false })
+    const refusal = await join(undefined, { text: await invite(NAMED) }).catch(String)
+    expect(refusal).toContain('is inactive. The invitation was not used.')
+  })
+
+  it('is not found by an author that is limited to its own resources', async () => {
+    const { call, join, running } = await startRevoked()
+    const { body: key } = await call('POST', '/api_keys', { owner_only: true })
+    const limited = new Secret(key.token)
+    const made = await managed(running).then((it) =>
+      it.call('POST', '/invites', NAMED, limited.reveal()),
+    )
+    const refusal = await join(undefined, { text: made.body.join_string }).catch(String)
+    expect(refusal).toMatch(/A device named cam exists .* DELETE \/bot_users\/bot_/)
+  })
+
+  it('is no bot user without a device', async () => {
+    const { call, invite, join } = await startSite()
+    const { body: account } = await call('POST', '/bot_users', { name: 'cam' })
+    const refusal = await join(undefined, { text: await invite(NAMED) }).catch(String)
+    expect(refusal).toContain(`A bot user named cam exists at this gateway. The owner`)
+    expect(refusal).toContain(`DELETE /bot_users/${account.id} at`)
+  })
+
+  it('gets its name back in an account, and no other device of the account', async () => {
+    const { call, invite, join, devices } = await startSite()
+    const { body: account } = await call('POST', '/bot_users', { name: 'a' })
+    await call('POST', '/reserved_domains', { domain: '*.a.test', owner_id: account.id })
+    const terms = { owner_id: account.id, domain: '*.a.test', name: 'cam' }
+    await join(undefined, { text: await invite(terms) })
+    await join(undefined, { text: await invite({ ...terms, name: 'cam-9' }) })
+    const text = await invite(terms)
+    const refusal = await join(undefined, { text }).catch(String)
+    const [, path = ''] = /free the name: DELETE (\S+) at/.exec(String(refusal)) ?? []
+    const before = await devices()
+    expect((await call('GET', path)).body.description).toBe('device cam')
+    await call('DELETE', path)
+    expect((await join(undefined, { text })).name).toBe('cam')
+    const ids = async () => (await devices()).map((it: { id: string }) => it.id)
+    expect(await ids()).toEqual(before.map((it: { id: string }) => it.id))
   })
 })
 
