@@ -30,6 +30,11 @@ export function withPlaces(
   return new StartError(lines.join('\n'), { cause: error })
 }
 
+/** Settings of the file `.env` in this folder. Empty without it. */
+export function readDotenv(): Readonly<Record<string, string>> {
+  return parse(readIfReadable('.env'))
+}
+
 function readIfReadable(path: string): string {
   try {
     return existsSync(path) ? readFileSync(path, 'utf8') : ''

@@ -87,6 +87,25 @@ describe('device-agent doctor without an agent', () => {
     expect(outcomes).toContainEqual(['disk', 'good'])
   })
 
+  it('names .env for the settings that come from it', async () => {
+    const { SVC_AUTHTOKEN = '', ...env } = await wellSettings()
+    const cwd = folderWithData()
+    writeFileSync(join(cwd, '.env'), `SVC_AUTHTOKEN=${SVC_AUTHTOKEN}\n`)
+    const details = async (settings: Settings) => {
+      const ended = await runProgram({ args: ['doctor', '--json'], cwd, env: settings })
+      const all = findingsOf(ended).map(({ check, detail }) => [check, detail])
+      return all.filter(([check]) => check === 'settings' || check === 'authtoken')
+    }
+    expect(await details(env)).toEqual([
+      ['settings', 'from .env and environment'],
+      ['authtoken', 'set in .env'],
+    ])
+    expect(await details({ ...env, SVC_AUTHTOKEN: 'another-one' })).toEqual([
+      ['settings', 'from environment'],
+      ['authtoken', 'set in the environment'],
+    ])
+  })
+
   it('finds nothing but that no agent runs, where all else is well', async () => {
     const ended = await runProgram({
       args: ['doctor', '--json'],

@@ -6,6 +6,7 @@ import type { Advice } from '../../agent/verdict.ts'
 import { fileFlaw, isCertificate } from '../../base/file.ts'
 import type { Config } from '../../config.ts'
 import { checkPolicy } from '../../policy/check.ts'
+import { readDotenv } from '../settings-place.ts'
 import { bad, type Finding, good } from './finding.ts'
 
 /** Below it SQLite soon cannot write: the reserve of the agent is 1 MiB. */
@@ -85,7 +86,9 @@ function authtoken(
     return good(check, 'the agent has an authtoken')
   const { remedy } = authtokenLack(authtokenFile, undefined)
   if (authtokenFile === undefined) {
-    return value ? good(check, 'set in the environment') : bad(check, 'no authtoken is set', remedy)
+    if (!value) return bad(check, 'no authtoken is set', remedy)
+    const isInFile = Object.values(readDotenv()).includes(value.reveal())
+    return good(check, isInFile ? 'set in .env' : 'set in the environment')
   }
   try {
     if (!isAuthtoken(readFileSync(authtokenFile, 'utf8').trim())) {

@@ -1,7 +1,7 @@
 import { StartError } from '../../base/app-error.ts'
 import { type Config, parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
-import { withPlaces } from '../settings-place.ts'
+import { readDotenv, withPlaces } from '../settings-place.ts'
 import { type Surroundings, surroundingsOf } from '../surroundings.ts'
 import type { SeenAgent } from './agent-checks.ts'
 import { bad, type Finding, good } from './finding.ts'
@@ -51,11 +51,13 @@ async function* allFindings(
   }
 }
 
-function readSettings({ environment, source }: Surroundings): {
+function readSettings(surroundings: Surroundings): {
   readonly config: Config | undefined
   readonly finding: Finding
 } {
   const check = 'settings'
+  const { environment } = surroundings
+  const source = sourceOf(surroundings)
   try {
     return { config: parseConfig(environment), finding: good(check, `from ${source}`) }
   } catch (reason) {
@@ -64,4 +66,14 @@ function readSettings({ environment, source }: Surroundings): {
     const remedy = `Fix the settings in ${source}, then restart the agent.`
     return { config: undefined, finding: bad(check, error.message, remedy) }
   }
+}
+
+/** The program adds the settings of `.env` to its environment. */
+function sourceOf({ environment, source }: Surroundings): string {
+  if (source !== 'environment') return source
+  const file = readDotenv()
+  const given = Object.keys(environment).filter((name) => /^(?:SVC|AGENT)_/.test(name))
+  const ofFile = given.filter((name) => file[name] === environment[name])
+  if (ofFile.length === 0) return source
+  return ofFile.length === given.length ? '.env' : `.env and ${source}`
 }
