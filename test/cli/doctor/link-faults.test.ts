@@ -167,7 +167,7 @@ faultTable('the way to the gateway', {
     check: /^tcp /,
     detail: /refuses connections$/,
     remedy:
-      /^Check that the gateway runs, and its .* that of GATEWAY_AGENT_LISTEN, by default 4443\.$/,
+      /^Check that the gateway runs, and its .* that of GATEWAY_AGENT_LISTEN, by default 4443\. After a correction, restart the agent\.$/,
     mend: rightAddress,
   },
   'a firewall drops everything': {
