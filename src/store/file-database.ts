@@ -121,13 +121,23 @@ export class ReserveFile {
    * because more may never be free. False if the free space is unknown.
    */
   isSpaceLow(): boolean {
+    const { freeBytes, sizeBytes } = this.#disk()
+    return freeBytes < Math.min(this.#sizeBytes, sizeBytes / 8)
+  }
+
+  /** Whether no usual change fits beside the reserve. False if the free space is unknown. */
+  isSpaceGone(): boolean {
+    return this.#disk().freeBytes < Math.min(TRIAL_BYTES, this.#sizeBytes)
+  }
+
+  #disk(): { readonly freeBytes: number; readonly sizeBytes: number } {
     try {
       const { bavail, bfree, blocks, bsize } = statfsSync(dirname(this.#path))
       // Root may use the blocks that the file system reserves for root.
       const free = process.geteuid?.() === 0 ? bfree : bavail
-      return free * bsize < Math.min(this.#sizeBytes, (blocks * bsize) / 8)
+      return { freeBytes: free * bsize, sizeBytes: blocks * bsize }
     } catch {
-      return false
+      return { freeBytes: Number.POSITIVE_INFINITY, sizeBytes: 0 }
     }
   }
 }
@@ -430,7 +440,10 @@ export class FileDatabase {
     if (this.#state.fault !== undefined || this.#released) return undefined
     const folder = dirname(this.#path)
     if (!existsSync(folder)) return undefined
-    if (isWritable(folder)) return this.#reserve.isSpaceLow() ? riskOf('full', folder) : undefined
+    if (isWritable(folder)) {
+      if (this.#reserve.isSpaceGone()) return riskOf('full', folder)
+      return this.#reserve.isSpaceLow() ? riskOf('low', folder) : undefined
+    }
     if (this.#takesWrites()) return riskOf('unwritable', folder)
     this.#state.fail('unwritable')
     return undefined

@@ -120,9 +120,14 @@ export function describeFault(fault: StorageFault, folder?: string): string {
   return DETAILS[fault](folder === undefined ? '' : ` of ${folder}`)
 }
 
-/** Texts of the risks, by the fault that may follow. */
+/** Texts of the risks. */
 const RISKS = {
   full: {
+    short: 'the disk is full',
+    text: (folder: string) =>
+      `The disk of ${folder} is full. Free disk space there. It may refuse each change of tunnels and tokens, and online tunnels stay online.`,
+  },
+  low: {
     short: 'the disk is almost full',
     text: (folder: string) =>
       `The disk of ${folder} is almost full. Free disk space there. A full disk refuses changes of tunnels and tokens, and online tunnels stay online.`,
@@ -134,8 +139,8 @@ const RISKS = {
   },
 } as const
 
-export function riskOf(fault: keyof typeof RISKS, folder: string): StorageRisk {
-  const { short, text } = RISKS[fault]
+export function riskOf(risk: keyof typeof RISKS, folder: string): StorageRisk {
+  const { short, text } = RISKS[risk]
   return { short, text: text(folder) }
 }
 

@@ -73,6 +73,11 @@ describe('the API over a storage that refuses', () => {
     }
     const filler = join(folder, 'filler')
     expect(() => writeFileSync(filler, Buffer.alloc(32e6))).toThrow('ENOSPC')
+    expect(await verdict()).toMatchObject({
+      healthy: true,
+      verdict: 'The tunnel works. The disk is full.',
+      advice: [{ problem: `The disk of ${folder} is full.` }],
+    })
     truncateSync(filler, statSync(filler).size - 400 * 1024)
     const low = {
       healthy: true,

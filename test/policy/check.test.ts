@@ -90,7 +90,7 @@ describe('checkPolicy()', () => {
 
   it.each([
     ['{"on_http_request": [', '1:22'],
-    ['a: 1\nb: [\n', '3:1'],
+    ['a: 1\nb: [\n', '2:5'],
   ])('places what cannot be read: %j', (text, place) => {
     expect(lines(text)).toEqual([`${place} error ERR_NGROK_2236`])
   })

@@ -102,7 +102,7 @@ const SILENT = `${PORT} A firewall may hold the connection, or the gateway hangs
 /** More precise remedies than those of the reason. */
 const CODE_REMEDIES: Readonly<Record<string, string>> = {
   ENOTFOUND:
-    'Correct the host name in SVC_SERVER_ADDR and restart the agent, or add the name to the DNS server of the device.',
+    'Correct the host name in SVC_SERVER_ADDR and restart the agent. Or add the name to the DNS server of the device.',
   EAI_AGAIN: 'Check that the device has a network, and that its DNS server answers.',
   ECONNREFUSED: `Check that the gateway runs, and its address and port in SVC_SERVER_ADDR. The port is that of GATEWAY_AGENT_LISTEN, by default 4443. ${RESTART}`,
   ECONNRESET:
