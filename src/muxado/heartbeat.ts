@@ -180,5 +180,4 @@ export function echoHeartbeat(stream: Stream, onBeat: () => void = () => {}): vo
     onDrain: release,
     onEnd: () => stream.end(),
   }
-  stream.rest()
 }

@@ -398,6 +398,18 @@ describe('acknowledgements', () => {
     expect(peer.only('windowIncrement')).toHaveLength(1)
   })
 
+  it('go out when the last stream ends: the peer may open another', async () => {
+    const { session, peer } = await framedSession({ acknowledges: true })
+    const stream = session.open(DEAF)
+    stream.end()
+    await turns()
+    peer.frames.length = 0
+    peer.data(stream.id, 'answer', FIN)
+    await turns()
+    expect(session.freeSlots).toBe(448)
+    expect(peer.only('windowIncrement')).toMatchObject([{ streamId: IDLE_STREAM_ID }])
+  })
+
   it('do not wait for streams that rested and are gone', async () => {
     const { session, peer } = await framedSession({ acknowledges: true })
     const [gone, open] = [session.open(DEAF), session.open(DEAF)]
