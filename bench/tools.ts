@@ -1,5 +1,5 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -94,9 +94,16 @@ export interface Load {
   readonly errors: number
 }
 
-/** One run of wrk with one thread. */
-export async function wrk(url: string, host: string, connections: number, seconds: number) {
+/** One run of wrk with one thread. `script` is a file of Lua that makes the requests. */
+export async function wrk(
+  url: string,
+  host: string,
+  connections: number,
+  seconds: number,
+  script?: string,
+) {
   const options = ['-t1', `-c${connections}`, `-d${seconds}s`, '--latency', '-H', `Host: ${host}`]
+  if (script !== undefined) options.push('-s', script)
   const child = spawn('wrk', [...options, url], { stdio: ['ignore', 'pipe', 'inherit'] })
   let text = ''
   for await (const chunk of child.stdout) text += chunk
@@ -113,6 +120,30 @@ export async function wrk(url: string, host: string, connections: number, second
     p99Ms: toMs(/99%\s+([\d.]+)(us|ms|s)/.exec(text)),
     errors,
   } satisfies Load
+}
+
+/** One run of h2load with one thread over TLS; it reads no certificate. HTTP/2 unless `options` say `--h1`. */
+export async function h2load(
+  url: string,
+  host: string,
+  seconds: number,
+  options: readonly string[],
+): Promise<Omit<Load, 'p50Ms' | 'p99Ms'>> {
+  const { port } = new URL(url)
+  const words = ['-t1', `-D${seconds}`, `--connect-to=127.0.0.1:${port}`, ...options]
+  const child = spawn('h2load', [...words, `https://${host}:${port}/`], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  let text = ''
+  for await (const chunk of child.stdout) text += chunk
+  const [, done, failed, errored] =
+    /requests: \d+ total, \d+ started, \d+ done, (\d+) succeeded, (\d+) failed, (\d+) errored/.exec(
+      text,
+    ) ?? []
+  return {
+    requestsPerSecond: Number(done) / seconds,
+    errors: Number(failed ?? 1) + Number(errored ?? 0),
+  }
 }
 
 function toMs(match: RegExpExecArray | null): number {
@@ -158,6 +189,16 @@ export function residentMb(pid: number): number {
 export function cpuMs(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
   return (Number(fields[11]) + Number(fields[12])) * 10
+}
+
+/** What all threads of a process have had of a processor, in microseconds. */
+export function processUs(pid: number): number {
+  const folder = `/proc/${pid}/task`
+  let ns = 0
+  for (const thread of readdirSync(folder)) {
+    ns += Number(readFileSync(`${folder}/${thread}/schedstat`, 'utf8').split(' ')[0])
+  }
+  return ns / 1_000
 }
 
 /** What the thread of a process has had of a processor: neighbours on the machine do not count. */
