@@ -1,7 +1,7 @@
 import { pipeline, type Transform } from 'node:stream'
 import type { BodyTransform } from '../../../policy/exchange/policy-exchange.ts'
 import { joined } from '../syntax/body-tracker.ts'
-import { formatHead, mayTrail } from '../syntax/message-fields.ts'
+import { encodeHead, mayTrail } from '../syntax/message-fields.ts'
 import type { BodySink } from './request-body.ts'
 
 /** Output of a transformed body. `write` returns false when it wants no more until `resume()`. */
@@ -108,5 +108,5 @@ export function lastChunk(trailers: readonly string[]): Buffer {
     const name = trailers[at] as string
     if (mayTrail(name)) fields.push(name, trailers[at + 1] as string)
   }
-  return fields.length === 0 ? LAST_CHUNK : Buffer.from(formatHead('0', fields), 'latin1')
+  return fields.length === 0 ? LAST_CHUNK : encodeHead('0', fields)
 }

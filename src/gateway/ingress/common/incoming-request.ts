@@ -1,6 +1,6 @@
 import type { Clock } from '../../../base/clock.ts'
 import type { BodyTransform } from '../../../policy/exchange/policy-exchange.ts'
-import { formatHead, lengthOfFields, withoutFields } from '../syntax/message-fields.ts'
+import { encodeHead, lengthOfFields, withoutFields } from '../syntax/message-fields.ts'
 import type { RequestHead } from '../syntax/request-head.ts'
 import { BodyPipe } from './body-pipe.ts'
 import { type BodySource, RequestBody } from './request-body.ts'
@@ -19,7 +19,7 @@ export interface DeviceRequest {
 
 /** Encodes the head in HTTP/1.1, and the body if it is known completely. */
 export function encodeHttp1({ method, target, fields, content }: DeviceRequest): Buffer {
-  const head = Buffer.from(formatHead(`${method} ${target} HTTP/1.1`, fields), 'latin1')
+  const head = encodeHead(`${method} ${target} HTTP/1.1`, fields)
   return content ? Buffer.concat([head, content]) : head
 }
 

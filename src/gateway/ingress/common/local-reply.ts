@@ -1,5 +1,5 @@
 import type { HttpVersion } from '../../../policy/exchange/policy-exchange.ts'
-import { formatHead, statusLine } from '../syntax/message-fields.ts'
+import { encodeHead, statusLine } from '../syntax/message-fields.ts'
 
 /** As gRPC reads statuses of HTTP; but a name without a device is no method that is missing. */
 const STATUSES: Readonly<Record<number, number>> = {
@@ -74,7 +74,7 @@ export function encodeReply(reply: LocalReply, framing: ReplyFraming, now: numbe
   const hasBody = reply.status >= 200 && reply.status !== 204 && reply.status !== 304
   if (hasBody) fields.push('content-length', String(body.length))
   fields.push(...connectionFields(framing.keepAlive, framing.version))
-  const head = Buffer.from(formatHead(statusLine(reply.status), fields), 'latin1')
+  const head = encodeHead(statusLine(reply.status), fields)
   return hasBody && !framing.isHead ? Buffer.concat([head, body]) : head
 }
 

@@ -17,9 +17,11 @@ export interface ScannedHead {
   readonly fields: readonly string[]
   /** Whether the scanner returns this same array for the next head with the same bytes of fields. */
   readonly recurs?: boolean
+  /** Whether the scanner returns this same object for the next head with the same bytes. */
+  readonly repeats?: boolean
 }
 
-/** Longest bytes of fields that a scanner keeps to compare the next ones with. */
+/** Longest start line, and longest fields, that a scanner keeps to compare the next ones with. */
 const MAX_KEPT_BYTES = 1_024
 /** After as many heads in turn that look as if they recurred, the scanner compares no more. */
 const MAX_MISSES = 4
@@ -28,6 +30,8 @@ const MAX_MISSES = 4
 interface KeptFields {
   readonly bytes: Buffer
   readonly fields: readonly string[]
+  /** The last head with these fields that came twice, and the bytes of its start line. */
+  repeated: { readonly lineBytes: Buffer; readonly head: ScannedHead } | undefined
 }
 
 /** Meaning of the next byte. */
@@ -68,8 +72,10 @@ export class HeadScanner {
   readonly #held = new GrowingBuffer()
   #text = ''
   #kept: KeptFields | undefined
-  /** Start line of a head whose fields are the kept ones. */
-  #line: string | undefined
+  /** Start line of the last head whose fields were the kept ones. */
+  #lastLine = ''
+  /** The head that was found by the kept fields. */
+  #known: ScannedHead | undefined
   /** Length of the last fields, and their sum if the fields before had the same length. */
   #lastLength = 0
   #lastSum: number | undefined
@@ -102,7 +108,7 @@ export class HeadScanner {
   scan(chunk: Buffer, from: number): number {
     if (this.#held.length > 0) return this.#resume(chunk, from)
     if (this.#kept) {
-      const end = this.#scanLine(chunk, from, this.#kept.bytes)
+      const end = this.#scanLine(chunk, from, this.#kept)
       if (end !== -1) return end
     }
     const until = Math.min(chunk.length, from + this.#limits.maxBytes)
@@ -114,10 +120,10 @@ export class HeadScanner {
 
   /** The head that `scan` has completed; the scanner is ready for the next one. */
   takeHead(): ScannedHead {
-    if (this.#line !== undefined && this.#kept) {
-      const head = { line: this.#line, fields: this.#kept.fields, recurs: true }
-      this.#line = undefined
-      return head
+    const known = this.#known
+    if (known !== undefined) {
+      this.#known = undefined
+      return known
     }
     const text = this.#text
     const marks = this.#marks
@@ -128,12 +134,15 @@ export class HeadScanner {
     const line = text.slice(marks[0], marks[1])
     const kept = this.#keep()
     this.reset()
-    return kept ? { line, fields: kept.fields, recurs: true } : { line, fields, recurs: false }
+    if (!kept) return { line, fields, recurs: false }
+    this.#lastLine = line
+    return { line, fields: kept.fields, recurs: true }
   }
 
   /** Drops what it keeps for the next head. */
   forget(): void {
     this.#kept = undefined
+    this.#lastLine = ''
     this.#lastLength = 0
     this.#lastSum = undefined
   }
@@ -142,7 +151,7 @@ export class HeadScanner {
   reset(): void {
     this.#state = this.#firstState
     this.#text = ''
-    this.#line = undefined
+    this.#known = undefined
     if (this.#held.length > 0) this.#held.clear()
     this.#marks.length = 0
   }
@@ -175,7 +184,7 @@ export class HeadScanner {
     for (let at = 2; at < marks.length; at += 2) {
       fields.push(own.slice((marks[at] as number) - lineEnd, (marks[at + 1] as number) - lineEnd))
     }
-    this.#kept = { bytes, fields }
+    this.#kept = { bytes, fields, repeated: undefined }
     return this.#kept
   }
 
@@ -183,13 +192,27 @@ export class HeadScanner {
    * Reads a start line that `kept` follows, which begins with the end of that line. Returns -1 for any other
    * head, also for one with a fault.
    */
-  #scanLine(chunk: Buffer, from: number, kept: Buffer): number {
+  #scanLine(chunk: Buffer, from: number, kept: KeptFields): number {
+    const { bytes, repeated } = kept
     const lineEnd = skip(chunk, from, chunk.length, LINE)
-    const end = lineEnd + kept.length
+    const end = lineEnd + bytes.length
     if (lineEnd === from || end > chunk.length || end - from > this.#limits.maxBytes) return -1
-    if (kept.compare(chunk, lineEnd, end) !== 0) return -1
-    this.#line = chunk.toString('latin1', from, lineEnd)
+    if (!isAt(bytes, chunk, lineEnd)) return -1
+    const isSame =
+      repeated?.lineBytes.length === lineEnd - from && isAt(repeated.lineBytes, chunk, from)
+    this.#known = isSame
+      ? repeated.head
+      : this.#headOf(chunk.toString('latin1', from, lineEnd), kept)
     return end
+  }
+
+  /** Keeps the head if the start line before was the same. */
+  #headOf(line: string, kept: KeptFields): ScannedHead {
+    const repeats = line === this.#lastLine && line.length <= MAX_KEPT_BYTES
+    const head = { line, fields: kept.fields, recurs: true, repeats }
+    if (repeats) kept.repeated = { lineBytes: Buffer.from(line, 'latin1'), head }
+    this.#lastLine = line
+    return head
   }
 
   #resume(chunk: Buffer, from: number): number {
@@ -316,6 +339,14 @@ function skip(bytes: Buffer, from: number, until: number, bits: number): number 
   let at = from
   while (at < until && ((BYTE_CLASS[bytes[at] as number] as number) & bits) !== 0) at += 1
   return at
+}
+
+/** Whether `bytes` are in `chunk` at this offset. For so few bytes, a loop is faster than a call of Node. */
+function isAt(bytes: Buffer, chunk: Buffer, at: number): boolean {
+  for (let index = 0; index < bytes.length; index += 1) {
+    if (bytes[index] !== chunk[at + index]) return false
+  }
+  return true
 }
 
 /** Sum of the characters from `from` on (FNV-1a, 32 bits). */

@@ -48,11 +48,56 @@ export function formatHead(line: string, fields: readonly string[]): string {
   return `${line}\r\n${formatFields(fields)}\r\n`
 }
 
-const FORMATTED = new WeakMap<readonly string[], string>()
+/** Encodes a head, latin1. Nobody may change the bytes: heads that recur share them. */
+export function encodeHead(line: string, fields: readonly string[]): Buffer {
+  const kept = FORMATTED.get(fields)
+  return kept ? kept.withLine(line) : Buffer.from(formatHead(line, fields), 'latin1')
+}
+
+/** Longest start line that is kept with its fields. */
+const MAX_KEPT_LINE = 1_024
+
+/** Lines of fields, as text and as bytes, and the bytes of the last head that was sent twice with them. */
+class FormattedFields {
+  readonly text: string
+  readonly #bytes: Buffer
+  #lastLine = ''
+  #head: Buffer | undefined
+
+  constructor(text: string) {
+    this.text = text
+    this.#bytes = ownBytes(`${text}\r\n`)
+  }
+
+  withLine(line: string): Buffer {
+    const isSame = line === this.#lastLine
+    if (isSame && this.#head) return this.#head
+    if (isSame) {
+      this.#head = ownBytes(`${line}\r\n${this.text}\r\n`)
+      return this.#head
+    }
+    this.#head = undefined
+    if (line.length <= MAX_KEPT_LINE) this.#lastLine = line
+    const lineBytes = line.length + '\r\n'.length
+    const head = Buffer.allocUnsafe(lineBytes + this.#bytes.length)
+    head.write(`${line}\r\n`, 0, lineBytes, 'latin1')
+    head.set(this.#bytes, lineBytes)
+    return head
+  }
+}
+
+/** In memory of its own: a part of Node's pool would keep 8 KiB. */
+function ownBytes(text: string): Buffer {
+  const bytes = Buffer.allocUnsafeSlow(text.length)
+  bytes.write(text, 'latin1')
+  return bytes
+}
+
+const FORMATTED = new WeakMap<readonly string[], FormattedFields>()
 
 /** Keeps the lines of these fields, which nobody changes, as long as the array lives. */
 export function keepFormatted(fields: readonly string[]): void {
-  if (!FORMATTED.has(fields)) FORMATTED.set(fields, formatFields(fields))
+  if (!FORMATTED.has(fields)) FORMATTED.set(fields, new FormattedFields(formatFields(fields)))
 }
 
 /** Whether the lines of these fields are kept, because their head recurs. */
@@ -61,7 +106,7 @@ export const isKept = (fields: readonly string[]) => FORMATTED.has(fields)
 /** Formats the lines of fields, without the empty line after them. */
 export function formatFields(fields: readonly string[]): string {
   const kept = FORMATTED.get(fields)
-  if (kept !== undefined) return kept
+  if (kept !== undefined) return kept.text
   let text = ''
   for (let at = 0; at < fields.length; at += 2) text += `${fields[at]}: ${fields[at + 1]}\r\n`
   return text
@@ -70,7 +115,7 @@ export function formatFields(fields: readonly string[]): string {
 /** Returns the number of bytes that `formatFields` gives. */
 export function lengthOfFields(fields: readonly string[]): number {
   const kept = FORMATTED.get(fields)
-  if (kept !== undefined) return kept.length
+  if (kept !== undefined) return kept.text.length
   return fields.reduce((sum, { length }) => sum + length + ': '.length, 0)
 }
 

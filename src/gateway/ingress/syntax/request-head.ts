@@ -46,8 +46,19 @@ const METHOD = /^(?!CONNECT$)[A-Z][A-Z0-9_-]{0,31}$/
 
 const ABSOLUTE_FORM = /^https?:\/\/([^/?]*)(.*)$/i
 
-/** Parses a scanned head as a request (RFC 9112 3 and 6). Throws HttpSyntaxError. */
+const REPEATED = new WeakMap<ScannedHead, RequestHead>()
+
+/** Parses a scanned head as a request (RFC 9112 3 and 6), a repeated head once. Throws HttpSyntaxError. */
 export function parseRequestHead(scanned: ScannedHead): RequestHead {
+  if (!scanned.repeats) return parseHead(scanned)
+  const known = REPEATED.get(scanned)
+  if (known) return known
+  const head = parseHead(scanned)
+  REPEATED.set(scanned, head)
+  return head
+}
+
+function parseHead(scanned: ScannedHead): RequestHead {
   const { line, fields, recurs } = scanned
   const methodEnd = line.indexOf(' ')
   const targetEnd = line.lastIndexOf(' ')

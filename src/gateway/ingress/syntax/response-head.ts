@@ -37,8 +37,20 @@ const KEEP_TIMEOUT = /(?:^|[,; \t])timeout[ \t]*=[ \t]*"?([0-9]{1,9})/i
 const KEEP_MAX = /(?:^|[,; \t])max[ \t]*=[ \t]*"?([0-9]{1,9})/i
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: (.*))?$/
 
-/** Parses a scanned head as the response to a request (RFC 9112 4 and 6.3). */
+const REPEATED = new WeakMap<ScannedHead, ResponseHead>()
+
+/** Parses a scanned head as the response to a request (RFC 9112 4 and 6.3), a repeated head once. */
 export function parseResponseHead(scanned: ScannedHead, method: string): ResponseHead {
+  // The same head has another meaning as a response to HEAD.
+  if (!scanned.repeats || method === 'HEAD') return parseHead(scanned, method)
+  const known = REPEATED.get(scanned)
+  if (known) return known
+  const head = parseHead(scanned, method)
+  REPEATED.set(scanned, head)
+  return head
+}
+
+function parseHead(scanned: ScannedHead, method: string): ResponseHead {
   const { line, fields, recurs } = scanned
   const match = STATUS_LINE.exec(line)
   if (!match) throw new HttpSyntaxError('an invalid status line')

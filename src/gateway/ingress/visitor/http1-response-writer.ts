@@ -11,7 +11,7 @@ import {
 } from '../common/local-reply.ts'
 import { BodyTracker } from '../syntax/body-tracker.ts'
 import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from '../syntax/http-syntax.ts'
-import { formatFields, formatHead, statusLine, withoutFields } from '../syntax/message-fields.ts'
+import { encodeHead, statusLine, withoutFields } from '../syntax/message-fields.ts'
 import { hasNoBody } from '../syntax/response-head.ts'
 
 /** Body parts up to this length are sent in one write with the head before them. */
@@ -25,7 +25,7 @@ export class Http1ResponseWriter implements ResponseWriter {
   readonly #request: IncomingRequest
   readonly #traffic: ExchangeTraffic
   readonly #owner: ResponseOwner
-  #pendingHead: string | undefined
+  #pendingHead: Buffer | undefined
   #pipe: BodyPipe | undefined
   /** The body has no length and is sent in chunks, so that a partial body does not look complete. */
   #isChunking = false
@@ -79,7 +79,7 @@ export class Http1ResponseWriter implements ResponseWriter {
   interim(status: number, reason: string | undefined, fields: readonly string[]): void {
     if (this.#request.head.version === '1.0') return
     this.#hasInformed = true
-    this.#client.write(Buffer.from(formatHead(statusLine(status, reason), fields), 'latin1'))
+    this.#client.write(encodeHead(statusLine(status, reason), fields))
   }
 
   begin(response: OutgoingResponse, isMore: boolean): void {
@@ -197,8 +197,8 @@ export class Http1ResponseWriter implements ResponseWriter {
     this.#keepAlive = isReusable && framing !== UNTIL_CLOSE
     // The head of a protocol switch already has its connection fields.
     const more = status === 101 ? [] : connectionFields(this.#keepAlive, version)
-    const lines = formatFields(fields) + formatFields(more)
-    this.#pendingHead = `${statusLine(status, reason)}\r\n${lines}\r\n`
+    const all = more.length > 0 ? [...fields, ...more] : fields
+    this.#pendingHead = encodeHead(statusLine(status, reason), all)
   }
 
   #send(chunk: Buffer): boolean {
@@ -210,7 +210,8 @@ export class Http1ResponseWriter implements ResponseWriter {
     }
     this.#pendingHead = undefined
     const merged = Buffer.allocUnsafe(head.length + chunk.length)
-    chunk.copy(merged, merged.write(head, 'latin1'))
+    merged.set(head)
+    merged.set(chunk, head.length)
     return this.#put(merged)
   }
 
@@ -218,7 +219,7 @@ export class Http1ResponseWriter implements ResponseWriter {
     const head = this.#pendingHead
     if (head === undefined) return
     this.#pendingHead = undefined
-    this.#put(Buffer.from(head, 'latin1'))
+    this.#put(head)
   }
 
   #put(bytes: Buffer): boolean {

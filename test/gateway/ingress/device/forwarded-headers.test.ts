@@ -5,6 +5,7 @@ import {
 } from '../../../../src/gateway/ingress/device/forwarded-headers.ts'
 import { fromPeer } from '../../../../src/gateway/ingress/device/peer-forward.ts'
 import {
+  encodeHead,
   formatFields,
   lengthOfFields,
 } from '../../../../src/gateway/ingress/syntax/message-fields.ts'
@@ -154,6 +155,22 @@ describe('heads that recur', () => {
     expect(lengthOfFields(first)).toBe(formatFields(first).length)
     expect(lengthOfFields([...first])).toBe(formatFields(first).length)
     expect(responseFields(response(200))).toBe(responseFields(response(200)))
+  })
+
+  it('are encoded as one that does not recur, whatever start lines come before', () => {
+    const kept = requestFields(request('1.1'), '1.2.3.4', 'https')
+    const [a, b, long] = [
+      'GET /a HTTP/1.1',
+      'GET /\xe4 HTTP/1.1',
+      `GET /${'x'.repeat(2_000)} HTTP/1.1`,
+    ]
+    for (const line of [a, a, a, b, a, b, b, b, long, long, long, a, a]) {
+      expect(encodeHead(line, kept)).toEqual(encodeHead(line, [...kept]))
+    }
+    expect(encodeHead(a, kept)).toBe(encodeHead(a, kept))
+    // A long start line is not kept.
+    const [, second, third] = [long, long, long].map((line) => encodeHead(line, kept))
+    expect(third).not.toBe(second)
   })
 
   it.each([

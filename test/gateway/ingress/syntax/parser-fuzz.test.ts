@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { HEAD_LIMITS, HeadScanner } from '../../../../src/gateway/ingress/syntax/head-scanner.ts'
+import { parseRequestHead } from '../../../../src/gateway/ingress/syntax/request-head.ts'
+import { parseResponseHead } from '../../../../src/gateway/ingress/syntax/response-head.ts'
 import { seeded } from '../../../helpers/seeded.ts'
 import { Llhttp, trimBlanks } from './llhttp.ts'
 import { parseWithOurs } from './our-parser.ts'
@@ -7,6 +9,8 @@ import { parseWithOurs } from './our-parser.ts'
 /** Another seed and more rounds look further. */
 const SEED = Number(process.env.FUZZ_SEED ?? 20_291)
 const ROUNDS = Number(process.env.FUZZ_ROUNDS ?? 12_000)
+/** After so many heads, the scanner knows all bytes of the next one. */
+const REPEATS = 5
 
 const REQUESTS = [
   'GET / HTTP/1.1\r\nHost: a.example\r\n\r\n',
@@ -195,13 +199,13 @@ describe.each([
     expect(repeatable.length).toBeGreaterThan(2)
     for (let round = 0; round < ROUNDS / 3; round += 1) {
       const template = repeatable[random(repeatable.length)] ?? ''
-      const before = [template, template, template].map((text) => Buffer.from(text, 'latin1'))
+      const before = Array.from({ length: REPEATS }, () => Buffer.from(template, 'latin1'))
       const text = mutate(template, random) + template
       const bytes = Buffer.from(text, 'latin1')
       const parts = random(2) === 0 ? [bytes] : cut(bytes, random)
       const { messages, error } = parseWithOurs(kind, [...before, ...parts])
       const alone = parseWithOurs(kind, [bytes])
-      expect({ messages: messages.slice(3), error }, JSON.stringify(text)).toEqual(alone)
+      expect({ messages: messages.slice(REPEATS), error }, JSON.stringify(text)).toEqual(alone)
     }
   })
 
@@ -245,6 +249,41 @@ describe.each([
     expect([short, short, short].map(take)).toEqual([false, false, true])
   })
 
+  it('returns the same head for the same bytes, until one of them differs', () => {
+    const scanner = new HeadScanner(HEAD_LIMITS, kind)
+    const take = (line: string, fields = 'Host: a\r\n\r\n') => {
+      const bytes = Buffer.from(`${line}\r\n${fields}`, 'latin1')
+      expect(scanner.scan(bytes, 0)).toBe(bytes.length)
+      const head = scanner.takeHead()
+      expect(head.line).toBe(line)
+      return head
+    }
+    const line = 'GET /a HTTP/1.1'
+    const first = Array.from({ length: 6 }, () => take(line))
+    expect(first.map(({ repeats = false }) => repeats)).toEqual([
+      false,
+      false,
+      false,
+      true,
+      true,
+      true,
+    ])
+    expect(first[5]).toBe(first[3])
+    expect(take('GET /b HTTP/1.1')).toMatchObject({ recurs: true, repeats: false })
+    expect(take('GET /aa HTTP/1.1')).toMatchObject({ recurs: true, repeats: false })
+    expect(take(line)).toBe(first[3])
+    expect(take(line, 'Host: b\r\n\r\n').fields).toEqual(['Host', 'b'])
+    expect(take(line)).toBe(first[3])
+    const others = Array.from({ length: 6 }, () => take(line, 'Host: c\r\n\r\n'))
+    expect(others.map(({ fields }) => fields.join())).toEqual(Array(6).fill('Host,c'))
+    expect(others[5]).toBe(others[4])
+    scanner.forget()
+    expect([1, 2, 3].map(() => take(line).repeats ?? false)).toEqual([false, false, false])
+    expect(take(line)).not.toBe(first[3])
+    const long = `GET /${'x'.repeat(1_024)} HTTP/1.1`
+    expect([1, 2, 3].some(() => take(long).repeats)).toBe(false)
+  })
+
   it('keeps no fields that only have the same length, and stops comparing', () => {
     const scanner = new HeadScanner(HEAD_LIMITS, kind)
     const take = (id: number) => {
@@ -253,6 +292,26 @@ describe.each([
     }
     expect([1, 2, 3, 4, 5, 6, 7, 8].some(take)).toBe(false)
     expect([9, 9, 9].some(take)).toBe(false)
+  })
+})
+
+describe('a repeated head', () => {
+  it('of a response ends without a body after HEAD, and with one after GET', () => {
+    const fields = ['Content-Length', '12']
+    const scanned = { line: 'HTTP/1.1 200 OK', fields, recurs: true, repeats: true }
+    const framings = ['GET', 'HEAD', 'GET', 'POST'].map(
+      (method) => parseResponseHead(scanned, method).framing,
+    )
+    expect(framings).toEqual([12, 0, 12, 12])
+    expect(parseResponseHead(scanned, 'GET')).toBe(parseResponseHead(scanned, 'POST'))
+  })
+
+  it('of a request is parsed once', () => {
+    const fields = ['Host', 'a']
+    const scanned = { line: 'GET /a HTTP/1.1', fields, recurs: true, repeats: true }
+    expect(parseRequestHead(scanned)).toBe(parseRequestHead(scanned))
+    const other = { ...scanned, line: 'GET /b HTTP/1.1', repeats: false }
+    expect(parseRequestHead(other).target).toBe('/b')
   })
 })
 
