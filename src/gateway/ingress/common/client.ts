@@ -51,8 +51,11 @@ export interface ResponseWriter {
   interim(status: number, reason: string | undefined, fields: readonly string[]): void
   /** Begins the final response. With `isMore` the head waits for the next `write()` or `finish()`. */
   begin(response: OutgoingResponse, isMore: boolean): void
-  /** Takes a part of the body as framed; false: wait for `onWriterRoom`. */
-  write(chunk: Buffer): boolean
+  /**
+   * Takes a part of the body as framed; false: wait for `onWriterRoom`. `isLent`: the bytes are valid only
+   * during the call.
+   */
+  write(chunk: Buffer, isLent: boolean): boolean
   /** The body is complete. */
   finish(): void
   /** Sends an answer of the gateway itself, instead of any other. */

@@ -117,8 +117,11 @@ export interface ForwardOwner {
   onInterim(head: ResponseHead): void
   /** `isMore`: body or end follow before this call stack ends. */
   onResponse(head: ResponseHead, isMore: boolean): void
-  /** A part of the body, as framed. False: it waits here, and `onRoom()` is called when it went on. */
-  onBody(chunk: Buffer): boolean
+  /**
+   * A part of the body, as framed. False: it waits here, and `onRoom()` is called when it went on. `isLent`:
+   * the bytes are valid only during the call.
+   */
+  onBody(chunk: Buffer, isLent: boolean): boolean
   /** The held bytes have changed. */
   onHeld(): void
   onComplete(): void

@@ -158,23 +158,12 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     else this.#options.pool.cancel(this)
   }
 
-  onData(received: Buffer, isLent: boolean): void {
-    this.#received += received.length
+  onData(chunk: Buffer, isLent: boolean): void {
+    this.#received += chunk.length
     const proxy = this.#proxy
     try {
-      let chunk = received
-      let at = 0
-      while (at < chunk.length && !this.#isOver && this.#proxy === proxy) {
-        if (!this.#body) {
-          at = this.#readHead(chunk, at)
-          continue
-        }
-        // Heads are read in place. A body may wait for the client.
-        if (isLent && chunk === received) {
-          chunk = Buffer.from(received.subarray(at))
-          at = 0
-        }
-        at = this.#readBody(this.#body, chunk, at)
+      for (let at = 0; at < chunk.length && !this.#isOver && this.#proxy === proxy; ) {
+        at = this.#body ? this.#readBody(this.#body, chunk, at, isLent) : this.#readHead(chunk, at)
       }
     } catch (error) {
       if (!(error instanceof HttpSyntaxError)) throw error
@@ -320,7 +309,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     return !this.#proxy?.isReused && !this.isToPeer && resemblesDialFailure(head)
   }
 
-  #readBody(body: BodyTracker, chunk: Buffer, from: number): number {
+  #readBody(body: BodyTracker, chunk: Buffer, from: number, isLent: boolean): number {
     const { end, bytes } = body.passOn(chunk, from)
     this.#owed += end - from
     if (this.#isHeadHeld && this.#head) {
@@ -329,7 +318,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
       if (this.#isOver) return end
     }
     if (this.#heldBack) this.#heldBack = Buffer.concat([this.#heldBack, bytes])
-    else if (bytes.length === 0 || this.#owner.onBody(bytes)) this.onRoom()
+    else if (bytes.length === 0 || this.#owner.onBody(bytes, isLent)) this.onRoom()
     if (body.isDone) this.#complete(end === chunk.length)
     return end
   }
@@ -373,7 +362,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     if (!this.#head || !body) return
     this.#heldBack = undefined
     this.#owner.onResponse(this.#head, true)
-    if (body.length > 0 && !this.#isOver) this.#owner.onBody(body)
+    if (body.length > 0 && !this.#isOver) this.#owner.onBody(body, false)
   }
 
   #fail(failure: ForwardFailure): void {

@@ -261,7 +261,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     this.#received += chunk.length
     this.#upstream?.onContent(chunk.length)
     const part = this.#head?.framing === CHUNKED ? encodeChunk(chunk) : chunk
-    if (this.#owner.onBody(part) || this.#isOver) return
+    if (this.#owner.onBody(part, false) || this.#isOver) return
     this.#owed += chunk.length
     this.#stream?.pause()
   }
@@ -272,7 +272,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     if (this.#isOver || stream !== this.#stream || !this.#head || !isWhole) return
     if (this.#head.framing === CHUNKED) {
       checkFields(this.#trailers, TRAILER_LIMITS)
-      this.#owner.onBody(lastChunk(this.#trailers))
+      this.#owner.onBody(lastChunk(this.#trailers), false)
     }
     if (!this.#isOver) this.#complete()
   }

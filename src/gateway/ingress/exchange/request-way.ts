@@ -301,7 +301,7 @@ export class RequestWay implements NameQuery, FailureOwner {
         const content = Buffer.from(body)
         const framing = content.length
         this.#core.respond({ ...response, reason: undefined, framing, transforms }, undefined, true)
-        this.#core.writer.write(content)
+        this.#core.writer.write(content, false)
         this.#core.writer.finish()
       }
     })

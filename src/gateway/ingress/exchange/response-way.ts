@@ -88,15 +88,15 @@ export class ResponseWay implements ForwardOwner {
       }
       const isComplete = forward.isOver
       this.#core.respond(response, forward, isMore || isComplete || held.length > 0)
-      const hasRoom = held.length === 0 || this.#core.writer.write(held.take())
+      const hasRoom = held.length === 0 || this.#core.writer.write(held.take(), false)
       if (isComplete) this.#core.writer.finish()
       else if (hasRoom) forward.onRoom()
     })
   }
 
-  onBody(chunk: Buffer): boolean {
+  onBody(chunk: Buffer, isLent: boolean): boolean {
     const state = this.#core.state
-    if (state.name === 'responding') return this.#core.writer.write(chunk)
+    if (state.name === 'responding') return this.#core.writer.write(chunk, isLent)
     if (state.name === 'judging-response') {
       state.held.append(chunk)
       this.#core.client.countHeld()

@@ -105,9 +105,13 @@ export class Http1ResponseWriter implements ResponseWriter {
     if (!isMore) this.#flush()
   }
 
-  write(chunk: Buffer): boolean {
-    const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
-    if (!this.#pipe) return this.#send(this.#isChunking ? encodeChunk(part) : part)
+  write(chunk: Buffer, isLent: boolean): boolean {
+    if (!this.#pipe) {
+      const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
+      return this.#isChunking ? this.#send(encodeChunk(part)) : this.#send(part, isLent)
+    }
+    const own = isLent ? Buffer.from(chunk) : chunk
+    const part = this.#decoder ? this.#decoder.decode(own) : own
     if (this.#collects) {
       this.#collectedBytes += part.length
       this.#client.countHeld()
@@ -201,12 +205,12 @@ export class Http1ResponseWriter implements ResponseWriter {
     this.#pendingHead = encodeHead(statusLine(status, reason), all)
   }
 
-  #send(chunk: Buffer): boolean {
+  /** Short parts are copied behind a head that waits for them. */
+  #send(chunk: Buffer, isLent = false): boolean {
     const head = this.#pendingHead
-    if (head === undefined) return this.#put(chunk)
-    if (chunk.length > MERGED_BODY_BYTES) {
+    if (head === undefined || chunk.length > MERGED_BODY_BYTES) {
       this.#flush()
-      return this.#put(chunk)
+      return this.#put(isLent ? Buffer.from(chunk) : chunk)
     }
     this.#pendingHead = undefined
     const merged = Buffer.allocUnsafe(head.length + chunk.length)

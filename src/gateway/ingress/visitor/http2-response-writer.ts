@@ -110,9 +110,10 @@ export class Http2ResponseWriter implements ResponseWriter {
     if (!isMore) this.#flush()
   }
 
-  write(chunk: Buffer): boolean {
+  write(chunk: Buffer, isLent: boolean): boolean {
     if (this.#isHeadAlone) return true
-    const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
+    const own = isLent ? Buffer.from(chunk) : chunk
+    const part = this.#decoder ? this.#decoder.decode(own) : own
     if (!this.#pipe) return this.#send(part)
     if (this.#collects) {
       this.#collectedBytes += part.length
