@@ -250,8 +250,8 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   }
 
   #readHead(chunk: Buffer, from: number): number {
-    const { scanner, request } = this.#options
-    const end = scanner.scan(chunk, from)
+    const { scanner, request, pool } = this.#options
+    const end = scanner.scan(chunk, from, pool)
     this.#owed += (end === -1 ? chunk.length : end) - from
     if (end === -1) {
       // A service that speaks first, and no HTTP, waits for an answer in its turn.

@@ -34,6 +34,16 @@ interface KeptFields {
   repeated: { readonly lineBytes: Buffer; readonly head: ScannedHead } | undefined
 }
 
+/** What the scanners of one sender's messages keep for each other. */
+interface SharedFields {
+  kept: KeptFields | undefined
+  /** Of the last fields that a scanner read. */
+  lastLength: number
+  lastSum: number | undefined
+}
+
+const SHARED = new WeakMap<object, SharedFields>()
+
 /** Meaning of the next byte. */
 const AT_START = 0
 const AFTER_LEADING_CR = 1
@@ -80,6 +90,7 @@ export class HeadScanner {
   #lastLength = 0
   #lastSum: number | undefined
   #misses = 0
+  #sender: object | undefined
 
   /** `trailers` have no start line: the fields come at once (RFC 9112 7.1.2). */
   constructor(limits: HeadLimits = HEAD_LIMITS, kind: HeadKind = 'request') {
@@ -103,13 +114,24 @@ export class HeadScanner {
 
   /**
    * Reads `chunk` from `from`. Answers the offset behind the head, which `takeHead()` then returns, or -1
-   * when the head goes on in the next chunk. Throws HttpSyntaxError.
+   * when the head goes on in the next chunk. Throws HttpSyntaxError. Scanners with the same `sender` also
+   * know the fields that another one has kept: a service gives the same ones to all its clients.
    */
-  scan(chunk: Buffer, from: number): number {
+  scan(chunk: Buffer, from: number, sender?: object): number {
+    this.#sender = sender
     if (this.#held.length > 0) return this.#resume(chunk, from)
     if (this.#kept) {
       const end = this.#scanLine(chunk, from, this.#kept)
       if (end !== -1) return end
+    }
+    const shared = sender && SHARED.get(sender)?.kept
+    if (shared && shared !== this.#kept) {
+      const end = this.#scanLine(chunk, from, shared)
+      if (end !== -1) {
+        this.#kept = shared
+        this.#misses = 0
+        return end
+      }
     }
     const until = Math.min(chunk.length, from + this.#limits.maxBytes)
     const end = this.#advance(chunk, from, from, until)
@@ -158,7 +180,8 @@ export class HeadScanner {
 
   /**
    * Keeps the fields of the scanned head if those of the two heads before were probably the same: at first
-   * their length is compared, then a sum of the bytes.
+   * their length is compared, then a sum of the bytes. The heads before are those of this scanner, or of all
+   * scanners of the sender.
    */
   #keep(): KeptFields | undefined {
     const text = this.#text
@@ -166,13 +189,19 @@ export class HeadScanner {
     if (this.#firstState !== AT_START || this.#misses >= MAX_MISSES) return undefined
     const lineEnd = marks[1] as number
     const length = text.length - lineEnd
-    const hasLength = length === this.#lastLength && length <= MAX_KEPT_BYTES
-    this.#lastLength = length
+    const shared = this.#shared()
+    const isLike = length === this.#lastLength || length === shared?.lastLength
+    const sum = isLike && length <= MAX_KEPT_BYTES ? sumOf(text, lineEnd) : undefined
     const before = this.#lastSum
-    this.#lastSum = hasLength ? sumOf(text, lineEnd) : undefined
-    if (before === undefined || !hasLength) return undefined
-    if (this.#lastSum !== before) {
-      this.#misses += 1
+    const isSame = sum !== undefined && (sum === before || sum === shared?.lastSum)
+    this.#lastLength = length
+    this.#lastSum = sum
+    if (shared) {
+      shared.lastLength = length
+      shared.lastSum = sum
+    }
+    if (!isSame) {
+      if (sum !== undefined && before !== undefined) this.#misses += 1
       return undefined
     }
     this.#misses = 0
@@ -185,7 +214,18 @@ export class HeadScanner {
       fields.push(own.slice((marks[at] as number) - lineEnd, (marks[at + 1] as number) - lineEnd))
     }
     this.#kept = { bytes, fields, repeated: undefined }
+    if (shared) shared.kept = this.#kept
     return this.#kept
+  }
+
+  #shared(): SharedFields | undefined {
+    const sender = this.#sender
+    if (!sender) return undefined
+    const known = SHARED.get(sender)
+    if (known) return known
+    const shared = { kept: undefined, lastLength: 0, lastSum: undefined }
+    SHARED.set(sender, shared)
+    return shared
   }
 
   /**

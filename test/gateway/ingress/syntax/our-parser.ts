@@ -10,8 +10,12 @@ import { parseResponseHead } from '../../../../src/gateway/ingress/syntax/respon
 import type { ParsedBytes, ParsedMessage } from './llhttp.ts'
 
 /** Our parsers over whole bytes, cut into chunks, with the answer in the shape of llhttp's. */
-export function parseWithOurs(kind: 'request' | 'response', chunks: Buffer[]): ParsedBytes {
-  const reader = new MessageReader(kind)
+export function parseWithOurs(
+  kind: 'request' | 'response',
+  chunks: Buffer[],
+  sender?: object,
+): ParsedBytes {
+  const reader = new MessageReader(kind, sender)
   try {
     for (const chunk of chunks) reader.read(chunk)
   } catch (error) {
@@ -25,6 +29,7 @@ export function parseWithOurs(kind: 'request' | 'response', chunks: Buffer[]): P
 class MessageReader {
   readonly messages: ParsedMessage[] = []
   readonly #kind: 'request' | 'response'
+  readonly #sender: object | undefined
   readonly #scanner: HeadScanner
   #body: BodyTracker | undefined
   #draft: Omit<ParsedMessage, 'body'> | undefined
@@ -32,8 +37,9 @@ class MessageReader {
   #keepAlive = true
   #content: Buffer[] = []
 
-  constructor(kind: 'request' | 'response') {
+  constructor(kind: 'request' | 'response', sender?: object) {
     this.#kind = kind
+    this.#sender = sender
     this.#scanner = new HeadScanner(HEAD_LIMITS, kind)
   }
 
@@ -42,7 +48,7 @@ class MessageReader {
     // Nothing is read behind a message after which the connection closes.
     while (at < chunk.length && (this.#keepAlive || this.#body)) {
       if (!this.#body) {
-        at = this.#scanner.scan(chunk, at)
+        at = this.#scanner.scan(chunk, at, this.#sender)
         if (at === -1) return
         this.#startBody(this.#scanner.takeHead())
       }

@@ -209,6 +209,47 @@ describe.each([
     }
   })
 
+  it('understands bytes alike behind the messages of other connections of the sender', () => {
+    const random = below(SEED + 4)
+    const sender = {}
+    for (let round = 0; round < ROUNDS / 3; round += 1) {
+      const template = templates[random(templates.length)] ?? ''
+      const text = random(3) === 0 ? mutate(template, random) : template
+      const bytes = Buffer.from(text + template, 'latin1')
+      const parts = random(2) === 0 ? [bytes] : cut(bytes, random)
+      const alone = parseWithOurs(kind, [bytes])
+      expect(parseWithOurs(kind, parts, sender), JSON.stringify(text)).toEqual(alone)
+    }
+  })
+
+  it('knows the fields that another scanner of the sender has kept', () => {
+    const sender = {}
+    const take = (id: number, of = sender, scanner = new HeadScanner(HEAD_LIMITS, kind)) => {
+      const bytes = Buffer.from(`GET /a HTTP/1.1\r\nHost: a\r\nX-Id: ${id}\r\n\r\n`)
+      expect(scanner.scan(bytes, 0, of)).toBe(bytes.length)
+      return scanner.takeHead()
+    }
+    const heads = Array.from({ length: 4 }, () => take(1))
+    expect(heads.map(({ recurs }) => recurs)).toEqual([false, false, true, true])
+    expect(heads[3]?.fields).toBe(heads[2]?.fields)
+    expect(take(1, {}).recurs).toBe(false)
+    expect(take(2).fields).toEqual(['Host', 'a', 'X-Id', '2'])
+    expect([take(2), take(2)].map(({ recurs }) => recurs)).toEqual([true, true])
+    const own = new HeadScanner(HEAD_LIMITS, kind)
+    const first = Array.from({ length: 3 }, () => take(2, sender, own))
+    expect(first[2]).toBe(first[1])
+    // Another one keeps fields in place of its own, which it has to compare first.
+    for (const id of [3, 3, 3]) take(id)
+    expect(take(2, sender, own)).toBe(first[1])
+    expect(take(3, sender, own)).toMatchObject({ recurs: true, fields: ['Host', 'a', 'X-Id', '3'] })
+    // It goes on keeping fields for all, however often they change.
+    for (let id = 4; id < 10; id += 1) {
+      take(id, sender, own)
+      for (const scanner of [undefined, undefined, own]) take(id, sender, scanner)
+    }
+    expect([0, 0].map((id) => take(id, sender, own).recurs)).toEqual([false, true])
+  })
+
   it('reads fields with the same bytes once, behind any start line', () => {
     const scanner = new HeadScanner(HEAD_LIMITS, kind)
     const fields = 'Host: a\r\nX: \xe4\r\n\r\n'
