@@ -80,14 +80,26 @@ const LISTEN_PROBLEMS: ReadonlyMap<unknown, string> = new Map([
   ['EACCES', 'permission denied'],
 ])
 
+/** Settings of the gateway whose sockets belong to device-gateway.socket. */
+export const SOCKET_SETTINGS = [
+  'GATEWAY_AGENT_LISTEN',
+  'GATEWAY_HTTP_LISTEN',
+  'GATEWAY_HTTPS_LISTEN',
+  'GATEWAY_API_LISTEN',
+] as const
+
 /**
  * Describes why a server could not listen, as the end of a sentence. Names the setting for the address, if
  * given.
  */
 export function listenProblem(error: unknown, setting?: string): string {
   const { code, message } = error as NodeJS.ErrnoException
-  const remedy = setting === undefined ? '' : `; set ${setting} to another address`
-  return `${LISTEN_PROBLEMS.get(code) ?? message}${remedy}`
+  const problem = LISTEN_PROBLEMS.get(code) ?? message
+  if (setting === undefined) return problem
+  const other = `set ${setting} to another address`
+  if (code !== 'EACCES' || !SOCKET_SETTINGS.some((it) => it === setting))
+    return `${problem}; ${other}`
+  return `${problem}; for the installed service, run sudo device-agent service install --gateway, so that systemd opens the address; elsewhere, ${other}`
 }
 
 /**

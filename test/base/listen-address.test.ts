@@ -9,6 +9,7 @@ import {
   hostsFileHasLocalhost,
   InheritedSockets,
   isLoopback,
+  listenProblem,
   localhostLookup,
   parseListenAddress,
   parsePortRange,
@@ -111,6 +112,16 @@ it('gives each socket once, to whoever means where it listens', () => {
   expect(sockets.claim({ host: '127.0.0.1', port: 8070 }).fd).toBeUndefined()
   expect(sockets.claim({ host: '::1', port: 8070 }).fd).toBe(5)
   expect(sockets.closeRest()).toEqual([])
+})
+
+it.each([
+  ['EACCES', 'GATEWAY_HTTP_LISTEN', true],
+  ['EACCES', 'GATEWAY_PEER_LISTEN', false],
+  ['EADDRINUSE', 'GATEWAY_HTTP_LISTEN', false],
+])('says of %s on %s how systemd opens the address: %s', (code, setting, isNamed) => {
+  const problem = listenProblem(Object.assign(new Error(), { code }), setting)
+  expect(problem.includes('sudo device-agent service install --gateway')).toBe(isNamed)
+  expect(problem).toMatch(new RegExp(`set ${setting} to another address$`))
 })
 
 it('takes none that are meant for another process, and leaves nothing for a child', () => {

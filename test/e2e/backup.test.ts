@@ -81,6 +81,7 @@ describe('backup and restore', () => {
     const restored = await run(['restore', file, '--data-dir', fresh])
     expect(restored).toMatchObject({ code: 0, stderr: '' })
     expect(restored.stdout).toContain('Next: stop the agent on the old device')
+    expect(restored.stdout).toContain('systemctl enable --now device-agent.')
     await site.startAgent({ AGENT_DATA_DIR: fresh })
     await eventually(async () => {
       const answer = await site.visit('first.site.localhost')
@@ -314,6 +315,7 @@ describe.skipIf(!hasPostgres)('backup and restore of a cluster', () => {
     const restored = await run(['gateway', 'restore', file], target)
     expect([restored.code, restored.stderr]).toEqual([0, ''])
     expect(restored.stdout).toContain('device-agent gateway join-token')
+    expect(restored.stdout).toContain('device-agent service install --gateway')
     const secrets = "SELECT content FROM site_secrets WHERE name = 'acme-account.key'"
     expect(await targetQuery(secrets)).toEqual([{ content: key }])
     const certificates = 'SELECT domain, authority, key_type, pem FROM certificates'

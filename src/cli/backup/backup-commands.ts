@@ -162,14 +162,14 @@ async function restore(
 
 const NEXT = {
   agent:
-    'Next: stop the agent on the old device, because both have the same identity and the second one is refused as a duplicate. Then start this one: systemctl start device-agent.',
+    'Next: stop the agent on the old device, because both have the same identity and the second one is refused as a duplicate. Then start this one: systemctl enable --now device-agent.',
   gateway:
-    'Next: stop the gateway on the old server, point its DNS name at this one, and start it: systemctl start device-gateway.socket device-gateway.',
+    'Next: stop the gateway on the old server, point its DNS name at this one, and start it: device-agent service install --gateway.',
 } as const
 
 function nextOfCluster(kept: readonly string[]): string {
   const own = kept.length === 0 ? '' : `This server keeps its own ${kept.join(', ')}. `
-  return `Next: ${own}Start this gateway (systemctl start device-gateway.socket device-gateway), then join the others with an empty data directory and a new token: device-agent gateway join-token.`
+  return `Next: ${own}Start this gateway (device-agent service install --gateway), then join the others with an empty data directory and a new token: device-agent gateway join-token.`
 }
 
 async function newPassphrase(context: CommandContext, { encrypt, passphraseFile }: BackupOptions) {

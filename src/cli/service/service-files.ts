@@ -4,7 +4,7 @@ import { parse as parseDotenv } from 'dotenv'
 import { shippedPolicyPath } from '../../agent/policies/shipped-policy.ts'
 import { StartError } from '../../base/app-error.ts'
 import { makeFolder, packageRoot, writeFileDurably } from '../../base/file.ts'
-import { formatListenAddress } from '../../base/listen-address.ts'
+import { formatListenAddress, SOCKET_SETTINGS } from '../../base/listen-address.ts'
 import type { Secret } from '../../base/secret.ts'
 import { parseSettings } from '../../settings/settings.ts'
 import { type EnvSettings, mergeSettings } from '../provision/env-file.ts'
@@ -35,12 +35,6 @@ export interface FileChange {
 }
 
 const SOCKET_PATH = '/etc/systemd/system/device-gateway.socket'
-const LISTEN_SETTINGS = [
-  'GATEWAY_AGENT_LISTEN',
-  'GATEWAY_HTTP_LISTEN',
-  'GATEWAY_HTTPS_LISTEN',
-  'GATEWAY_API_LISTEN',
-] as const
 const ENV_FILES: Record<ServiceName, string> = {
   'device-agent': '/etc/device-agent/agent.env',
   'device-gateway': '/etc/device-gateway/gateway.env',
@@ -123,7 +117,7 @@ function socketUnit({ root, name, settings: added = {} }: ServiceLayout): string
   const unit = readFileSync(join(packageRoot(), 'systemd/device-gateway.socket'), 'utf8')
   const given = parseDotenv(readIfAllowed(join(root, ENV_FILES[name])) ?? '')
   const settings = parseSettings({ ...given, ...added })
-  const lines = LISTEN_SETTINGS.map((setting) => settings[setting])
+  const lines = SOCKET_SETTINGS.map((setting) => settings[setting])
     .filter(({ port }) => port !== 0)
     .map(formatListenAddress)
   const [first = '', ...rest] = unit.split(/^ListenStream=.*\n/m)
