@@ -95,6 +95,10 @@ export const JOIN =
 /** Texts name the remote side `the gateway`. Returns a text for the hosted service. */
 export function hostedWords(text: string): string {
   return text
+    .replace(
+      `${JOIN} With`,
+      'To connect to your own gateway, run device-agent join. For the hosted service, copy an authtoken from its dashboard. With',
+    )
     .replace(JOIN, 'Copy an authtoken from the dashboard of the hosted service.')
     .replace(/\b([Tt])he gateway\b/g, '$1he hosted service')
 }

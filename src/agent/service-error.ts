@@ -143,7 +143,8 @@ const MEANINGS: readonly ErrorMapping[] = [
     reason: 'internal',
     permanent: true,
     answer: 'service-refused',
-    remedy: 'Correct the tunnel as the detail says. For an unknown option, update the older side.',
+    remedy:
+      'Change the option or address that the gateway refuses. If the gateway does not know the option, update the gateway.',
   },
   {
     // The detail says which of the two is older.

@@ -44,6 +44,8 @@ async function confirm(
   const folders = options.dataDir === undefined ? [dataDir, INSTALLED[file]] : [options.dataDir]
   const path = folders.map((folder) => join(folder, file)).find((at) => existsSync(at))
   if (path === undefined) {
+    const { isHidden, NO_ACCESS } = await import('./local/local-agent.ts')
+    if (folders.some((folder) => isHidden(join(folder, file)))) throw new StartError(NO_ACCESS)
     throw new StartError(`No ${file} found in ${folders.join(' or ')}. Set --data-dir.`)
   }
   const { refuseOnTrial } = await import('./update/refuse-on-trial.ts')

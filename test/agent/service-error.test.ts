@@ -30,7 +30,10 @@ describe('serviceProblem', () => {
 
   it('sends nobody to update for an address that is not served', () => {
     const { remedy, permanent } = serviceProblem('not served', 'ERR_NGROK_301')
-    expect([remedy, permanent]).toEqual([expect.stringMatching(/^Correct the tunnel/), true])
+    expect([remedy, permanent]).toEqual([
+      expect.stringMatching(/^Change the option or address/),
+      true,
+    ])
     expect(serviceProblem('too old', 'ERR_NGROK_811').remedy).toMatch(/^Update the agent/)
   })
 

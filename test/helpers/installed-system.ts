@@ -11,7 +11,7 @@ import { temporaryFolder } from './temporary-folder.ts'
 const SYSTEMCTL = `#!${process.execPath}
 const { spawn } = require('node:child_process')
 const fs = require('node:fs')
-const { ROOT, MAIN, LOAD_STATE, HAS_AGENT, HANGS_UP } = JSON.parse(fs.readFileSync(__dirname + '/system.json', 'utf8'))
+const { ROOT, MAIN, LOAD_STATE, HAS_AGENT, HANGS_UP, CREDENTIALS } = JSON.parse(fs.readFileSync(__dirname + '/system.json', 'utf8'))
 const words = process.argv.slice(2)
 const line = words.join(' ') + '\\n'
 const isFirst = !fs.existsSync(ROOT + '/calls') || !fs.readFileSync(ROOT + '/calls', 'utf8').includes(line)
@@ -37,7 +37,7 @@ function start() {
     AGENT_LISTEN: '127.0.0.1:0',
     STATE_DIRECTORY: ROOT + '/var/lib/device-agent',
     RUNTIME_DIRECTORY: ROOT + '/run/device-agent',
-    CREDENTIALS_DIRECTORY: ROOT + '/etc/credstore',
+    CREDENTIALS_DIRECTORY: ROOT + CREDENTIALS,
   }
   const lines = fs.readFileSync(ROOT + '/etc/device-agent/agent.env', 'utf8').split('\\n')
   for (const line of lines) {
@@ -85,12 +85,13 @@ const COMMAND = join(import.meta.dirname, 'installed-command.ts')
 
 /**
  * `hasAgent`: its service runs the built program. `hangsUp`: each change of the service closes the terminal of the
- * command.
+ * command. `passesCredentials`: systemd gives the service its credentials.
  */
 export function installedSystem({
   loadState = 'loaded',
   hasAgent = false,
   hangsUp = false,
+  passesCredentials = true,
 } = {}): InstalledSystem {
   const root = temporaryFolder()
   const bin = join(root, 'bin')
@@ -107,7 +108,10 @@ export function installedSystem({
   writeFileSync(join(root, 'etc/systemd/system/device-agent.service'), '')
   writeFileSync(join(bin, 'systemctl'), SYSTEMCTL)
   chmodSync(join(bin, 'systemctl'), 0o755)
-  const system = { ROOT: root, MAIN, LOAD_STATE: loadState, HAS_AGENT: hasAgent, HANGS_UP: hangsUp }
+  const system = {
+    ...{ ROOT: root, MAIN, LOAD_STATE: loadState, HAS_AGENT: hasAgent, HANGS_UP: hangsUp },
+    CREDENTIALS: passesCredentials ? '/etc/credstore' : '/run/none',
+  }
   writeFileSync(join(bin, 'system.json'), JSON.stringify(system))
   const read = (path: string) => {
     return existsSync(join(root, path)) ? readFileSync(join(root, path), 'utf8') : undefined

@@ -6,6 +6,7 @@ import type { Advice } from '../../agent/verdict.ts'
 import { fileFlaw, isCertificate } from '../../base/file.ts'
 import type { Config } from '../../config.ts'
 import { checkPolicy } from '../../policy/check.ts'
+import { isPassed } from '../local/unpassed-credential.ts'
 import { readDotenv } from '../settings-place.ts'
 import { bad, type Finding, good } from './finding.ts'
 
@@ -95,6 +96,9 @@ function authtoken(
       return bad(check, `${authtokenFile} contains no authtoken`, remedy)
     }
     if (typeof ofAgent === 'object') return bad(check, ofAgent.problem, ofAgent.remedy)
+    if (ofAgent === 'there' && value && !isPassed(authtokenFile)) {
+      return good(check, 'set as SVC_AUTHTOKEN, because systemd passes no credentials')
+    }
     const mode = statSync(authtokenFile).mode & 0o777
     if (isTokenMounted || (mode & 0o077) === 0) return good(check, `read from ${authtokenFile}`)
     const flaw = `other users can read ${authtokenFile} (mode ${mode.toString(8)})`

@@ -7,7 +7,10 @@ import { systemClock } from '../../base/clock.ts'
 import type { CommandContext } from '../command-context.ts'
 import { LocalAgent } from '../local/local-agent.ts'
 import { plainLine } from '../local/terminal-text.ts'
+import { unpassedCredential } from '../local/unpassed-credential.ts'
 
+/** Given to the service by systemd. */
+const CREDENTIAL = 'etc/credstore/svc-authtoken'
 const POLL_MS = 200
 /** The link is there before the name of the agent is online. */
 const NAME_WITHIN_MS = 10_000
@@ -15,7 +18,8 @@ const NAME_WITHIN_MS = 10_000
 /** The parts of the status that this command uses. An agent of another version has more. */
 const Status = z.object({
   advice: z.array(z.object({ problem: z.string(), remedy: z.string() })),
-  link: z.object({ state: z.string() }),
+  started_at: z.string(),
+  link: z.object({ state: z.string(), last_error: z.string().nullable() }),
   own_endpoint: z.object({ state: z.string() }).nullable(),
 })
 type Status = z.infer<typeof Status>
@@ -39,8 +43,11 @@ export async function waitForLink(context: CommandContext, withinMs: number): Pr
     const now = systemClock.monotonic()
     const isUp = seen instanceof StartError ? false : seen.link.state === 'up'
     if (isUp) upAt ??= now
-    const problem = problemOf(seen)
-    const isDone = isUp && (problem === undefined || now - (upAt ?? now) > NAME_WITHIN_MS)
+    const cause = unpassedBy(context, seen)
+    const problem = cause ?? problemOf(seen)
+    const hasLink = isUp && (problem === undefined || now - (upAt ?? now) > NAME_WITHIN_MS)
+    // Time does not mend a missing credential.
+    const isDone = hasLink || cause !== undefined
     if (isDone || now - startedAt > withinMs || stop.aborted) {
       const isTold = problem === told
       return { isUp, problem: isUp ? problem : (problem ?? 'the agent is connecting'), isTold }
@@ -62,6 +69,13 @@ async function look(context: CommandContext): Promise<Status | StartError> {
     if (error instanceof StartError) return error
     throw error
   }
+}
+
+/** Says that systemd does not pass the authtoken, as `status` does. */
+function unpassedBy({ root = '/' }: CommandContext, seen: Status | StartError): string | undefined {
+  if (seen instanceof StartError) return undefined
+  const cause = unpassedCredential(seen, join(root, CREDENTIAL))
+  return cause && plainLine(`${cause.problem}. ${cause.remedy}`)
 }
 
 /** Undefined while there is nothing to tell. */

@@ -153,7 +153,7 @@ function socketIn({ environment }: CommandContext, dataDir: string | undefined):
 }
 
 /** True where this user cannot see whether there is a socket. */
-function isHidden(socketPath: string): boolean {
+export function isHidden(socketPath: string): boolean {
   try {
     statSync(socketPath)
     return false
@@ -186,7 +186,7 @@ const NO_ANSWER =
 
 /** Another user may ask. */
 export const NO_ACCESS =
-  'Permission denied. Run this command with sudo: only root and the group of the service have access.'
+  'Permission denied. Run this command with sudo: only root and the user of the agent have access.'
 
 const SENTENCES: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'The agent is not running (stale socket). Start it (systemctl start device-agent).',

@@ -1,4 +1,4 @@
-import { readFileSync, statSync } from 'node:fs'
+import { existsSync, readFileSync, statSync } from 'node:fs'
 import { authtokenLack, isAuthtoken } from '../../agent/authtoken-source.ts'
 import { type Advice, sentence } from '../../agent/verdict.ts'
 import type { StatusView } from '../../api/status-view.ts'
@@ -10,7 +10,15 @@ const SHORT = 'systemd did not pass the authtoken'
 
 /** Files that systemd passes to the service as the credential `svc-authtoken`. */
 const CREDENTIAL = /\/credstore\/svc-authtoken$/
+/** Where systemd passes it. */
+const PASSED = '/run/credentials/device-agent.service/svc-authtoken'
 const RESTART = 'sudo systemctl restart device-agent'
+
+/** The parts of a status that show a missing authtoken. */
+interface LinkAnswer {
+  readonly link: Pick<StatusView['link'], 'last_error'>
+  readonly started_at: string
+}
 
 /** Answers of the running agent. */
 interface Answers {
@@ -23,7 +31,7 @@ interface Answers {
  * service, so the agent itself cannot know.
  */
 export function unpassedCredential(
-  { link, started_at: startedAt }: StatusView,
+  { link, started_at: startedAt }: LinkAnswer,
   file: string | undefined,
 ): Advice | undefined {
   if (link.last_error !== LACK || file === undefined || !hasAuthtoken(file)) return undefined
@@ -56,6 +64,18 @@ export function withCredential(seen: Answers, file: string | undefined): Answers
     },
     tunnels: tunnels.map((it) => (it.last_error === LACK ? { ...it, ...shown } : it)),
   }
+}
+
+/** Returns the status line of the service with that problem in place of a missing authtoken. */
+export function lineWithCredential(line: string, file: string): string {
+  const lack = sentence(LACK)
+  if (!line.includes(lack) || !hasAuthtoken(file)) return line
+  return line.replace(lack, `${sentence(SHORT, 'systemd')} See sudo device-agent status.`)
+}
+
+/** Whether the running service gets this file. Other programs read their file themselves. */
+export function isPassed(file: string): boolean {
+  return !CREDENTIAL.test(file) || existsSync(PASSED)
 }
 
 function hasAuthtoken(file: string): boolean {

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { realpathSync } from 'node:fs'
+import { existsSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
 import { text } from 'node:stream/consumers'
@@ -9,6 +9,7 @@ import { StartError } from '../../base/app-error.ts'
 import { packageRoot } from '../../base/file.ts'
 import { Secret } from '../../base/secret.ts'
 import type { CommandContext } from '../command-context.ts'
+import { lineWithCredential } from '../local/unpassed-credential.ts'
 import type { ServiceName } from './env-template.ts'
 import { isSameFile, readHandover, removeDurably } from './handover-file.ts'
 import {
@@ -178,6 +179,12 @@ function uninstall({ stdout }: CommandContext, options: InstallOptions): void {
   const name = nameOf(options)
   const changes = planUninstall({ root: options.root, name })
   if (changes.length === 0) {
+    const isPackaged = existsSync(join(options.root, `/usr/lib/systemd/system/${name}.service`))
+    if (isPackaged) {
+      throw new StartError(
+        `The unit of ${name} belongs to the Debian package. To stop the service: sudo systemctl disable --now ${unitsOf(name).join(' ')}. To remove the package: sudo apt remove device-agent.`,
+      )
+    }
     stdout.write(`${name} is not installed.\n`)
     return
   }
@@ -199,7 +206,9 @@ function status({ stdout }: CommandContext, options: Target & { json?: boolean }
     '--no-pager',
     `--property=${STATUS_PROPERTIES.join(',')}`,
   ])
-  const status = readServiceStatus(name, output)
+  const shown = readServiceStatus(name, output)
+  const credential = join(options.root, '/etc/credstore/svc-authtoken')
+  const status = { ...shown, status: lineWithCredential(shown.status, credential) }
   stdout.write(`${options.json ? JSON.stringify(status) : describeServiceStatus(status)}\n`)
   if (!status.active) process.exitCode = 1
 }
@@ -269,6 +278,10 @@ export function systemctl(command: readonly string[]): string {
       throw new StartError(WITHOUT_SYSTEMD, { cause: error })
     }
     const reason = stderr.trim().replace(/\.$/, '')
-    throw new StartError(`systemctl ${command.join(' ')} failed: ${reason}.`, { cause: error })
+    const isRefused = /access denied|permission denied|authentication required/i.test(reason)
+    const remedy = isRefused ? ' Run this command with sudo.' : ''
+    throw new StartError(`systemctl ${command.join(' ')} failed: ${reason}.${remedy}`, {
+      cause: error,
+    })
   }
 }

@@ -120,7 +120,7 @@ export class SetupReport {
       this.out.write(`\n${heading}\n\n${texts.map((text) => `  - ${plainLine(text)}\n`).join('')}`)
     if (isDryRun && state === 'done') {
       const problems = [...this.#findings.values()].filter(({ outcome }) => outcome === 'bad')
-      const hint = problems.length === 0 ? '' : ` ${problems.length} checks failed.`
+      const hint = problems.length === 0 ? '' : ` Failed checks: ${problems.length}.`
       this.out.write(`\nDry run: nothing was written.${hint}\n`)
       return 'dry-run'
     }

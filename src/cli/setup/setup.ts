@@ -101,7 +101,7 @@ export async function setup(
   if (dryRun) report.names(await checkNames(site, nameCheckOf(site), undefined, []))
   const state = report.end({ isDryRun: dryRun })
   if (json) stdout.write(`${JSON.stringify(report.view(state))}\n`)
-  if (state === 'failed') process.exitCode = 1
+  if (state === 'failed' || (dryRun && isRefused)) process.exitCode = 1
   if (state === 'left') process.exitCode = 3
 }
 
@@ -167,7 +167,8 @@ async function clockCheck(
   const theirs = await readServiceDate([{ url: acme.directoryUrl }], stop)
   const { host } = new URL(acme.directoryUrl)
   if (theirs === undefined) {
-    const remedy = 'Check the network of this machine, and --acme-directory.'
+    const remedy =
+      'Check the network of this machine, and --acme-directory. Without both --email and --acme-directory, the gateway uses its own CA.'
     return bad('ACME authority', `${host} does not answer`, remedy)
   }
   const skewMs = clock.now() - theirs

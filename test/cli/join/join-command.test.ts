@@ -57,6 +57,19 @@ describe.runIf(process.geteuid?.() === 0)('device-agent join, with the installed
     })
   })
 
+  it('says at once that systemd passes no credentials', async () => {
+    const [system, peer] = [
+      installedSystem({ hasAgent: true, passesCredentials: false }),
+      await joinPeer(),
+    ]
+    const done = await system.run('join', peer.invite(), '--wait', '3600')
+    expect(done.exitCode).toBe(1)
+    expect(done.stderr).toMatch(
+      /systemd did not pass the credential \S+ to the agent\. Set SVC_AUTHTOKEN in /,
+    )
+    expect(done.stderr).not.toContain('No authtoken is set')
+  })
+
   it('gets its authtoken by the same claim after a lost answer', async () => {
     let hasLost = false
     const peer = await joinPeer({

@@ -1,8 +1,12 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { lineWithCredential } from '../../../src/cli/local/unpassed-credential.ts'
 import {
   describeServiceStatus,
   readServiceStatus,
 } from '../../../src/cli/service/service-status.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 interface Shown {
   readonly load?: string
@@ -40,6 +44,17 @@ describe('service status', () => {
     ],
   ])('says of %j: %s', (shown, sentence) => {
     expect(describeServiceStatus(statusOf(shown))).toBe(sentence)
+  })
+
+  it('says that systemd did not pass an authtoken that is on the device', () => {
+    const file = join(temporaryFolder(), 'svc-authtoken')
+    const line = 'No tunnels. No authtoken is set.'
+    expect(lineWithCredential(line, file)).toBe(line)
+    writeFileSync(file, 'some-authtoken\n')
+    expect(lineWithCredential(line, file)).toBe(
+      'No tunnels. systemd did not pass the authtoken. See sudo device-agent status.',
+    )
+    expect(lineWithCredential('All 2 tunnels work.', file)).toBe('All 2 tunnels work.')
   })
 
   it('says how a gateway is installed', () => {
