@@ -154,6 +154,7 @@ async function build(kinds: ReadonlySet<string>, output: string): Promise<string
   if (hasProgram(kinds)) {
     targets.forEach(requireStrip)
     for (const target of targets) {
+      process.stderr.write(`Packing for ${target.arch}. This takes minutes.\n`)
       const { paths, image } = await makeFor(target, order)
       made.push(...paths)
       if (image) images.push(image)

@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import {
   appendFileSync,
   existsSync,
@@ -188,6 +189,14 @@ describe('gateway setup', () => {
     expect(settings).toMatchObject({ GATEWAY_RESERVED_DOMAIN: '*.tunnels.example.com' })
     expect(records).toHaveLength(2)
     expect(readFileSync(envPath, 'utf8')).toBe(before)
+  })
+
+  it('ends a dry run with 1 when a check fails', async () => {
+    const { run, answers } = await server(ZONE)
+    const taken = createServer().listen(answers.httpPort, '0.0.0.0')
+    await once(taken, 'listening')
+    onTestFinished(() => void taken.close())
+    expect(await run({ dryRun: true })).toMatchObject({ state: 'dry-run', code: 1 })
   })
 
   it('names the exact records while DNS is not ready, and serves with its own CA', async () => {
