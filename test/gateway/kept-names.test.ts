@@ -4,6 +4,7 @@ import { expect, it } from 'vitest'
 import { systemClock } from '../../src/base/clock.ts'
 import { forward, startDeviceService, visit } from '../helpers/device-sdk.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { publicRequest } from '../helpers/public-request.ts'
 import { connectSdk, inTime, startGateway } from '../helpers/running-gateway.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -33,6 +34,25 @@ it('holds the names of its predecessor, which was killed, until their devices ar
   const session = await connectSdk(next)
   await forward(session, service)
   expect((await waiting).text).toBe('hello')
+})
+
+it('shows visitors of a deep name its certificate before the device is back', async () => {
+  const running = await startGateway()
+  const host = 'web.cam.site.test'
+  await forward(await connectSdk(running), await startDeviceService(), { domain: host })
+  const path = join(running.dataDir, 'names.json')
+  await eventually(() => expect(readFileSync(path, 'utf8')).toContain(host))
+  const dataDir = temporaryFolder()
+  cpSync(running.dataDir, dataDir, { recursive: true })
+  const next = await startGateway({ dataDir, authtoken: running.authtoken, holdMs: 0 })
+  const { https, caCertPath } = next.addresses
+  const ca = readFileSync(caCertPath, 'utf8')
+  const securely = (name: string) =>
+    publicRequest({
+      ...{ ingress: `https://${https.host}:${https.port}`, address: https.host, host: name, ca },
+    })
+  expect((await securely(host)).status).toBe(503)
+  await expect(securely('web.invented.site.test')).rejects.toThrow('altnames')
 })
 
 it('holds them for longer while its predecessor still lets go of devices, unless nobody is to wait', async () => {

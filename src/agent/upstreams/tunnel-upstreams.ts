@@ -131,7 +131,7 @@ export class TunnelUpstreams {
     const level = state === 'answered' ? 'info' : 'warn'
     log[level](
       { domain, forwardsTo, failed, abandoned, oldestWaitMs },
-      `visitor report for the upstream: ${state}`,
+      `the service has a new state for visitors: ${state}`,
     )
   }
 

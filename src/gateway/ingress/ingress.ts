@@ -111,7 +111,7 @@ export class Ingress {
   constructor(options: IngressOptions) {
     const { registry, clock, limits, buffers = new BufferAccount() } = options
     this.#options = options
-    const log = options.log.child({ room: 'ingress' })
+    const log = options.log.child({ part: 'ingress' })
     this.#context = {
       registry,
       routes: options.routes ?? registry,

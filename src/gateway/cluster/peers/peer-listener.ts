@@ -48,7 +48,7 @@ export class PeerListener {
   #closed: Promise<void> | undefined
 
   constructor(options: PeerListenerOptions) {
-    this.#options = { ...options, log: options.log.child({ room: 'peers' }) }
+    this.#options = { ...options, log: options.log.child({ part: 'peers' }) }
   }
 
   /** The nodes that have a link to here. */

@@ -65,7 +65,7 @@ export interface SecureConnectionOptions {
   readonly socket: TransportSocket
   /** Returns the certificate for a server name; undefined if the client sent no name. */
   readonly certificate: (serverName: string | undefined) => ServedCertificate
-  /** Issues the certificate of an online host. Undefined if the host has one. Never rejects. */
+  /** Issues the certificate of a known host. Undefined if the host has one. Never rejects. */
   readonly cover?: (route: Route) => Promise<void> | undefined
   readonly listener: IngressListener
   readonly context: IngressContext
@@ -230,7 +230,7 @@ export class SecureConnection implements IngressConnection {
     this.#handshake = handshake
   }
 
-  /** Waits for the certificate of a name that is online, for example at another gateway. */
+  /** Waits for the certificate of a name that is online anywhere, or was so before the gateway started. */
   #route(helloBytes: number): void {
     const found = this.#find()
     const covered = found && this.#cover(found)
@@ -249,7 +249,9 @@ export class SecureConnection implements IngressConnection {
   #cover(found: Route): Promise<void> | undefined {
     const { cover, handed } = this.#options
     const endsElsewhere = found.protocol === 'tls' || (found.type === 'remote' && found.endsTls)
-    if (handed || endsElsewhere || found.type === 'disconnected') return undefined
+    // While the names of other nodes are unknown, any name is `disconnected`, without a URL.
+    const isInvented = found.type === 'disconnected' && found.url === ''
+    if (handed || endsElsewhere || isInvented) return undefined
     return cover?.(found)
   }
 
