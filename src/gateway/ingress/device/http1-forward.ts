@@ -362,7 +362,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     if (!this.#head || !body) return
     this.#heldBack = undefined
     this.#owner.onResponse(this.#head, true)
-    if (body.length > 0 && !this.#isOver) this.#owner.onBody(body, false)
+    if (body.length > 0 && !this.#isOver) this.#owner.onBody(body, true)
   }
 
   #fail(failure: ForwardFailure): void {

@@ -1,5 +1,13 @@
 import { GrowingBuffer } from './growing-buffer.ts'
-import { BYTE_CLASS, HttpSyntaxError, LINE, TOKEN, VALUE } from './http-syntax.ts'
+import {
+  BYTE_CLASS,
+  HttpSyntaxError,
+  LINE,
+  MAX_KEPT_BYTES,
+  ownBytes,
+  TOKEN,
+  VALUE,
+} from './http-syntax.ts'
 
 export interface HeadLimits {
   readonly maxBytes: number
@@ -21,8 +29,6 @@ export interface ScannedHead {
   readonly repeats?: boolean
 }
 
-/** Longest start line, and longest fields, that a scanner keeps to compare the next ones with. */
-const MAX_KEPT_BYTES = 1_024
 /** After as many heads in turn that look as if they recurred, the scanner compares no more. */
 const MAX_MISSES = 4
 
@@ -82,7 +88,7 @@ export class HeadScanner {
   readonly #held = new GrowingBuffer()
   #text = ''
   #kept: KeptFields | undefined
-  /** Start line of the last head whose fields were the kept ones. */
+  /** Start line of the last head whose fields were the kept ones; empty if it was long. */
   #lastLine = ''
   /** The head that was found by the kept fields. */
   #known: ScannedHead | undefined
@@ -157,7 +163,7 @@ export class HeadScanner {
     const kept = this.#keep()
     this.reset()
     if (!kept) return { line, fields, recurs: false }
-    this.#lastLine = line
+    this.#lastLine = line.length <= MAX_KEPT_BYTES ? line : ''
     return { line, fields: kept.fields, recurs: true }
   }
 
@@ -206,8 +212,7 @@ export class HeadScanner {
     }
     this.#misses = 0
     // Slices of the scanned text would keep all of it, with a long start line.
-    const bytes = Buffer.allocUnsafeSlow(length)
-    bytes.write(text.slice(lineEnd), 'latin1')
+    const bytes = ownBytes(text.slice(lineEnd))
     const own = bytes.toString('latin1')
     const fields: string[] = []
     for (let at = 2; at < marks.length; at += 2) {
@@ -248,10 +253,10 @@ export class HeadScanner {
 
   /** Keeps the head if the start line before was the same. */
   #headOf(line: string, kept: KeptFields): ScannedHead {
-    const repeats = line === this.#lastLine && line.length <= MAX_KEPT_BYTES
+    const repeats = line === this.#lastLine
     const head = { line, fields: kept.fields, recurs: true, repeats }
-    if (repeats) kept.repeated = { lineBytes: Buffer.from(line, 'latin1'), head }
-    this.#lastLine = line
+    if (repeats) kept.repeated = { lineBytes: ownBytes(line), head }
+    this.#lastLine = line.length <= MAX_KEPT_BYTES ? line : ''
     return head
   }
 

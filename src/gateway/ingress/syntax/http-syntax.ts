@@ -157,6 +157,16 @@ export function consistsOf(text: string, from: number, to: number, bits: number)
   return to > from
 }
 
+/** Longest start line, and longest fields, that are kept for messages with the same bytes. */
+export const MAX_KEPT_BYTES = 1_024
+
+/** The text, latin1, in memory of its own: a part of Node's pool would keep 8 KiB. */
+export function ownBytes(text: string): Buffer {
+  const bytes = Buffer.allocUnsafeSlow(text.length)
+  bytes.write(text, 'latin1')
+  return bytes
+}
+
 /** End of a body (RFC 9112 6.3): the number of bytes, or a constant below. */
 export type BodyFraming = number
 

@@ -5,7 +5,9 @@ import {
   addConnectionOptions,
   type ConnectionOptions,
   HttpSyntaxError,
+  MAX_KEPT_BYTES,
   NO_OPTIONS,
+  ownBytes,
 } from './http-syntax.ts'
 
 /** Fields about an HTTP/1 connection. In HTTP/2 they make a message malformed (RFC 9113 8.2.2). */
@@ -54,9 +56,6 @@ export function encodeHead(line: string, fields: readonly string[]): Buffer {
   return kept ? kept.withLine(line) : Buffer.from(formatHead(line, fields), 'latin1')
 }
 
-/** Longest start line that is kept with its fields. */
-const MAX_KEPT_LINE = 1_024
-
 /** Lines of fields, as text and as bytes, and the bytes of the last head that was sent twice with them. */
 class FormattedFields {
   readonly text: string
@@ -77,20 +76,13 @@ class FormattedFields {
       return this.#head
     }
     this.#head = undefined
-    if (line.length <= MAX_KEPT_LINE) this.#lastLine = line
+    if (line.length <= MAX_KEPT_BYTES) this.#lastLine = line
     const lineBytes = line.length + '\r\n'.length
     const head = Buffer.allocUnsafe(lineBytes + this.#bytes.length)
     head.write(`${line}\r\n`, 0, lineBytes, 'latin1')
     head.set(this.#bytes, lineBytes)
     return head
   }
-}
-
-/** In memory of its own: a part of Node's pool would keep 8 KiB. */
-function ownBytes(text: string): Buffer {
-  const bytes = Buffer.allocUnsafeSlow(text.length)
-  bytes.write(text, 'latin1')
-  return bytes
 }
 
 const FORMATTED = new WeakMap<readonly string[], FormattedFields>()

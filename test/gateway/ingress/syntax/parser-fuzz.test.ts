@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { describe, expect, it } from 'vitest'
 import { HEAD_LIMITS, HeadScanner } from '../../../../src/gateway/ingress/syntax/head-scanner.ts'
 import { parseRequestHead } from '../../../../src/gateway/ingress/syntax/request-head.ts'
@@ -323,6 +325,35 @@ describe.each([
     expect(take(line)).not.toBe(first[3])
     const long = `GET /${'x'.repeat(1_024)} HTTP/1.1`
     expect([1, 2, 3].some(() => take(long).repeats)).toBe(false)
+  })
+
+  it('keeps no long start line, and no part of the memory that Node shares', () => {
+    setFlagsFromString('--expose-gc')
+    const collect = runInNewContext('gc') as () => void
+    const bytesNow = () => {
+      collect()
+      const { heapUsed, arrayBuffers } = process.memoryUsage()
+      return heapUsed + arrayBuffers
+    }
+    const COUNT = 500
+    const kept = (path: string) => {
+      const before = bytesNow()
+      const scanners = Array.from({ length: COUNT }, () => new HeadScanner(HEAD_LIMITS, kind))
+      for (const scanner of scanners) {
+        const fields = `Host: a${'x'.repeat(900)}\r\n\r\n`
+        const bytes = Buffer.from(`GET /${path} HTTP/1.1\r\n${fields}`, 'latin1')
+        for (let times = 0; times < REPEATS; times += 1) {
+          scanner.scan(bytes, 0)
+          // What a gateway takes from the pool in between.
+          Buffer.allocUnsafe(2_000)
+          expect(scanner.takeHead().fields).toHaveLength(2)
+        }
+      }
+      return (bytesNow() - before) / COUNT
+    }
+    kept('')
+    expect(kept('')).toBeLessThan(5_000)
+    expect(kept('y'.repeat(60_000))).toBeLessThan(5_000)
   })
 
   it('keeps no fields that only have the same length, and stops comparing', () => {
