@@ -14,6 +14,16 @@ const PROGRAM = '/usr/bin/device-agent'
 const STATE = '/opt/device-agent/state.json'
 /** On a small disk, of which one can be full. */
 const DATA = '/srv/device-agent'
+/** In a mount namespace with the data folder as a mount point, as systemd gives it to commands with `+`. */
+const AS_SYSTEMD = [
+  '--mount',
+  'sh',
+  '-euc',
+  'mkdir -p "$1"; mount --bind "$1" "$1"; exec "$2"',
+  'sh',
+  DATA,
+  SETTLE,
+]
 const SOCKET = '/run/supervisor.sock'
 const RESTART_PAUSE_MS = 2_000
 const STOP_WITHIN_MS = 90_000
@@ -63,7 +73,10 @@ class Supervisor {
       this.cutIn = undefined
       Object.assign(env, { CUT_AFTER: String(cut), NODE_OPTIONS: '--import=/run-update/cut.mjs' })
     }
-    const settled = spawnSync(SETTLE, { env, stdio: ['ignore', 'inherit', 'inherit'] })
+    const settled = spawnSync('unshare', AS_SYSTEMD, {
+      env,
+      stdio: ['ignore', 'inherit', 'inherit'],
+    })
     if (cut !== undefined) this.cuts += settled.signal === 'SIGKILL' ? 1 : 0
     return settled
   }

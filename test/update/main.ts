@@ -27,7 +27,10 @@ mount -t tmpfs tmpfs "$1/root/opt"
 mkdir -p "$1/root/srv"
 mount -t tmpfs -o size=200m,mode=755 tmpfs "$1/root/srv"
 cd "$1/root"
-exec chroot "$1/root" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+mkdir old-root
+pivot_root . old-root
+umount --lazy /old-root
+exec /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
   DEBIAN_FRONTEND=noninteractive sh -euc 'dpkg -i /run-update/package.deb >/dev/null; exec /usr/lib/device-agent/bin/node /run-update/inside.mjs'
 `
 
