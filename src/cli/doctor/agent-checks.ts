@@ -105,7 +105,7 @@ function others({ status, tunnels }: SeenAgent, findings: readonly Finding[]): F
 function update({ versions: { agent }, update: last }: StatusView): Finding {
   const check = 'update'
   if (last?.state === 'rolled-back') {
-    const remedy = 'Install a fixed version with device-agent update or as a package.'
+    const remedy = 'Correct this cause and repeat device-agent update, or install a newer version.'
     return bad(check, last.sentence, remedy)
   }
   if (last !== null && last.state !== 'confirmed') return skipped(check, last.sentence)
