@@ -50,13 +50,12 @@ export function makeDeb(options: DebOptions): string {
   const { manifest, target, work, output, date } = options
   const root = join(work, `deb-${target.debian}`)
   fillRoot(root, options)
-  const config = ['etc/device-agent/agent.env', 'etc/device-gateway/gateway.env']
   return packDeb({
     root,
     path: join(output, `${manifest.name}_${manifest.version}_${target.debian}.deb`),
     control: controlText(options),
-    conffiles: [...config, 'etc/device-agent/default-policy.json'],
-    modes: Object.fromEntries(config.map((path) => [path, 0o600])),
+    // Not the settings: join and setup change them, so dpkg would ask about each later change of ours.
+    conffiles: ['etc/device-agent/default-policy.json'],
     scripts: ['postinst', 'prerm', 'postrm'],
     date,
   })
@@ -132,8 +131,9 @@ function fillRoot(root: string, options: DebOptions): void {
   )
   const overrides = readFileSync(join(DEBIAN, 'lintian-overrides'))
   put(join(root, 'usr/share/lintian/overrides/device-agent'), overrides)
-  put(join(root, 'etc/device-agent/agent.env'), envTemplate('device-agent'), 0o600)
-  put(join(root, 'etc/device-gateway/gateway.env'), envTemplate('device-gateway'), 0o600)
+  const templates = join(root, 'usr/share/device-agent')
+  put(join(templates, 'agent.env'), envTemplate('device-agent'))
+  put(join(templates, 'gateway.env'), envTemplate('device-gateway'))
   const policy = readFileSync(join(ROOT, 'default-policy.json'))
   put(join(root, 'etc/device-agent/default-policy.json'), policy)
 }

@@ -6,6 +6,7 @@ import {
   mkdirSync,
   mkdtempSync,
   readdirSync,
+  readFileSync,
   rmSync,
   writeFileSync,
 } from 'node:fs'
@@ -45,6 +46,13 @@ export function copyPages(folder: string): void {
   for (const name of ['README.md', 'SECURITY.md', 'docs']) {
     cpSync(join(ROOT, name), join(folder, name), { recursive: true })
   }
+  const readme = join(folder, 'README.md')
+  // Other files of the project are not there: only their names stay.
+  const text = readFileSync(readme, 'utf8').replaceAll(
+    /\[([^\]]+)\]\((?!https?:)([^)#]+)[^)]*\)/g,
+    (link, name: string, path: string) => (existsSync(join(folder, path)) ? link : name),
+  )
+  writeFileSync(readme, text)
 }
 
 /** A folder that runs wherever it is put: bundle, native libraries and Node. `work` holds what was unpacked. */

@@ -16,13 +16,14 @@ const manifest = readManifest()
 const versions = ['', '+1', '+2'].map((end) => `${manifest.version}${end}`)
 const now = Date.now()
 
-/** The package as the next version: everything else of it is the same. */
+/** The package as the next version, with another template of settings: everything else of it is the same. */
 function nextVersion(work: string, version: string): string {
   const tree = join(work, 'tree')
   run('dpkg-deb', ['--raw-extract', deb ?? '', tree])
   for (const [file, old, text] of [
     ['DEBIAN/control', /^Version: .*$/m, `Version: ${version}`],
     ['usr/lib/device-agent/package.json', /"version": ".*"/, `"version": "${version}"`],
+    ['usr/share/device-agent/agent.env', /^/, '# With another comment than before.\n'],
   ] as const) {
     const path = join(tree, file)
     writeFileSync(path, readFileSync(path, 'utf8').replace(old, text))
