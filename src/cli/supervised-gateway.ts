@@ -44,7 +44,8 @@ export async function startSupervisedGateway(
   )
   const { database } = gateway.parts
   const sentence = () => [sentenceOf(gateway.parts), reload.problem ?? []].flat().join('; ')
-  supervision.ready({ database, sentence }, closer)
+  const onChange = (listener: () => void) => onOtherCounts(gateway.parts, listener)
+  supervision.ready({ database, sentence, onChange }, closer)
   return { ...service, reload }
 }
 
@@ -61,6 +62,20 @@ function sentenceOf({ sessions, registry, database }: GatewayParts): string {
   const report = database.report()
   const problems = storageProblems(report, 'device-agent storage confirm --gateway')
   return [online, ...problems, report.risk?.text ?? []].flat().join('; ')
+}
+
+const LOOK_MS = 1_000
+
+/** Calls the listener when other numbers of agents or endpoints are online; returns how to stop that. */
+function onOtherCounts({ sessions, registry }: GatewayParts, listener: () => void): () => void {
+  const counts = () => `${sessions.size} ${registry.size}`
+  let known = counts()
+  const timer = setInterval(() => {
+    if (counts() === known) return
+    known = counts()
+    listener()
+  }, LOOK_MS).unref()
+  return () => clearInterval(timer)
 }
 
 const count = (number: number, noun: string) => `${number} ${noun}${number === 1 ? '' : 's'}`

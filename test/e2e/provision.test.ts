@@ -73,6 +73,20 @@ describe('device-agent provision', () => {
     expect(AGENT_DOMAIN).toBe('agent.cam3.a.test')
   })
 
+  it('says on another machine that the gateway is not there', async () => {
+    const cwd = temporaryFolder()
+    const { code, stderr } = await runProgram({
+      args: ['gateway', 'invite', '--name', 'cam7'],
+      cwd,
+    })
+    expect([code, stderr]).toEqual([
+      1,
+      expect.stringMatching(
+        /^device-agent: No gateway has left its API key in \S+api-key\. Run this/,
+      ),
+    ])
+  })
+
   it('takes the key from a file or a setting for an API elsewhere, and never guesses it', async () => {
     const { folder, gateway, provision } = await startSite()
     const { management_api, api_key_file } = gateway.ready

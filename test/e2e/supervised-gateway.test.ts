@@ -22,7 +22,11 @@ describe('device-agent gateway', () => {
     const policy = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] })
     const front = { url: 'https://front.site.localhost', type: 'cloud', traffic_policy: policy }
     expect((await gateway.manage('POST', '/endpoints', front)).status).toBe(201)
-    await eventually(() => expect(told).toContain('STATUS=0 agents connected, 1 endpoint online'))
+    // The line is also renewed each 10 s.
+    await eventually(
+      () => expect(told).toContain('STATUS=0 agents connected, 1 endpoint online'),
+      6_000,
+    )
     expect(await gateway.program.end()).toMatchObject({ code: 0 })
     await eventually(() => expect(told).toContain('STOPPING=1\nSTATUS=stopping'))
   })

@@ -69,7 +69,10 @@ async function readApiKey(options: ManagementOptions, config: Config): Promise<S
   if (keyFile !== undefined) return keyOf(readKeyFile(keyFile), keyFile)
   if (config.apiKey) return keyOf(config.apiKey.reveal(), 'SVC_API_KEY')
   if (ownKey && existsSync(ownKey)) return keyOf(readKeyFile(ownKey), ownKey)
-  throw new StartError('API key required. Use --key-file or --key-stdin, or set SVC_API_KEY.')
+  const missing = ownKey
+    ? `No gateway has left its API key in ${ownKey}. Run this command on the machine of the gateway, or give its key`
+    : 'API key required. Give it'
+  throw new StartError(`${missing} with --key-file, --key-stdin or SVC_API_KEY.`)
 }
 
 function readKeyFile(path: string): string {
