@@ -17,7 +17,7 @@ const LISTENERS: readonly (readonly [port: number, host: string])[] = [
 ]
 const ANSWER = 'HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\nok\n'
 /** `name=value`, which later commands of the page use. */
-const ASSIGNMENT = /^\w+=("[^"]*"|\S+)$/
+const ASSIGNMENT = /^\w+=("[^"]*"|\S+)$|^[a-z]+\(\) \{/
 const ENDLESS_MS = 4_000
 const COMMAND_MS = 90_000
 

@@ -23,6 +23,7 @@ export const NOT_HERE: readonly (readonly [pattern: RegExp, reason: string])[] =
   [/restore \S+ --replace/, 'a stopped service: npm test'],
   [/device-agent leave/, 'removes the device: npm test'],
   [/_SMTP_|GATEWAY_TCP_LISTEN=/, 'settings of the gateway: npm test'],
+  [/^node -e .*listen/, 'runs until Ctrl-C; the script has its own'],
 ]
 
 /** Commands that run until Ctrl-C. They pass if they print something within some seconds. */
@@ -55,6 +56,8 @@ const POLICY = `printf 'on_http_request:\\n  - actions: [{ type: deny }]\\n' > p
 const FLEET_DEVICE = `mkdir cam07 && cp devices/cam07.env cam07/.env
   (cd cam07 && AGENT_LISTEN=127.0.0.1:0 SVC_CA_CERT=$PWD/../ca.pem exec setsid device-agent run) > cam07.log 2>&1 < /dev/null &
   for i in $(seq 60); do device-agent status --data-dir cam07/data 2>&1 | grep -q 'link up' && exit 0; sleep 1; done; cat cam07.log; exit 1`
+const RECEIVER = `setsid node -e "require('http').createServer((q, s) => q.resume().on('end', () => s.end())).listen(9000, '127.0.0.1', () => console.log())" < /dev/null > receiver.log 2>&1 &
+  for i in $(seq 100); do [ -s receiver.log ] && exit 0; sleep 0.1; done; exit 1`
 const HELLO = 'device-agent tunnels add hello.site.localhost 7041'
 const CERTIFICATE =
   'openssl req -x509 -newkey rsa:2048 -nodes -keyout privkey.pem -out fullchain.pem -days 30 -subj /CN=own.site.localhost -addext subjectAltName=DNS:own.site.localhost'
@@ -91,6 +94,11 @@ export const PAGES: Readonly<Record<string, PageRule>> = {
     settings: {
       GATEWAY_SMTP_URL: 'smtp://127.0.0.1:25?tls=off',
       GATEWAY_SMTP_FROM: 'gateway@example.com',
+      GATEWAY_OUTBOUND_ALLOW: '127.0.0.1:9000',
+    },
+    between: [[/test$/, RECEIVER]],
+    values: {
+      $id: `${API}/notification_channels | jq -r '.notification_channels[] | select(.name == "test").id'`,
     },
   },
   'docs/guides/pools.md': {
