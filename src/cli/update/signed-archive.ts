@@ -124,7 +124,7 @@ export function readStatement(archive: string, keys: readonly KeyObject[]): Stat
   const isKnown = keys.some((key) => verify(null, bytes, key, Buffer.from(signature, 'base64')))
   if (!isKnown) {
     throw new StartError(
-      `${path} was not signed with a trusted key (/etc/device-agent/update-keys.pem). Nothing was changed.`,
+      `${path} was not signed with a trusted key: that of this version, or one in /etc/device-agent/update-keys.pem. Nothing was changed.`,
     )
   }
   return readStated(statement, path)

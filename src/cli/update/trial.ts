@@ -147,7 +147,7 @@ export class Trial {
     try {
       dataIn(dataDir).make()
       home.keepPrevious(fromFolder)
-      home.writeVerdict(undone(state, 'the new version stopped before it had a link'))
+      home.writeVerdict(undone(state, 'the new version stopped before the end of its trial'))
       const untilMs = now() + TRIAL_MS
       home.write({ state: 'trying', ...versions, dataDir, untilMs })
     } catch (error) {
@@ -161,7 +161,7 @@ export class Trial {
     const { home, dataIn } = this.#options
     dataIn(state.dataDir).restore()
     home.switchBack(state.fromFolder)
-    home.takeVerdict(undone(state, 'the new version stopped before it had a link'))
+    home.takeVerdict(undone(state, 'the new version stopped before the end of its trial'))
     home.removeOthers([state.fromFolder])
     return `version ${state.from} restored`
   }

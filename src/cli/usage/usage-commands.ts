@@ -40,7 +40,7 @@ function settingsText(): string {
     const suffix = fallback === '' ? '' : ` [${fallback}]`
     return `  ${name.padEnd(width)}  ${meaning}${suffix}\n`
   })
-  return `Settings (from the environment or .env in the current directory):\n${lines.join('')}`
+  return `Settings, from the environment or .env in the current directory. Services read /etc/device-agent/agent.env and\n/etc/device-gateway/gateway.env:\n${lines.join('')}`
 }
 
 /** `device-agent version`: versions for bug reports. */
