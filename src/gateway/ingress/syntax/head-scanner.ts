@@ -169,6 +169,7 @@ export class HeadScanner {
 
   /** Drops what it keeps for the next head. */
   forget(): void {
+    this.#sender = undefined
     this.#kept = undefined
     this.#lastLine = ''
     this.#lastLength = 0
