@@ -119,6 +119,19 @@ describe.runIf(hasChromium)('the device page in Chromium', () => {
     api.doctor.findings = FINDINGS.slice(0, 2)
     await button(page, 'Run checks').click()
     await page.getByText('All checks passed.').waitFor()
+    api.doctor.findings = [
+      ...FINDINGS.slice(0, 2),
+      {
+        check: 'status',
+        outcome: 'good',
+        detail: 'the link is slow',
+        remedy: 'Check the network of the device.',
+      },
+    ]
+    await button(page, 'Run checks').click()
+    await page.getByText('No check failed. 1 note has a fix.').waitFor()
+    await page.getByText('Note:').waitFor({ state: 'attached' })
+    await expectGoodView(page, 'device-doctor-note')
 
     await goTo(page, 'Log')
     api.log.error({ reason: 'network' }, '<b>canary</b> line')

@@ -236,9 +236,8 @@ async function readLog(
 }
 
 function doctorText(findings: readonly Finding[]): string {
-  const failures = findings.filter(({ outcome }) => outcome === 'bad').length
   const plain = (_colour: unknown, text: string) => text
-  return `${findings.map((finding) => findingText(finding, plain)).join('')}\n${summary(failures)}\n`
+  return `${findings.map((finding) => findingText(finding, plain)).join('')}\n${summary(findings)}\n`
 }
 
 /** A policy may contain passwords. Its hash shows whether it changed. */

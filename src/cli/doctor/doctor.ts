@@ -9,6 +9,8 @@ const MARKS: Readonly<Record<Outcome, readonly [mark: string, colour: Colour]>> 
   bad: ['✗', 'red'],
   skipped: ['-', 'dim'],
 }
+/** A check that passed, and has a remedy. */
+const NOTE_MARK = ['!', 'yellow'] as const
 
 interface DoctorOptions {
   readonly dataDir?: string
@@ -30,12 +32,12 @@ export function doctorCommand(context: CommandContext): Command {
 async function examine(context: CommandContext, options: DoctorOptions): Promise<void> {
   const { stdout, environment } = context
   const paint = paintFor(stdout, environment)
-  let failures = 0
+  const shownFindings: Finding[] = []
   const told = new Set<string | null>()
   const tell = (findings: readonly Finding[]) => {
     for (const finding of options.json ? findings : grouped(findings)) {
+      shownFindings.push(finding)
       const { outcome, remedy } = finding
-      if (outcome === 'bad') failures += 1
       const isRepeated = outcome === 'bad' && told.has(remedy)
       const shown = isRepeated ? { ...finding, remedy: 'As above.' } : finding
       told.add(remedy)
@@ -45,8 +47,8 @@ async function examine(context: CommandContext, options: DoctorOptions): Promise
   const { examineDevice } = await import('./examination.ts')
   const { findings } = await examineDevice(context, options.dataDir)
   for await (const some of findings) tell(some)
-  if (failures > 0) process.exitCode = 1
-  if (!options.json) stdout.write(`\n${summary(failures)}\n`)
+  if (shownFindings.some(({ outcome }) => outcome === 'bad')) process.exitCode = 1
+  if (!options.json) stdout.write(`\n${summary(shownFindings)}\n`)
 }
 
 /** Joins the failed checks of one kind with the same cause: 50 tunnels of a broken link are one entry. */
@@ -69,14 +71,26 @@ export function grouped(findings: readonly Finding[]): Finding[] {
 const TUNNEL = 'tunnel '
 
 /** `✓ disk: 11204 MiB free`, followed by the remedy. */
-export function findingText({ check, outcome, detail, remedy }: Finding, paint: Paint): string {
-  const [mark, colour] = MARKS[outcome]
+export function findingText(finding: Finding, paint: Paint): string {
+  const { check, outcome, detail, remedy } = finding
+  const [mark, colour] = isNote(finding) ? NOTE_MARK : MARKS[outcome]
   const advice = remedy === null ? '' : `  → ${plainLine(remedy)}\n`
   return `${paint(colour, mark)} ${paint('bold', plainLine(check))}: ${plainLine(detail)}\n${advice}`
 }
 
-export function summary(failures: number): string {
-  if (failures === 0) return 'All checks passed.'
+/** Counts the failed checks, and the notes with a remedy. */
+export function summary(findings: readonly Finding[]): string {
+  const failures = findings.filter(({ outcome }) => outcome === 'bad').length
+  const notes = findings.filter(isNote).length
+  if (failures + notes === 0) return 'All checks passed.'
   const noun = failures === 1 ? 'check' : 'checks'
-  return `${failures} ${noun} failed. Start with the first.`
+  const failed =
+    failures === 0 ? 'No check failed.' : `${failures} ${noun} failed. Start with the first.`
+  if (notes === 0) return failed
+  return `${failed} ${notes === 1 ? '1 note has' : `${notes} notes have`} a fix.`
+}
+
+/** Not a check that failed: the device works, and a person can improve something. */
+function isNote({ outcome, remedy }: Finding): boolean {
+  return outcome === 'good' && remedy !== null
 }

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { grouped } from '../../../src/cli/doctor/doctor.ts'
+import { findingText, grouped, summary } from '../../../src/cli/doctor/doctor.ts'
 import { bad, good } from '../../../src/cli/doctor/finding.ts'
 
 it('joins tunnels with the same cause, and nothing else', () => {
@@ -17,4 +17,19 @@ it('joins tunnels with the same cause, and nothing else', () => {
     other,
     ...upstreams,
   ])
+})
+
+it('gives a passed check with a remedy another mark, and counts it', () => {
+  const plain = (_colour: unknown, text: string) => text
+  const note = { ...good('status', 'the link is slow'), remedy: 'Check the link.' }
+  expect(findingText(note, plain)).toBe('! status: the link is slow\n  → Check the link.\n')
+  expect(findingText(good('disk', 'fine'), plain)).toBe('✓ disk: fine\n')
+  expect(summary([good('disk', 'fine')])).toBe('All checks passed.')
+  expect(summary([note])).toBe('No check failed. 1 note has a fix.')
+  expect(summary([note, note])).toBe('No check failed. 2 notes have a fix.')
+  const failed = bad('disk', '0 MiB free', 'Free disk space.')
+  expect(summary([failed])).toBe('1 check failed. Start with the first.')
+  expect(summary([note, failed, failed])).toBe(
+    '2 checks failed. Start with the first. 1 note has a fix.',
+  )
 })

@@ -8,6 +8,8 @@ const OUTCOMES = {
   good: { word: 'Passed', icon: 'done' },
   bad: { word: 'Failed', icon: 'attention' },
   skipped: { word: 'Skipped', icon: 'skipped' },
+  // A check that passed, and has a remedy.
+  note: { word: 'Note', icon: 'attention' },
 }
 
 /** Each link of the chain, looked at by the agent when somebody presses the button. */
@@ -46,9 +48,9 @@ export function doctorView() {
     fill(outcome, element('p', { class: 'notice' }, 'Running checks. This takes a few seconds.'))
     fill(list)
     try {
-      const { failures, findings } = await ask('GET', 'api/doctor')
+      const { findings } = await ask('GET', 'api/doctor')
       if (!isOpen) return
-      fill(outcome, summary(failures))
+      fill(outcome, summary(findings))
       fill(list, findings.map(findingRow))
     } catch (error) {
       fill(outcome, errorNotice(error))
@@ -58,23 +60,34 @@ export function doctorView() {
   }
 }
 
-function summary(failures) {
-  if (failures === 0) {
+function summary(findings) {
+  const failures = findings.filter((it) => kindOf(it) === 'bad').length
+  const notes = findings.filter((it) => kindOf(it) === 'note').length
+  if (failures + notes === 0) {
     return element('p', { class: 'notice notice-good' }, 'All checks passed.')
   }
   const noun = failures === 1 ? 'check' : 'checks'
+  const failed =
+    failures === 0 ? 'No check failed.' : `${failures} ${noun} failed. Start with the first.`
+  const noted = notes === 1 ? ' 1 note has a fix.' : ` ${notes} notes have a fix.`
   return element(
     'p',
-    { class: 'notice notice-bad' },
-    `${failures} ${noun} failed. Start with the first.`,
+    { class: `notice notice-${failures === 0 ? 'wait' : 'bad'}` },
+    `${failed}${notes === 0 ? '' : noted}`,
   )
 }
 
-function findingRow({ check, outcome, detail, remedy }) {
-  const { word, icon: name } = OUTCOMES[outcome]
+function kindOf({ outcome, remedy }) {
+  return outcome === 'good' && remedy ? 'note' : outcome
+}
+
+function findingRow(finding) {
+  const { check, detail, remedy } = finding
+  const kind = kindOf(finding)
+  const { word, icon: name } = OUTCOMES[kind]
   return element(
     'li',
-    { class: `finding finding-${outcome}` },
+    { class: `finding finding-${kind}` },
     element('span', { class: 'finding-mark' }, icon(name)),
     element(
       'div',
