@@ -138,11 +138,13 @@ export function statusView(
 ): StatusView {
   const { defaultPolicy, clock } = status
   const { headline, advice } = verdictOf(status, storage)
+  const { problem, lossProblem, risk } = storage
+  const isStorageWell = problem === undefined && lossProblem === undefined && !risk?.isProblem
   return {
     verdict: headline,
     advice,
-    healthy: status.healthy && storage.problem === undefined && storage.lossProblem === undefined,
-    ready: status.ready && storage.problem === undefined,
+    healthy: status.healthy && isStorageWell,
+    ready: status.ready && problem === undefined,
     unverified: status.unverified,
     started_at: isoTime(status.startedAt),
     device_id: status.deviceId,

@@ -83,6 +83,8 @@ const TRIAL_BYTES = 64 * 1024
 export class ReserveFile {
   readonly #path: string
   readonly #sizeBytes: number
+  /** Free bytes at the last refusal. */
+  #refusedAtBytes = 0
 
   constructor(path: string, sizeBytes: number = SIZE_BYTES) {
     this.#path = path
@@ -128,6 +130,16 @@ export class ReserveFile {
   /** Whether no usual change fits beside the reserve. False if the free space is unknown. */
   isSpaceGone(): boolean {
     return this.#disk().freeBytes < Math.min(TRIAL_BYTES, this.#sizeBytes)
+  }
+
+  /** Notes the free space at a refusal. */
+  noteRefusal(): void {
+    this.#refusedAtBytes = this.#disk().freeBytes
+  }
+
+  /** Whether a usual change fits that did not fit at the last refusal. A large change needs more. */
+  hasGainedRoom(): boolean {
+    return this.#disk().freeBytes >= this.#refusedAtBytes + TRIAL_BYTES
   }
 
   #disk(): { readonly freeBytes: number; readonly sizeBytes: number } {
@@ -246,7 +258,7 @@ export class FileDatabase {
 
   /** Creates the reserve. A disk without room for it counts as full. */
   start(): void {
-    if (!this.#reserve.make()) this.#state.fail('full')
+    if (!this.#reserve.make()) this.#noteFull()
     if (listBackups(this.#path).length === 0) this.#backups.changed()
   }
 
@@ -340,6 +352,7 @@ export class FileDatabase {
   }
 
   report(): StorageReport {
+    if (this.#state.fault === 'full' && this.#reserve.hasGainedRoom()) this.#state.recheck()
     const risk = this.#riskOfDisk()
     const { fault, problem } = this.#state
     const around = this.#lookAround()
@@ -505,7 +518,7 @@ export class FileDatabase {
       return this.#committer.commit(change, { mayUseReserve: true })
     } catch (error) {
       if (faultOf(error) !== 'full') throw error
-      this.#state.fail('full', error)
+      this.#noteFull(error)
       this.#reserve.drop()
       this.#foldLogIn()
       const commit = this.#committer.commit(change, { mayUseReserve: true, isLastTry: true })
@@ -526,8 +539,14 @@ export class FileDatabase {
   #noteFault(error: unknown): void {
     const fault = faultOf(error)
     if (fault === undefined || this.#state.fault === 'damaged' || this.#released) return
-    this.#state.fail(fault, error)
+    if (fault === 'full') this.#noteFull(error)
+    else this.#state.fail(fault, error)
     if (fault === 'damaged') this.#onDamage()
+  }
+
+  #noteFull(error?: unknown): void {
+    this.#reserve.noteRefusal()
+    this.#state.fail('full', error)
   }
 
   #isOver(fault: StorageFault): boolean {

@@ -6,12 +6,14 @@ import { SqliteError } from './sqlite.ts'
 /** `full` and `unwritable` are temporary. `damaged` needs a restart, which recovers. */
 export type StorageFault = 'full' | 'unwritable' | 'damaged'
 
-/** A fault that changes may meet soon. Nothing is refused yet. */
+/** A fault that changes may meet soon. No change was refused yet. */
 export interface StorageRisk {
   /** The risk in the first sentence, then what to do. */
   readonly text: string
   /** The risk without the folder, for a headline. */
   readonly short: string
+  /** Whether a usual change no longer has room. */
+  readonly isProblem: boolean
 }
 
 /** Interval of checks whether a fault is over. */
@@ -33,6 +35,7 @@ export class StorageState {
   readonly #isOver: (fault: StorageFault) => boolean
   readonly #stopped = new AbortController()
   #fault: StorageFault | undefined
+  #isWatched = false
 
   constructor({ folder, log, clock, isOver }: StorageStateOptions) {
     this.#folder = folder
@@ -52,10 +55,16 @@ export class StorageState {
 
   fail(fault: StorageFault, error?: unknown): void {
     if (this.#fault === fault) return
-    const isWatched = this.#fault !== undefined
     this.#fault = fault
     this.#log.error({ fault, err: error }, `the storage rejects changes: ${this.problem}`)
-    if (!isWatched) void this.#watch()
+    if (!this.#isWatched) void this.#watch()
+  }
+
+  /** Ends the fault if it is over. */
+  recheck(): void {
+    if (!this.#fault || !this.#isOver(this.#fault)) return
+    this.#fault = undefined
+    this.#log.info('the storage works again')
   }
 
   stop(): void {
@@ -63,15 +72,16 @@ export class StorageState {
   }
 
   async #watch(): Promise<void> {
-    do {
+    this.#isWatched = true
+    while (this.#fault) {
       try {
         await this.#clock.sleep(RECHECK_MS, this.#stopped.signal)
       } catch {
         return
       }
-    } while (this.#fault && !this.#isOver(this.#fault))
-    this.#fault = undefined
-    this.#log.info('the storage works again')
+      this.recheck()
+    }
+    this.#isWatched = false
   }
 }
 
@@ -124,24 +134,27 @@ export function describeFault(fault: StorageFault, folder?: string): string {
 const RISKS = {
   full: {
     short: 'the disk is full',
+    isProblem: true,
     text: (folder: string) =>
       `The disk of ${folder} is full. Free disk space there. It may refuse each change of tunnels and tokens, and online tunnels stay online.`,
   },
   low: {
     short: 'the disk is almost full',
+    isProblem: false,
     text: (folder: string) =>
       `The disk of ${folder} is almost full. Free disk space there. A full disk refuses changes of tunnels and tokens, and online tunnels stay online.`,
   },
   unwritable: {
     short: 'the data directory is not writable',
+    isProblem: false,
     text: (folder: string) =>
       `The data directory ${folder} is not writable. Check the kernel log for the cause, then make it writable. Changes still work, and may be refused later.`,
   },
 } as const
 
 export function riskOf(risk: keyof typeof RISKS, folder: string): StorageRisk {
-  const { short, text } = RISKS[risk]
-  return { short, text: text(folder) }
+  const { short, isProblem, text } = RISKS[risk]
+  return { short, isProblem, text: text(folder) }
 }
 
 /** Returns the error for refused changes: AppError `storage-full` or `storage-unavailable`. */

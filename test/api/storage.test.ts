@@ -51,6 +51,11 @@ describe('the API over a storage that refuses', () => {
     const { json } = await call('GET', '/status')
     expect(json).toMatchObject({ healthy: false, verdict: expect.stringMatching(/disk is full/) })
 
+    rmSync(join(folder, 'filler'))
+    const after = (await call('GET', '/status')).json
+    expect(after).toMatchObject({ healthy: true, storage: { fault: null } })
+    expect((await call('GET', '/readyz')).status).toBe(200)
+
     expect((await call('DELETE', `/tunnels/${DOMAIN}`)).status).toBe(204)
     for (let n = 0; n < count; n += 1) {
       expect((await call('DELETE', `/tunnels/d${n}.site.test`)).status).toBe(204)
@@ -74,7 +79,7 @@ describe('the API over a storage that refuses', () => {
     const filler = join(folder, 'filler')
     expect(() => writeFileSync(filler, Buffer.alloc(32e6))).toThrow('ENOSPC')
     expect(await verdict()).toMatchObject({
-      healthy: true,
+      healthy: false,
       verdict: 'The tunnel works. The disk is full.',
       advice: [{ problem: `The disk of ${folder} is full.` }],
     })

@@ -142,6 +142,15 @@ describe.runIf(canMount())('a full disk (a tmpfs of 4 MiB: needs the right to mo
     add(NOTE)
   })
 
+  it('is over at the next look after somebody made room, without a wait', () => {
+    const { database, folder, add } = fullStore()
+    fill(folder)
+    expect(() => add(NOTE)).toThrow(expect.objectContaining({ code: 'storage-full' }))
+    expect(database.report().fault).toBe('full')
+    rmSync(join(folder, 'filler'))
+    expect(database.report().fault).toBeUndefined()
+  })
+
   it('is over as soon as the disk takes changes again', async () => {
     const { folder } = mountSmallDisk('16m')
     const clock = new ManualClock()

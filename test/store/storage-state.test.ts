@@ -39,6 +39,9 @@ describe('StorageState', () => {
     await clock.advance(10_000)
     expect(state.fault).toBeUndefined()
     expect(clock.sleeping).toBe(0)
+    state.fail('full')
+    await clock.advance(10_000)
+    expect(state.fault).toBeUndefined()
   })
 
   it('rechecks the newest fault, with one watch for all', async () => {
@@ -47,6 +50,20 @@ describe('StorageState', () => {
     state.fail('unwritable')
     await clock.advance(20_000)
     expect(asked).toEqual(['unwritable', 'unwritable'])
+  })
+
+  it('keeps one watch over a fault that ends early and comes back', async () => {
+    const { clock, asked, disk, lines, state } = watched()
+    state.fail('full')
+    disk.isWell = true
+    state.recheck()
+    expect([state.fault, lines.length]).toEqual([undefined, 2])
+    state.recheck()
+    disk.isWell = false
+    state.fail('full')
+    expect(clock.sleeping).toBe(1)
+    await clock.advance(20_000)
+    expect(asked).toEqual(['full', 'full', 'full'])
   })
 
   it('logs a fault once, not at each refused change', () => {
