@@ -88,9 +88,16 @@ export function shownProblem(problem: Problem | undefined): ShownProblem {
   return { reason, serviceCode, remedy, lastError: detail }
 }
 
+const joinWith = (name: string) =>
+  `Run device-agent gateway invite --name ${name} on the gateway and device-agent join on this device.`
+
 /** A step at a gateway of one's own. */
-export const JOIN =
-  'Run device-agent gateway invite --name NAME on the gateway and device-agent join on this device. NAME is the name of this device.'
+export const JOIN = `${joinWith('NAME')} NAME is the name of this device.`
+
+/** Returns a text with the name of this device in that step. */
+export function withDeviceName(text: string, name: string): string {
+  return text.replaceAll(JOIN, joinWith(name))
+}
 
 /** Texts name the remote side `the gateway`. Returns a text for the hosted service. */
 export function hostedWords(text: string): string {

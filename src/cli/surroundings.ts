@@ -11,7 +11,10 @@ export const INSTALLED = {
   authtoken: '/etc/credstore/svc-authtoken',
   policy: '/etc/device-agent/default-policy.json',
   data: '/var/lib/device-agent',
+  joinRecord: '/etc/device-agent/join.json',
 }
+/** The same record in a data directory. */
+export const JOIN_RECORD = 'join.json'
 /** Files of the installed gateway. */
 export const INSTALLED_GATEWAY = {
   settings: '/etc/device-gateway/gateway.env',

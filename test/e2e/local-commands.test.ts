@@ -143,6 +143,38 @@ describe('the command line on the device', () => {
     expect(doctor.stdout).not.toContain('device-agent join')
   })
 
+  it('fills the name of a joined device into the command that invites it again', async () => {
+    const none = { SVC_AUTHTOKEN: '' }
+    const { folder } = await startAgent(none)
+    const run = (...args: string[]) =>
+      runProgram({ args, cwd: folder, env: { ...SERVICE, ...none } })
+    await run('tunnels', 'add', 'cam.site.test', '8001')
+    const record = (name: string) => {
+      const last = { invitation: 'in_1', pin: 'pin', joined: { name, url: null } }
+      const text = JSON.stringify({ version: 1, last, claims: [] })
+      writeFileSync(join(folder, 'data/join.json'), text)
+    }
+    const all = async () => {
+      const ran = [
+        await run('status'),
+        await run('doctor'),
+        await run('tunnels', 'list'),
+        await run('tunnels', 'set-policy', 'cam', '--default'),
+      ]
+      return ran.map(({ stdout }) => /invite (--name \S+).*?(?= With)/.exec(stdout)?.slice(0, 2))
+    }
+    const unnamed = /^invite --name NAME on the gateway .* NAME is the name of this device\.$/
+    const isUnnamed = [expect.stringMatching(unnamed), '--name NAME']
+    expect(await all()).toEqual(Array(4).fill(isUnnamed))
+    record('cam-7')
+    const named = 'invite --name cam-7 on the gateway and device-agent join on this device.'
+    const isNamed = [named, '--name cam-7']
+    expect(await all()).toEqual(Array(4).fill(isNamed))
+    // The text is pasted into a shell.
+    record('x;reboot')
+    expect(await all()).toEqual(Array(4).fill(isUnnamed))
+  })
+
   it('says in one sentence how the device is, and ends with 1 when it is not well', async () => {
     const { run, json } = await startAgent()
     await run('tunnels', 'add', 'cam.site.test', '8001')

@@ -31,8 +31,21 @@ export async function examineDevice(
     surroundings,
     config,
     seen,
-    findings: allFindings(finding, config, seen, context.stop),
+    findings: withOwnNames(allFindings(finding, config, seen, context.stop), context, dataDir),
   }
+}
+
+async function* withOwnNames(
+  findings: AsyncIterable<readonly Finding[]>,
+  context: CommandContext,
+  dataDir: string | undefined,
+): AsyncGenerator<readonly Finding[]> {
+  const { withOwnName } = await import('../local/own-name.ts')
+  const named = (finding: Finding): Finding => {
+    const { remedy } = finding
+    return { ...finding, remedy: remedy && withOwnName(remedy, context, dataDir) }
+  }
+  for await (const some of findings) yield some.map(named)
 }
 
 async function* allFindings(

@@ -11,6 +11,7 @@ import { parseSettings } from '../../settings/settings.ts'
 import { type EnvSettings, mergeSettings, readIfThere } from '../provision/env-file.ts'
 import { envTemplate } from '../service/env-template.ts'
 import { settingsPathOf } from '../service/service-files.ts'
+import { INSTALLED, JOIN_RECORD } from '../surroundings.ts'
 
 /** Most addresses that SVC_SERVER_ADDR takes. */
 const MAX_SERVERS = 5
@@ -41,7 +42,7 @@ export function installedPlace(root: string): JoinPlace {
     caPath: join(root, caSetting),
     caSetting,
     tokenPath: join(root, '/etc/credstore/svc-authtoken'),
-    recordPath: join(root, '/etc/device-agent/join.json'),
+    recordPath: join(root, INSTALLED.joinRecord),
     folderMode: 0o755,
   }
 }
@@ -57,7 +58,7 @@ export function folderPlace(envPath: string, dataDir: string): JoinPlace {
     caSetting:
       fromHere.startsWith('..') || dirname(resolve(envPath)) === dataDir ? caPath : fromHere,
     tokenPath: undefined,
-    recordPath: join(dataDir, 'join.json'),
+    recordPath: join(dataDir, JOIN_RECORD),
     folderMode: 0o700,
   }
 }

@@ -54,6 +54,7 @@ async function looker(context: CommandContext, { json, dataDir }: StatusOptions)
   const { TunnelStatusView } = await import('../../api/tunnel-view.ts')
   const { statusText } = await import('./status-text.ts')
   const { withCredential } = await import('./unpassed-credential.ts')
+  const { withOwnName } = await import('./own-name.ts')
   const paint = paintFor(context.stdout, context.environment)
   return async () => {
     const agent = LocalAgent.find(context, dataDir)
@@ -62,7 +63,7 @@ async function looker(context: CommandContext, { json, dataDir }: StatusOptions)
     const shown = withCredential({ status, tunnels }, authtokenFile(context, dataDir))
     const text = json
       ? `${JSON.stringify({ status, tunnels })}\n`
-      : statusText(shown.status, shown.tunnels, paint)
+      : withOwnName(statusText(shown.status, shown.tunnels, paint), context, dataDir)
     return { text, isHealthy: status.healthy }
   }
 }

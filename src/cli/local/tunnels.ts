@@ -168,7 +168,9 @@ async function list(context: CommandContext, options: Options): Promise<void> {
   }
   const { problemText, tunnelTable } = await import('./status-text.ts')
   const paint = paintFor(stdout, environment)
-  stdout.write(tunnelTable(tunnels, Date.now(), paint) + problemText(tunnels, paint))
+  const { withOwnName } = await import('./own-name.ts')
+  const problems = withOwnName(problemText(tunnels, paint), context, options.dataDir)
+  stdout.write(tunnelTable(tunnels, Date.now(), paint) + problems)
 }
 
 async function show(context: CommandContext, tunnel: string, options: Options): Promise<void> {
@@ -210,7 +212,7 @@ async function add(
     .catch((error) => rethrow(addRefusal(error, spec), { file: options.policy, body }))
   const path = headers.location ?? pathOf(made.domain)
   const ask = () => agent.ask({ path }, TunnelStatusView)
-  report(context, options, await whenChecked(ask, context.stop))
+  await report(context, options, await whenChecked(ask, context.stop))
 }
 
 /** Returns the tunnel once its service was checked. Without a check, as it is after `CHECK_MS`. */
@@ -288,7 +290,7 @@ async function set(
     const old = { method: 'DELETE', path: pathOf(found.id), headers: asSeen } as const
     await agent.ask(old, z.undefined())
   }
-  report(context, options, await find(to))
+  await report(context, options, await find(to))
 }
 
 async function setPolicy(
@@ -307,7 +309,7 @@ async function setPolicy(
   await agent
     .ask({ method: 'PUT', path: pathOf(domain), body }, TunnelView)
     .catch((error) => rethrow(error, { file: options.file, body }))
-  report(context, options, await find(domain))
+  await report(context, options, await find(domain))
 }
 
 async function remove(context: CommandContext, tunnel: string, options: Options): Promise<void> {
@@ -319,20 +321,22 @@ async function remove(context: CommandContext, tunnel: string, options: Options)
   context.stdout.write(`${said}\n`)
 }
 
-function report(
-  { stdout }: CommandContext,
-  { json }: Options,
+async function report(
+  context: CommandContext,
+  { json, dataDir }: Options,
   tunnel: Pick<TunnelStatusView, 'url' | 'url_part' | 'condition' | 'remedy'>,
-): void {
+): Promise<void> {
+  if (json) {
+    context.stdout.write(`${JSON.stringify(tunnel)}\n`)
+    return
+  }
+  const { withOwnName } = await import('./own-name.ts')
   const follows =
     tunnel.url === '' ? ' device-agent tunnels list shows the name when it is known.' : ''
   const remedy =
     tunnel.remedy === null ? follows : ` ${commandRemedy(tunnel.remedy, tunnel.url_part)}`
-  stdout.write(
-    json
-      ? `${JSON.stringify(tunnel)}\n`
-      : `${plainLine(`${urlText(tunnel)}: ${tunnel.condition.replace('_', ' ')}.${remedy}`)}\n`,
-  )
+  const line = `${urlText(tunnel)}: ${tunnel.condition.replace('_', ' ')}.${remedy}`
+  context.stdout.write(`${withOwnName(plainLine(line), context, dataDir)}\n`)
 }
 
 /** Names the command for a tunnel that exists, and the option for a pool. */
