@@ -2,6 +2,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { DEFAULT_AGENT_LIMITS } from '../../../src/gateway/agents/agent-deps.ts'
 import { AgentHeartbeat } from '../../../src/gateway/agents/agent-heartbeat.ts'
 import type { AgentIdentity } from '../../../src/gateway/endpoints/endpoint.ts'
+import { SYN } from '../../../src/muxado/frame-codec.ts'
 import { turns } from '../../helpers/frame-peer.ts'
 import { framedSession } from '../../helpers/framed-session.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
@@ -19,9 +20,10 @@ async function beating(ownHeartbeatMs?: number) {
   heartbeat.start()
   onTestFinished(() => heartbeat.stop())
   await turns()
-  const beats = () => peer.only('data').length
+  const frames = () => peer.only('data').filter(({ flags }) => flags === SYN)
+  const beats = () => frames().length
   const echo = async () => {
-    const { streamId = 0, body = '' } = peer.only('data').at(-1) ?? {}
+    const { streamId = 0, body = '' } = frames().at(-1) ?? {}
     // Without the type of the stream.
     peer.data(streamId, Buffer.from(body, 'latin1').subarray(4))
     await turns()
