@@ -14,7 +14,7 @@ import {
 import { makeDeb } from './deb.ts'
 import { type MachineImage, makeMachineImage, writeImageArchive } from './image/image.ts'
 import { makeNpmPackage } from './npm-package.ts'
-import { makeProgramFolder, requireStrip, withWorkFolder } from './program-folder.ts'
+import { makeProgramFolder, withWorkFolder } from './program-folder.ts'
 import { readManifest, sourceDate } from './project.ts'
 import { sbomText } from './sbom.ts'
 import { publicKeyOf, readSigningKey, signArchive } from './signing.ts'
@@ -152,7 +152,6 @@ async function build(kinds: ReadonlySet<string>, output: string): Promise<string
   const made: string[] = []
   const images: MachineImage[] = []
   if (hasProgram(kinds)) {
-    targets.forEach(requireStrip)
     for (const target of targets) {
       process.stderr.write(`Packing for ${target.arch}. This takes minutes.\n`)
       const { paths, image } = await makeFor(target, order)

@@ -109,18 +109,6 @@ function copyNeeded(from: string, to: string, target: Target): void {
 const isFor = (file: string, arch: string) =>
   file.includes('linux') && file.includes(arch) && !basename(file).includes('musl')
 
-/** Says at once what a package for that machine cannot be made without. */
-export function requireStrip({ triplet }: Target): void {
-  try {
-    run(`${triplet}-strip`, ['--version'])
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
-    throw new Error(
-      `${triplet}-strip is missing: apt-get install binutils-${triplet.replace('_', '-')}`,
-    )
-  }
-}
-
 /** Takes the symbols out that only a debugger reads: a seventh of Node. */
 function stripInto(from: string, to: string, { triplet }: Target, mode: number): void {
   run(`${triplet}-strip`, ['--strip-unneeded', '-o', to, from])
