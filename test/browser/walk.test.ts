@@ -82,6 +82,13 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
     await button(page, 'Withdraw Named by the device').click()
     await dialogButton(page, 'Withdraw invitation').click()
     await page.getByText('Withdrawn', { exact: true }).waitFor()
+
+    await goTo(page, 'Devices')
+    await button(page, 'Add a device').click()
+    await field(page, 'Name').fill('camera-7')
+    await dialogButton(page, 'Create the command').click()
+    await shown.getByText('A device named camera-7 exists. Only that device can join').waitFor()
+    await expectGoodView(page, 'add-device-taken')
     expect(complaints.filter((it) => !it.includes('400'))).toEqual([])
   })
 

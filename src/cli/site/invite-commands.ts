@@ -29,6 +29,10 @@ export function inviteCommand(context: CommandContext): Command {
         .default(1)
         .argParser(count),
     )
+    .option(
+      '--replace',
+      'give the name of a device to this one: revoke the authtoken of the old device',
+    )
     .option('--qr', 'print the QR code also if the output is not a terminal')
     .option('--no-qr', 'print no QR code')
     .option('--json', 'print one JSON line on stdout')
@@ -39,6 +43,9 @@ export function inviteCommand(context: CommandContext): Command {
   return asking(command, async (options: InviteOptions) => {
     if (options.count > 1 && options.end === undefined) {
       command.error('error: --count requires --end, such as --end 24h')
+    }
+    if (options.replace && options.name === undefined) {
+      command.error('error: --replace requires --name, the name of the old device')
     }
     const { invite } = await import('./invites.ts')
     await invite(context, options)

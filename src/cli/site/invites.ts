@@ -23,6 +23,7 @@ export interface InviteOptions extends ManagementOptions {
   /** Milliseconds. */
   readonly end?: number
   readonly count: number
+  readonly replace?: boolean
   readonly qr?: boolean
   readonly json?: boolean
 }
@@ -45,7 +46,14 @@ const Invite = z.object({
   state: z.string(),
   claims: z.array(z.object({ at: z.string(), name: z.string(), address: z.string() })),
 })
-const NewInvite = Invite.extend({ join_string: z.string(), join_command: z.string() })
+const NewInvite = Invite.extend({
+  join_string: z.string(),
+  join_command: z.string(),
+  // A gateway of an earlier version does not answer it.
+  name_taken_by: z
+    .object({ device_id: z.string().nullable(), credential_ids: z.array(z.string()) })
+    .nullish(),
+})
 type Invite = z.infer<typeof Invite>
 type NewInvite = z.infer<typeof NewInvite>
 
@@ -55,6 +63,10 @@ export async function invite(context: CommandContext, options: InviteOptions): P
   const config = managementConfig(context, options)
   const client = await openManagement(context, options, config)
   const made = await client.create('invites', bodyOf(options), NewInvite)
+  // The invitation exists before anything ends.
+  if (options.replace) {
+    for (const id of authtokensOf(made)) await client.delete(`credentials/${id}`)
+  }
   const isShown = !options.json && (options.qr ?? isTerminal(stdout))
   if (options.json) stdout.write(`${JSON.stringify(made)}\n`)
   else stdout.write(describeInvite(made, systemClock.now()))
@@ -63,8 +75,27 @@ export async function invite(context: CommandContext, options: InviteOptions): P
     const isColoured = paintFor(stdout, environment)('bold', '') !== ''
     stdout.write(`\n${await qrText(made.join_string, isColoured)}\n`)
   }
-  const advice = adviceFor(made, options, config)
-  if (advice !== undefined) stderr.write(`warning: ${advice}\n`)
+  for (const advice of [nameAdvice(made, options), adviceFor(made, options, config)]) {
+    if (advice !== undefined) stderr.write(`warning: ${advice}\n`)
+  }
+}
+
+/** Authtokens of the device that has the name of the invitation. */
+function authtokensOf({ name_taken_by: holder }: NewInvite): readonly string[] {
+  return holder?.device_id ? holder.credential_ids : []
+}
+
+/** Whether a device has the name of the invitation; undefined: none has it. */
+function nameAdvice(made: NewInvite, { replace }: InviteOptions): string | undefined {
+  const { name, name_taken_by: holder } = made
+  if (!holder || name === null) return undefined
+  if (!holder.device_id) {
+    return `a bot user named ${name} exists. No device can join with this line. Choose another name`
+  }
+  if (replace) {
+    return `the old authtoken of ${name} was revoked. The device is offline until it joins with this line`
+  }
+  return `a device named ${name} exists. Only that device can join with this line, with its present authtoken. For another machine, or after the restore of an older backup, run this command with --replace`
 }
 
 function bodyOf({ name, tag, domain, allow, description, end, count }: InviteOptions): object {

@@ -102,6 +102,33 @@ describe('device-agent gateway invite', () => {
     await expect(run('withdraw', 'cam')).rejects.toThrow('is not the id of an invitation')
   })
 
+  it('gives the name of a device to another machine with --replace, and says who loses it', async () => {
+    const { run, call } = await startCommands()
+    const named = ['invite', '--name', 'cam01', '--json']
+    const first = await run(...named, '--replace')
+    expect(first.err).not.toContain('cam01')
+    await enrol(JSON.parse(first.out).join_string, 'old')
+    const plain = await run(...named)
+    expect(plain.err).toContain('warning: a device named cam01 exists. Only that device can join')
+    await expect(enrol(JSON.parse(plain.out).join_string, 'new')).rejects.toThrow('--replace')
+    const second = await run(...named, '--replace')
+    expect(second.err).toContain('warning: the old authtoken of cam01 was revoked.')
+    expect((await enrol(JSON.parse(second.out).join_string, 'new')).name).toBe('cam01')
+    const { body } = await call('GET', '/credentials')
+    const ofDevice = body.credentials.filter(({ acl }: { acl: string[] }) => acl.length > 0)
+    expect(ofDevice).toHaveLength(1)
+    await expect(run('invite', '--replace')).rejects.toThrow('--replace requires --name')
+  })
+
+  it('revokes nothing of a bot user without a device', async () => {
+    const { run, call } = await startCommands()
+    const { body: account } = await call('POST', '/bot_users', { name: 'cam01' })
+    const { body: made } = await call('POST', '/credentials', { owner_id: account.id })
+    const { err } = await run('invite', '--name', 'cam01', '--replace')
+    expect(err).toContain('warning: a bot user named cam01 exists. No device can join')
+    expect((await call('GET', `/credentials/${made.id}`)).status).toBe(200)
+  })
+
   it('refuses terms that would give several devices one name', async () => {
     const { run } = await startCommands()
     await expect(run('invite', '--count', '3')).rejects.toThrow(CommanderError)

@@ -126,6 +126,7 @@ async function showCommand(invite) {
           copyButton(command, 'the command'),
         ),
         onlyLoopback(line) && loopbackNotice(),
+        invite.name_taken_by && takenNotice(invite),
         element(
           'p',
           { class: 'dialog-text' },
@@ -180,5 +181,15 @@ function loopbackNotice() {
     'The gateway knows only addresses of its own machine, so other devices cannot connect. Set ',
     element('code', {}, 'GATEWAY_PUBLIC_NAMES'),
     ' at the gateway, restart it, and create another command.',
+  )
+}
+
+function takenNotice({ name, name_taken_by: { device_id } }) {
+  return element(
+    'p',
+    { class: 'notice' },
+    device_id
+      ? `A device named ${name} exists. Only that device can join with this command. To give its name to another machine, revoke its authtoken first, or choose another name.`
+      : `An account named ${name} exists. No device can join with this command. Choose another name.`,
   )
 }

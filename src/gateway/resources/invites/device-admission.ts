@@ -85,7 +85,11 @@ function takenText({ ownerId }: Invite, name: string, holder: NameHolder): strin
   const kind = device ? 'device' : 'bot user'
   const also = authtoken === undefined ? '' : ' and has an authtoken'
   const path = device && authtoken !== undefined ? `/credentials/${authtoken}` : rest()
-  return `A ${kind} named ${name} exists at this gateway${also}. The owner of the gateway can free the name: DELETE ${path} at the management API, or the same in the console. Then join again with this invitation. Or create an invitation with another name. The invitation was not used.`
+  const command =
+    path.startsWith('/credentials/') && ownerId === null
+      ? `device-agent gateway invite --name ${name} --replace. Then join with the new line`
+      : `DELETE ${path} at the management API, or the same in the console. Then join again with this invitation`
+  return `A ${kind} named ${name} exists at this gateway${also}. The owner of the gateway can give its name to this device: ${command}. Or create an invitation with another name. The invitation was not used.`
 
   function rest(): string {
     return device && ownerId !== null ? `/devices/${device.id}` : `/bot_users/${account}`
@@ -110,6 +114,9 @@ export interface DeviceAdmissionDeps {
   readonly clock: Clock
 }
 
+/** The part of an invitation that decides which name it gives, and for which account. */
+type NamedInvite = Pick<Invite, 'name' | 'ownerId' | 'isGranted'>
+
 /** A device that joins again: its name stays, and it gets another authtoken. */
 export interface KnownDevice {
   readonly name: string
@@ -120,7 +127,7 @@ export interface KnownDevice {
 }
 
 /** Account, device and authtokens that have the name of an invitation. */
-interface NameHolder {
+export interface NameHolder {
   readonly account: string
   /** Undefined: the bot user is not one of a device. */
   readonly device: Device | undefined
@@ -203,12 +210,22 @@ export class DeviceAdmission {
     return isMade ? { name, credential } : undefined
   }
 
+  /**
+   * Returns the holder of the name that the invitation fixes. Only a device with one of its authtokens can then
+   * join. Undefined: the name is free, or its device has no authtoken left.
+   */
+  nameHolder(invite: NamedInvite): NameHolder | undefined {
+    const fixed = fixedNameOf(invite)
+    if (fixed === undefined || this.#findRevoked(invite, fixed)) return undefined
+    return this.#holderOf(invite, fixed)
+  }
+
   /** Throws a JoinRefused if the account has the name, or the host name gives none. */
   #chooseName(invite: Invite, hostname: string): string {
     const fixed = fixedNameOf(invite)
     if (fixed !== undefined) {
-      const holder = this.#holderOf(invite, fixed)
-      if (!holder || this.#findRevoked(invite, fixed)) return fixed
+      const holder = this.nameHolder(invite)
+      if (!holder) return fixed
       throw new JoinRefused('name-refused', takenText(invite, fixed, holder))
     }
     let first: string | undefined
@@ -230,7 +247,7 @@ export class DeviceAdmission {
    * The device with the name that the invitation fixes, if its authtoken was deleted. A host name never leads
    * to such a device, and an author that is limited to an account never to a device of another account.
    */
-  #findRevoked(invite: Invite, name: string): Device | undefined {
+  #findRevoked(invite: NamedInvite, name: string): Device | undefined {
     if (fixedNameOf(invite) !== name || (invite.ownerId === null && !invite.isGranted)) return
     const { device, authtokens } = this.#holderOf(invite, name) ?? {}
     const hadAuthtoken = device?.isProvisioned && device.credentialId !== null
@@ -238,7 +255,7 @@ export class DeviceAdmission {
   }
 
   /** Undefined: the name is free. */
-  #holderOf({ ownerId }: Invite, name: string): NameHolder | undefined {
+  #holderOf({ ownerId }: NamedInvite, name: string): NameHolder | undefined {
     const { botUsers, credentials, deviceStore } = this.#deps
     const account = ownerId ?? botUsers.findByName(name)?.id
     if (account === undefined) return undefined

@@ -27,6 +27,7 @@ import {
   fixedNameOf,
   JoinRefused,
   type KnownDevice,
+  type NameHolder,
 } from './device-admission.ts'
 import type { Invite, InviteClaim, InviteClaimStore, InviteStore } from './invite-store.ts'
 import { checkTerms, type InviteTerms } from './invite-terms.ts'
@@ -70,6 +71,14 @@ export interface InvitesDeps extends DeviceAdmissionDeps {
   readonly log: Logger
 }
 
+/** An invitation that was just created. */
+export interface NewInvite {
+  readonly invite: Invite
+  readonly joinString: Secret
+  /** Has the name of the invitation already. */
+  readonly holder: NameHolder | undefined
+}
+
 /**
  * Invitations for devices, and the devices that join with them.
  *
@@ -103,10 +112,7 @@ export class Invites {
    * Creates an invitation. The join string is only in this answer. `check` runs in the same transaction, and
    * may throw to refuse it. Throws a ServiceError.
    */
-  async create(
-    terms: InviteTerms,
-    check: () => void,
-  ): Promise<{ readonly invite: Invite; readonly joinString: Secret }> {
+  async create(terms: InviteTerms, check: () => void): Promise<NewInvite> {
     const { database, inviteStore, botUsers, ids, clock } = this.#deps
     const addresses = this.addresses().flatMap((it) => parseListenAddress(it) ?? [])
     if (addresses.length === 0) {
@@ -127,6 +133,7 @@ export class Invites {
       createdAt,
     }
     const { ownerId } = terms
+    let holder: NameHolder | undefined
     const keep = () => {
       botUsers.checkOwner(ownerId)
       checkTerms(terms, createdAt)
@@ -139,9 +146,10 @@ export class Invites {
         )
       }
       inviteStore.insert(invite)
+      holder = this.#admission.nameHolder(invite)
     }
     await database.change(keep, { concludes: invite.id })
-    return { invite, joinString: text }
+    return { invite, joinString: text, holder }
   }
 
   /** Ends an invitation. Devices that have joined with it stay. */

@@ -1,6 +1,5 @@
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
-import type { Secret } from '../../../base/secret.ts'
 import { Acl, isForAnyPort } from '../../access/acl.ts'
 import type { Authority } from '../../access/authority.ts'
 import type { TcpAddresses } from '../../endpoints/tcp-addresses.ts'
@@ -16,7 +15,7 @@ import { Tags } from '../devices/routes.ts'
 import type { DomainRegistrar } from '../reserved-names/domain-registrar.ts'
 import type { Invite, InviteClaim, InviteStore } from './invite-store.ts'
 import { type InviteTerms, sampleDomain, sampleRules } from './invite-terms.ts'
-import type { Invites } from './invites.ts'
+import type { Invites, NewInvite } from './invites.ts'
 
 const DEFAULT_LIFE_MS = 3_600_000
 /** Devices that an answer lists. */
@@ -60,6 +59,13 @@ const InviteView = z.strictObject({
   join_string: z.string().nullable(),
   /** Only in the answer to its creation. */
   join_command: z.string().nullable(),
+  /**
+   * Only in the answer to its creation: the device or account that has the name already. Without one of these
+   * authtokens no device can join. Their deletion gives the name of a device to another machine.
+   */
+  name_taken_by: z
+    .strictObject({ device_id: z.string().nullable(), credential_ids: z.array(z.string()) })
+    .nullable(),
   /** The newest 100. */
   claims: z.array(
     z.strictObject({
@@ -90,8 +96,8 @@ export interface InvitesResourceDeps {
 /** Invitations, with which devices get their authtokens. */
 export function invites(deps: InvitesResourceDeps): Resource<Invite> {
   const { invites: service, inviteStore: store } = deps
-  const view = (invite: Invite, baseUrl: string, joinString?: Secret) =>
-    viewInvite(invite, baseUrl, service, joinString)
+  const view = (invite: Invite, baseUrl: string, made?: NewInvite) =>
+    viewInvite(invite, baseUrl, service, made)
   return {
     path: 'invites',
     noun: 'Invite',
@@ -105,10 +111,8 @@ export function invites(deps: InvitesResourceDeps): Resource<Invite> {
     ownerOf: ({ ownerId }) => ownerId,
     create: withBody({ InviteCreate }, async (body, { baseUrl, caller }) => {
       const terms = termsOf(body, caller, deps)
-      const { invite, joinString } = await service.create(terms, () =>
-        checkGives(terms, caller, deps),
-      )
-      return view(invite, baseUrl, joinString)
+      const made = await service.create(terms, () => checkGives(terms, caller, deps))
+      return view(made.invite, baseUrl, made)
     }),
     remove: (invite) => service.withdraw(invite),
     removal: 'Withdraw: no further device can join with it',
@@ -177,9 +181,10 @@ function viewInvite(
   invite: Invite,
   baseUrl: string,
   service: Invites,
-  joinString: Secret | undefined,
+  made: NewInvite | undefined,
 ): z.infer<typeof InviteView> {
   const { id, createdAt, expiresAt } = invite
+  const { joinString, holder } = made ?? {}
   return {
     id,
     uri: `${baseUrl}/invites/${id}`,
@@ -197,6 +202,9 @@ function viewInvite(
     state: service.stateOf(invite),
     join_string: joinString?.reveal() ?? null,
     join_command: joinString ? `echo '${joinString.reveal()}' | ${JOIN}` : null,
+    name_taken_by: holder
+      ? { device_id: holder.device?.id ?? null, credential_ids: [...holder.authtokens] }
+      : null,
     claims: service.claimsOf(invite, MAX_CLAIMS).map(viewClaim),
   }
 }

@@ -288,15 +288,17 @@ describe('a device whose authtoken was deleted', () => {
     expect(await credentialsOf({ call }, row)).toHaveLength(1)
   })
 
-  it('keeps its name while it has an authtoken. The refusal names the deletion that frees it', async () => {
+  it('keeps its name while it has an authtoken. The invitation says which', async () => {
     const { call, invite, join } = await startSite()
     await join()
-    const text = await invite(NAMED)
-    const refusal = await join(undefined, { text }).catch(String)
-    const [, path = ''] = /free the name: DELETE (\S+) at/.exec(String(refusal)) ?? []
-    expect(path).toMatch(/^\/credentials\/cr_/)
-    expect((await call('DELETE', path)).status).toBe(204)
-    expect((await join(undefined, { text })).name).toBe('cam')
+    const { body: made } = await call('POST', '/invites', NAMED)
+    const refusal = await join(undefined, { text: made.join_string }).catch(String)
+    expect(refusal).toContain('device-agent gateway invite --name cam --replace. Then join with')
+    expect((await call('GET', `/invites/${made.id}`)).body.name_taken_by).toBe(null)
+    const { device_id, credential_ids } = made.name_taken_by
+    expect([device_id, credential_ids.length]).toEqual([expect.stringMatching(/^dv_/), 1])
+    expect((await call('DELETE', `/credentials/${credential_ids[0]}`)).status).toBe(204)
+    expect((await join(undefined, { text: await invite(NAMED) })).name).toBe('cam')
   })
 
   it('stays disabled with its bot user', async () => {
@@ -334,7 +336,7 @@ describe('a device whose authtoken was deleted', () => {
     await join(undefined, { text: await invite({ ...terms, name: 'cam-9' }) })
     const text = await invite(terms)
     const refusal = await join(undefined, { text }).catch(String)
-    const [, path = ''] = /free the name: DELETE (\S+) at/.exec(String(refusal)) ?? []
+    const [, path = ''] = /to this device: DELETE (\S+) at/.exec(String(refusal)) ?? []
     const before = await devices()
     expect((await call('GET', path)).body.description).toBe('device cam')
     await call('DELETE', path)
