@@ -8,6 +8,7 @@ import { Secret } from '../../base/secret.ts'
 import type { Joined } from '../../join/join-client.ts'
 import { type JoinString, pinOf } from '../../join/join-string.ts'
 import { parseSettings } from '../../settings/settings.ts'
+import { PASSED_AUTHTOKEN } from '../local/unpassed-credential.ts'
 import { type EnvSettings, mergeSettings, readIfThere } from '../provision/env-file.ts'
 import { envTemplate } from '../service/env-template.ts'
 import { settingsPathOf } from '../service/service-files.ts'
@@ -27,6 +28,8 @@ export interface JoinPlace {
   readonly caSetting: string
   /** File of the authtoken; undefined: the authtoken is among the settings. */
   readonly tokenPath: string | undefined
+  /** Copy of that file, if systemd has passed it to the running service. Undefined without a service. */
+  readonly passedPath: string | undefined
   /** State of the join itself. */
   readonly recordPath: string
   /** Mode of new folders. The service may read those of /etc. */
@@ -42,6 +45,7 @@ export function installedPlace(root: string): JoinPlace {
     caPath: join(root, caSetting),
     caSetting,
     tokenPath: join(root, '/etc/credstore/svc-authtoken'),
+    passedPath: join(root, PASSED_AUTHTOKEN),
     recordPath: join(root, INSTALLED.joinRecord),
     folderMode: 0o755,
   }
@@ -58,6 +62,7 @@ export function folderPlace(envPath: string, dataDir: string): JoinPlace {
     caSetting:
       fromHere.startsWith('..') || dirname(resolve(envPath)) === dataDir ? caPath : fromHere,
     tokenPath: undefined,
+    passedPath: undefined,
     recordPath: join(dataDir, JOIN_RECORD),
     folderMode: 0o700,
   }
@@ -101,11 +106,16 @@ export function belongingOf(place: JoinPlace): Belonging | undefined {
   }
 }
 
-/** The authtoken that the device has, for a proof to its gateway. */
-export function authtokenIn({ envPath, tokenPath }: JoinPlace): Secret | undefined {
+/**
+ * The authtoken that the agent uses, for a proof to its gateway. A setting is used if systemd passes no credentials.
+ * It can be older or newer than the file. The passed copy itself is no proof: it can be of an earlier gateway.
+ */
+export function authtokenIn({ envPath, tokenPath, passedPath }: JoinPlace): Secret | undefined {
   const given = parseDotenv(readIfThere(envPath) ?? '')
   const file = tokenPath ? readIfThere(tokenPath)?.trim() : undefined
-  const token = given.SVC_AUTHTOKEN_JOINED || file || given.SVC_AUTHTOKEN
+  const isPassed = passedPath !== undefined && existsSync(passedPath)
+  const [first, second] = isPassed ? [file, given.SVC_AUTHTOKEN] : [given.SVC_AUTHTOKEN, file]
+  const token = given.SVC_AUTHTOKEN_JOINED || first || second
   return token ? new Secret(token) : undefined
 }
 
@@ -154,16 +164,18 @@ export function planJoin(
   const token = joined.authtoken.reveal()
   const ca = `${joined.caPem.trim()}\n`
   const others = certificatesIn(caPath).filter((pem) => pem.trim() !== ca.trim())
+  const text = readIfThere(envPath) ?? (tokenPath ? envTemplate('device-agent') : '')
+  // A person sets it where systemd passes no credentials. The agent would have no authtoken without it.
+  const isSetting = Boolean(parseDotenv(text).SVC_AUTHTOKEN)
   const settings: EnvSettings = {
     ...(isSame ? {} : Object.fromEntries(OF_GATEWAY.map((name) => [name, undefined]))),
     ...(joined.agentDomain !== undefined && { AGENT_DOMAIN: joined.agentDomain }),
     SVC_SERVER_ADDR: serverAddrs(joined),
     SVC_CA_CERT: caSetting,
     SVC_AUTHTOKEN_FILE: undefined,
-    SVC_AUTHTOKEN: tokenPath ? undefined : token,
+    SVC_AUTHTOKEN: tokenPath && !isSetting ? undefined : token,
     SVC_AUTHTOKEN_JOINED: tokenPath ? token : undefined,
   }
-  const text = readIfThere(envPath) ?? (tokenPath ? envTemplate('device-agent') : '')
   const changed = mergeSettings(text, settings)
   const env = (content: string): FileWrite => ({ path: envPath, text: content, mode: 0o600 })
   const caFile = (content: string): FileWrite => ({ path: caPath, text: content, mode: 0o644 })

@@ -10,8 +10,8 @@ const SHORT = 'systemd did not pass the authtoken'
 
 /** Files that systemd passes to the service as the credential `svc-authtoken`. */
 const CREDENTIAL = /\/credstore\/svc-authtoken$/
-/** Where systemd passes it. */
-const PASSED = '/run/credentials/device-agent.service/svc-authtoken'
+/** The authtoken as systemd passed it to the running service. */
+export const PASSED_AUTHTOKEN = '/run/credentials/device-agent.service/svc-authtoken'
 const RESTART = 'sudo systemctl restart device-agent'
 
 /** The parts of a status that show a missing authtoken. */
@@ -75,7 +75,7 @@ export function lineWithCredential(line: string, file: string): string {
 
 /** Whether the running service gets this file. Other programs read their file themselves. */
 export function isPassed(file: string): boolean {
-  return !CREDENTIAL.test(file) || existsSync(PASSED)
+  return !CREDENTIAL.test(file) || existsSync(PASSED_AUTHTOKEN)
 }
 
 function hasAuthtoken(file: string): boolean {

@@ -1,9 +1,19 @@
-import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { parse } from 'dotenv'
 import { describe, expect, it } from 'vitest'
 import { Secret } from '../../../src/base/secret.ts'
 import {
+  authtokenIn,
   belongingOf,
   type FileWrite,
   folderPlace,
@@ -46,9 +56,10 @@ function apply(place: JoinPlace, writes: readonly FileWrite[]): void {
 }
 
 /** How the agent would connect with the files as they are, as systemd and `.env` hand them over. */
-function agentIn(place: JoinPlace) {
+function agentIn(place: JoinPlace, { isPassing = true } = {}) {
   const settings = existsSync(place.envPath) ? parse(readFileSync(place.envPath)) : {}
-  const credentials = place.tokenPath && { CREDENTIALS_DIRECTORY: join(place.tokenPath, '..') }
+  const credentials = isPassing &&
+    place.tokenPath && { CREDENTIALS_DIRECTORY: join(place.tokenPath, '..') }
   const { agent } = parseConfig({ ...settings, ...credentials })
   const { authtoken, authtokenFile, caCertPath, domain, serverAddrs } = agent
   const caPath = caCertPath && (place.tokenPath ? join(place.root, caCertPath) : caCertPath)
@@ -180,5 +191,88 @@ describe.each(PLACES)('the files of a join for %s', (_name, makePlace) => {
     expect(readFileSync(place.recordPath, 'utf8').match(/"claim"/g)).toHaveLength(8)
     writeFileSync(place.recordPath, '{"version":1')
     expect(new JoinRecord(place).joined).toBeUndefined()
+  })
+})
+
+/** The service of a machine where a person has set SVC_AUTHTOKEN, because its systemd passes no credentials. */
+function placeWithLine(): JoinPlace {
+  const place = installedPlace(temporaryFolder())
+  apply(place, planJoin(place, OLD, { isSame: false }))
+  appendFileSync(place.envPath, `SVC_AUTHTOKEN=${OLD.authtoken.reveal()}\n`)
+  chmodSync(place.envPath, 0o644)
+  return place
+}
+
+describe('a service with SVC_AUTHTOKEN among its settings', () => {
+  const AGAIN: Joined = { ...OLD, authtoken: new Secret('renewed') }
+  const SYSTEMDS = [{ isPassing: true }, { isPassing: false }]
+
+  it.each([
+    ['the same gateway', AGAIN, true],
+    ['another gateway', NEW, false],
+  ] as const)(
+    'has the new authtoken after a join of %s, wherever a power cut comes',
+    (_, to, isSame) => {
+      const place = placeWithLine()
+      const states: ReturnType<typeof agentIn>[][] = []
+      const look = () => states.push(SYSTEMDS.map((it) => agentIn(place, it)))
+      look()
+      for (const write of planJoin(place, to, { isSame })) {
+        writeInto(place, write)
+        look()
+      }
+      const moved = states.findIndex(([agent]) => agent?.token === to.authtoken.reveal())
+      expect(moved).toBeGreaterThan(0)
+      for (const [at, agents] of states.entries()) {
+        const one = at < moved ? OLD : to
+        for (const { trusts, ...agent } of agents) {
+          expect(agent).toEqual(agentOf(one))
+          expect(trusts).toContain(one.caPem)
+        }
+      }
+      const text = readFileSync(place.envPath, 'utf8')
+      expect(text.match(/^SVC_AUTHTOKEN.*/gm)).toEqual([`SVC_AUTHTOKEN=${to.authtoken.reveal()}`])
+      expect(text).not.toContain(OLD.authtoken.reveal())
+      expect(statSync(place.envPath).mode & 0o777).toBe(0o600)
+      expect(readFileSync(place.tokenPath ?? '', 'utf8').trim()).toBe(to.authtoken.reveal())
+    },
+  )
+
+  it('leaves its gateway with each authtoken, and never has one for another service', () => {
+    const place = placeWithLine()
+    for (const { path, text, mode } of planLeave(place)) {
+      if (text === undefined) rmSync(path)
+      else writeInto(place, { path, text, mode })
+      for (const { server, token } of SYSTEMDS.map((it) => agentIn(place, it))) {
+        expect(token === undefined || server === 'old.test:4443').toBe(true)
+      }
+    }
+    expect(readFileSync(place.envPath, 'utf8')).not.toContain('token-of')
+    expect(existsSync(place.tokenPath ?? '')).toBe(false)
+  })
+
+  it('proves itself with the authtoken that its agent uses, whichever is older', () => {
+    const place = placeWithLine()
+    const proof = () => authtokenIn(place)?.reveal()
+    const { tokenPath = '', passedPath = '' } = place
+    // systemd passes no credentials, so the agent uses the setting.
+    writeFileSync(tokenPath, 'in-file\n')
+    expect([proof(), agentIn(place, { isPassing: false }).token]).toEqual([
+      'token-of-old',
+      'token-of-old',
+    ])
+    mkdirSync(join(passedPath, '..'), { recursive: true })
+    // A copy of an earlier gateway, if the service was not restarted since.
+    writeFileSync(passedPath, 'of-another-gateway\n')
+    expect(proof()).toBe('in-file')
+    rmSync(passedPath)
+    writeFileSync(
+      place.envPath,
+      readFileSync(place.envPath, 'utf8').replace(/^SVC_AUTHTOKEN=.*\n/m, ''),
+    )
+    expect(proof()).toBe('in-file')
+    // An interrupted join: the agent uses its authtoken before all others.
+    appendFileSync(place.envPath, 'SVC_AUTHTOKEN_JOINED=joined\n')
+    expect(proof()).toBe('joined')
   })
 })
