@@ -115,7 +115,9 @@ describe('device-agent gateway invite', () => {
     expect(second.err).toContain('warning: the old authtoken of cam01 was revoked.')
     expect((await enrol(JSON.parse(second.out).join_string, 'new')).name).toBe('cam01')
     const { body } = await call('GET', '/credentials')
-    const ofDevice = body.credentials.filter(({ acl }: { acl: string[] }) => acl.length > 0)
+    const ofDevice = body.credentials.filter((it: { description: string }) =>
+      it.description.endsWith('cam01'),
+    )
     expect(ofDevice).toHaveLength(1)
     await expect(run('invite', '--replace')).rejects.toThrow('--replace requires --name')
   })
