@@ -140,8 +140,8 @@ function heldByAnother({ folder, owner }: Pick<FolderLockOptions, 'folder' | 'ow
   )
 }
 
-/** The service could not lock a file that a command of root has made. */
-function giveToFolderOwner(path: string): void {
+/** Gives a file or folder to the owner of its folder. The service could not use what a command of root has made. */
+export function giveToFolderOwner(path: string): void {
   if (process.geteuid?.() !== 0) return
   const { uid, gid } = statSync(dirname(path))
   if (lstatSync(path).uid !== uid) lchownSync(path, uid, gid)

@@ -1,11 +1,11 @@
-import { existsSync, mkdirSync } from 'node:fs'
+import { existsSync, mkdirSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
-import { writeFileDurably } from '../../base/file.ts'
+import { makeFolder, writeFileDurably } from '../../base/file.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { PostgresServer } from '../../gateway/cluster/postgres/postgres-session.ts'
-import { lockFolder } from '../../store/data-folder.ts'
+import { giveToFolderOwner, lockFolder } from '../../store/data-folder.ts'
 import { asideName, replaceData } from '../../store/replaced-data.ts'
 import { checkSnapshot, type SnapshotSchema, writeSnapshot } from '../../store/snapshot.ts'
 import { plainLine } from '../local/terminal-text.ts'
@@ -90,6 +90,7 @@ export async function restoreBackup(request: RestoreRequest): Promise<Restored> 
     server && settingsRoot !== undefined
       ? keepOwnSettings(request.backup, settingsRoot)
       : { backup: request.backup, kept: [] }
+  if (settingsRoot !== undefined) giveToService(folder)
   const lock = lockFolder({ folder, owner: role.name, log })
   try {
     const old = ownNames(role, folder)
@@ -125,6 +126,19 @@ export async function restoreBackup(request: RestoreRequest): Promise<Restored> 
     throw refusalOf(`Cannot restore into ${folder}`, error)
   } finally {
     lock.release()
+  }
+}
+
+/**
+ * Creates the data directory. In the state directory, it belongs to the user of the service. systemd changes the
+ * owner of a state directory only as a whole, so a folder of root would stay closed to the service.
+ */
+function giveToService(folder: string): void {
+  try {
+    makeFolder(folder)
+    if (statSync(folder).uid === 0) giveToFolderOwner(folder)
+  } catch (error) {
+    throw refusalOf(`Cannot create or open the data directory ${folder}`, error)
   }
 }
 

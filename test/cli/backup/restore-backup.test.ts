@@ -169,6 +169,41 @@ describe('restoreBackup', () => {
       expect([uid, gid], name).toEqual([4_321, 4_322])
     }
   })
+
+  it.skipIf(process.getuid?.() !== 0).each([
+    ['a missing folder', false],
+    ['a folder of root', true],
+  ])('gives %s in the state directory to the user of the service', async (_what, isThere) => {
+    const [state, other, settingsRoot] = [temporaryFolder(), temporaryFolder(), temporaryFolder()]
+    const backup = backupOf(await agentData())
+    for (const path of [state, other]) {
+      chownSync(path, 4_321, 4_322)
+      if (isThere) mkdirSync(join(path, 'gateway'), { mode: 0o700 })
+    }
+    const options = { role: AGENT, backup, replace: false, log }
+    await restoreBackup({ ...options, folder: join(state, 'gateway'), settingsRoot })
+    await restoreBackup({ ...options, folder: join(other, 'gateway') })
+    const owners = (folder: string) =>
+      new Set(
+        ['.', ...readdirSync(folder)].map((name) => {
+          const { uid, gid } = statSync(join(folder, name))
+          return `${uid}:${gid}`
+        }),
+      )
+    expect(owners(join(state, 'gateway'))).toEqual(new Set(['4321:4322']))
+    // Given by --data-dir: the data can be of another user than the folder above.
+    expect(owners(join(other, 'gateway'))).toEqual(new Set(['0:0']))
+  })
+
+  it.skipIf(process.getuid?.() !== 0)('leaves a data folder to its user', async () => {
+    const [parent, settingsRoot] = [temporaryFolder(), temporaryFolder()]
+    const folder = join(parent, 'data')
+    mkdirSync(folder)
+    chownSync(folder, 4_321, 4_322)
+    const backup = backupOf(await agentData())
+    await restoreBackup({ role: AGENT, folder, backup, replace: false, settingsRoot, log })
+    expect(statSync(folder).uid).toBe(4_321)
+  })
 })
 
 describe('readData', () => {
