@@ -5,7 +5,12 @@ import { gatewayCommand } from './gateway.ts'
 import { setupCommand } from './setup/setup-command.ts'
 import { drainCommand } from './site/drain-command.ts'
 import { forgetCommand } from './site/forget-command.ts'
-import { inviteCommand, invitesCommand, withdrawCommand } from './site/invite-commands.ts'
+import {
+  inviteCommand,
+  invitesCommand,
+  revokeCommand,
+  withdrawCommand,
+} from './site/invite-commands.ts'
 import { joinTokenCommand } from './site/join-token.ts'
 import { migrateCommand } from './site/migrate.ts'
 import { secretsCommand } from './site/secret-commands.ts'
@@ -18,6 +23,7 @@ export function gatewayCommands(context: CommandContext): Command {
   command.addCommand(inviteCommand(context))
   command.addCommand(invitesCommand(context))
   command.addCommand(withdrawCommand(context))
+  command.addCommand(revokeCommand(context))
   command.addCommand(secretsCommand(context))
   command.addCommand(showCommand(context))
   command.addCommand(joinTokenCommand(context))

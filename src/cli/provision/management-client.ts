@@ -217,6 +217,10 @@ export class ManagementClient {
     }
   }
 
+  get<T>(path: string, schema: z.ZodType<T>): Promise<T> {
+    return this.#send('GET', path, schema)
+  }
+
   update<T>(path: string, body: object, schema: z.ZodType<T>): Promise<T> {
     return this.#send('PATCH', path, schema, body)
   }

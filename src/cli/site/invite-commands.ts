@@ -75,6 +75,18 @@ export function withdrawCommand(context: CommandContext): Command {
   })
 }
 
+/** `device-agent gateway revoke`: a lost or stolen device. */
+export function revokeCommand(context: CommandContext): Command {
+  const command = new Command('revoke')
+    .description('revoke the authtoken of a device, such as a lost one; it goes offline at once')
+    .argument('<device>', 'name of the device, or its id, such as dv_…')
+    .option('--json', 'print one JSON line on stdout')
+  return asking(command, async (options: InvitesOptions, [device = '']) => {
+    const { revoke } = await import('./revoke.ts')
+    await revoke(context, device, options)
+  })
+}
+
 function asking<Options extends object>(
   command: Command,
   run: (options: Options, words: readonly string[]) => Promise<void>,

@@ -54,6 +54,7 @@ const NewInvite = Invite.extend({
     .object({ device_id: z.string().nullable(), credential_ids: z.array(z.string()) })
     .nullish(),
 })
+const Rules = z.object({ acl: z.array(z.string()) })
 type Invite = z.infer<typeof Invite>
 type NewInvite = z.infer<typeof NewInvite>
 
@@ -63,9 +64,14 @@ export async function invite(context: CommandContext, options: InviteOptions): P
   const config = managementConfig(context, options)
   const client = await openManagement(context, options, config)
   const made = await client.create('invites', bodyOf(options), NewInvite)
+  const lost: string[] = []
   // The invitation exists before anything ends.
   if (options.replace) {
-    for (const id of authtokensOf(made)) await client.delete(`credentials/${id}`)
+    for (const id of authtokensOf(made)) {
+      const { acl } = await client.get(`credentials/${id}`, Rules)
+      lost.push(...acl.map(nameOf).filter((it) => !namesOf(made).includes(it)))
+      await client.delete(`credentials/${id}`)
+    }
   }
   const isShown = !options.json && (options.qr ?? isTerminal(stdout))
   if (options.json) stdout.write(`${JSON.stringify(made)}\n`)
@@ -75,7 +81,7 @@ export async function invite(context: CommandContext, options: InviteOptions): P
     const isColoured = paintFor(stdout, environment)('bold', '') !== ''
     stdout.write(`\n${await qrText(made.join_string, isColoured)}\n`)
   }
-  for (const advice of [nameAdvice(made, options), adviceFor(made, options, config)]) {
+  for (const advice of [nameAdvice(made, options, lost), adviceFor(made, options, config)]) {
     if (advice !== undefined) stderr.write(`warning: ${advice}\n`)
   }
 }
@@ -85,15 +91,26 @@ function authtokensOf({ name_taken_by: holder }: NewInvite): readonly string[] {
   return holder?.device_id ? holder.credential_ids : []
 }
 
-/** Whether a device has the name of the invitation; undefined: none has it. */
-function nameAdvice(made: NewInvite, { replace }: InviteOptions): string | undefined {
+/**
+ * Says that a device has the name of the invitation; undefined: none has it. `lost`: names of its old authtoken that
+ * the invitation does not give.
+ */
+function nameAdvice(
+  made: NewInvite,
+  { replace }: InviteOptions,
+  lost: readonly string[],
+): string | undefined {
   const { name, name_taken_by: holder } = made
   if (!holder || name === null) return undefined
   if (!holder.device_id) {
     return `a bot user named ${name} exists. No device can join with this line. Choose another name`
   }
   if (replace) {
-    return `the old authtoken of ${name} was revoked. The device is offline until it joins with this line`
+    const also =
+      lost.length === 0
+        ? ''
+        : `. Not in this invitation: ${lost.join(', ')}. To keep such a name, run the command again with --allow`
+    return `the old authtoken of ${name} was revoked. The device is offline until it joins with this line${also}`
   }
   return `a device named ${name} exists. Only that device can join with this line, with its present authtoken. For another machine, or after the restore of an older backup, run this command with --replace`
 }
@@ -134,15 +151,22 @@ To end it earlier: device-agent gateway withdraw ${id}
 `
 }
 
-function mayOpen({ domain, acl, name }: Invite): string {
+function mayOpen(invite: Invite): string {
+  return namesOf(invite).join(', ') || 'all names of its account'
+}
+
+function namesOf({ domain, acl, name }: Invite): string[] {
   const device = name ?? '<name>'
   const own = domain?.includes('{name}')
     ? [domain.replaceAll('{name}', device)]
     : domain === null
       ? []
       : [`${device}${domain.slice(1)}`, `*.${device}${domain.slice(1)}`]
-  const more = acl.map((rule) => rule.replace(/^bind:/, '').replaceAll('{name}', device))
-  return [...own, ...more].join(', ') || 'all names of its account'
+  return [...own, ...acl.map((rule) => nameOf(rule).replaceAll('{name}', device))]
+}
+
+function nameOf(rule: string): string {
+  return rule.replace(/^bind:/, '')
 }
 
 /** Why devices may not reach the gateway; undefined if they can. */

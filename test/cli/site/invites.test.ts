@@ -105,7 +105,7 @@ describe('device-agent gateway invite', () => {
   it('gives the name of a device to another machine with --replace, and says who loses it', async () => {
     const { run, call } = await startCommands()
     const named = ['invite', '--name', 'cam01', '--json']
-    const first = await run(...named, '--replace')
+    const first = await run(...named, '--replace', '--allow', 'shop.site.test')
     expect(first.err).not.toContain('cam01')
     await enrol(JSON.parse(first.out).join_string, 'old')
     const plain = await run(...named)
@@ -113,6 +113,7 @@ describe('device-agent gateway invite', () => {
     await expect(enrol(JSON.parse(plain.out).join_string, 'new')).rejects.toThrow('--replace')
     const second = await run(...named, '--replace')
     expect(second.err).toContain('warning: the old authtoken of cam01 was revoked.')
+    expect(second.err).toContain('Not in this invitation: shop.site.test. To keep such a name')
     expect((await enrol(JSON.parse(second.out).join_string, 'new')).name).toBe('cam01')
     const { body } = await call('GET', '/credentials')
     const ofDevice = body.credentials.filter((it: { description: string }) =>
@@ -143,5 +144,40 @@ describe('device-agent gateway invite', () => {
       /The field acl .*\{name\}/,
     )
     expect((await run('invites')).out).toMatch(/^No invitations\./)
+  })
+})
+
+describe('device-agent gateway revoke', () => {
+  it('ends the authtoken of a device, and says how to let it back in', async () => {
+    const { run, call } = await startCommands()
+    const made = JSON.parse((await run('invite', '--name', 'cam01', '--json')).out)
+    await enrol(made.join_string, 'any')
+    const { body } = await call('GET', '/devices')
+    const [{ id, credential }] = body.devices
+    const { out } = await run('revoke', 'cam01')
+    expect(out).toMatch(/^Revoked\. cam01 is offline.* device-agent gateway invite --name cam01$/m)
+    expect((await call('GET', `/credentials/${credential.id}`)).status).toBe(404)
+    await expect(run('revoke', id)).rejects.toThrow('has no authtoken. Nothing was changed.')
+    await expect(run('revoke', 'cam02')).rejects.toThrow('This gateway has no device cam02.')
+    const again = JSON.parse((await run('invite', '--name', 'cam01', '--json')).out)
+    expect((await enrol(again.join_string, 'any')).name).toBe('cam01')
+  })
+
+  it('asks for the id if two accounts have a device with this name', async () => {
+    const { run, call } = await startCommands()
+    for (const name of ['a', 'b']) {
+      const { body: account } = await call('POST', '/bot_users', { name })
+      const { body: token } = await call('POST', '/credentials', { owner_id: account.id })
+      await call('POST', '/devices', { name: 'cam01', credential_id: token.id })
+    }
+    const { devices } = (await call('GET', '/devices')).body
+    const refusal = await run('revoke', 'cam01').catch(String)
+    for (const { id } of devices) expect(refusal).toContain(id)
+    expect(JSON.parse((await run('revoke', devices[0].id, '--json')).out)).toEqual({
+      device_id: devices[0].id,
+      name: 'cam01',
+      credential_id: devices[0].credential.id,
+    })
+    expect((await call('GET', `/credentials/${devices[1].credential.id}`)).status).toBe(200)
   })
 })
