@@ -4,6 +4,7 @@ import type { Logger } from '../base/logger.ts'
 import { type Config, parseConfig } from '../config.ts'
 import { apiKeyPath, firstAuthtokenPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'
+import { checkFirstStart, type WantedAddress } from './first-start.ts'
 import { agentReach, localAddress, outsideAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
 import { gatewayStopMs, serve } from './serve.ts'
@@ -48,6 +49,7 @@ export function gatewayCommand(context: CommandContext): Command {
           const deviceName = 'first device'
           // All steps that can fail are done. The previous process releases the data directory now.
           await predecessor?.released()
+          await checkFirstStart(gateway.dataDir, addressesOf(gateway))
           const { addresses, managementApi, broken, reload } = await startSupervisedGateway(
             {
               config: gateway,
@@ -80,6 +82,18 @@ export function gatewayCommand(context: CommandContext): Command {
         },
       })
     })
+}
+
+function addressesOf(config: Config['gateway']): WantedAddress[] {
+  const agents = 'Agents cannot connect'
+  const visitors = 'Visitors cannot connect'
+  const api = 'The management API cannot listen'
+  return [
+    { listen: config.agentListen, setting: 'GATEWAY_AGENT_LISTEN', failure: agents },
+    { listen: config.httpListen, setting: 'GATEWAY_HTTP_LISTEN', failure: visitors },
+    { listen: config.httpsListen, setting: 'GATEWAY_HTTPS_LISTEN', failure: visitors },
+    { listen: config.apiListen, setting: 'GATEWAY_API_LISTEN', failure: api },
+  ]
 }
 
 /** The settings with the sockets of the service manager where it has opened them. */

@@ -5,6 +5,7 @@ import { packageRoot } from '../base/file.ts'
 import { type Logger, LogTail } from '../base/logger.ts'
 import { type Config, parseConfig } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
+import { checkFirstStart } from './first-start.ts'
 import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
 import { serve } from './serve.ts'
@@ -29,6 +30,10 @@ export function runCommand(context: CommandContext): Command {
       const given = parseConfig(context.environment)
       const logTail = new LogTail()
       const log = openProcessLog(context, given.logLevel, { tail: logTail })
+      const { dataDir, listen } = given.agent
+      await checkFirstStart(dataDir, [
+        { listen, setting: 'AGENT_LISTEN', failure: 'The agent API cannot listen' },
+      ])
       const environment = await joinedEnvironment(context, given.agent, log)
       const config = parseConfig(environment)
       // Loaded late: --help and a mistaken setting must not wait for the SDK.

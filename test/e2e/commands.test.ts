@@ -261,21 +261,34 @@ describe('a start that fails under systemd', () => {
 
 describe('an address that is taken', () => {
   it.each([
-    ['AGENT_LISTEN', 'run', 'The agent API cannot listen on'],
-    ['GATEWAY_AGENT_LISTEN', 'gateway', 'Agents cannot connect on'],
-    ['GATEWAY_HTTP_LISTEN', 'gateway', 'Visitors cannot connect on'],
-    ['GATEWAY_API_LISTEN', 'gateway', 'The management API cannot listen on'],
-  ])('is named when it is %s', async (name, command, sentence) => {
-    const taken = await startEchoUpstream()
-    const { code, stdout, stderr } = await runProgram({
-      args: [command],
-      cwd: temporaryFolder(),
-      env: { [name]: `127.0.0.1:${taken.port}`, LOG_LEVEL: 'silent' },
-    })
-    await taken.close()
-    const said = `device-agent: ${sentence} 127.0.0.1:${taken.port}: the address is already in use; set ${name} to another address.\n`
-    expect([code, stdout, stderr]).toEqual([1, '', said])
-  })
+    ['AGENT_LISTEN', 'run', 'The agent API cannot listen'],
+    ['GATEWAY_AGENT_LISTEN', 'gateway', 'Agents cannot connect'],
+    ['GATEWAY_HTTP_LISTEN', 'gateway', 'Visitors cannot connect'],
+    ['GATEWAY_API_LISTEN', 'gateway', 'The management API cannot listen'],
+  ])(
+    'is named when it is %s, and a first start leaves nothing',
+    async (name, command, sentence) => {
+      const taken = await startEchoUpstream()
+      onTestFinished(() => taken.close())
+      const cwd = temporaryFolder()
+      const start = () =>
+        runProgram({
+          args: [command],
+          cwd,
+          env: { [name]: `127.0.0.1:${taken.port}`, LOG_LEVEL: 'silent' },
+        })
+      const said = `device-agent: ${sentence} on 127.0.0.1:${taken.port}: the address is already in use; set ${name} to another address.\n`
+      const first = await start()
+      expect([first.code, first.stdout, first.stderr]).toEqual([1, '', said])
+      expect(readdirSync(cwd)).toEqual([])
+      // With data, which stay.
+      mkdirSync(join(cwd, 'data/gateway'), { recursive: true })
+      writeFileSync(join(cwd, 'data/mine'), '')
+      const again = await start()
+      expect([again.code, again.stdout, again.stderr]).toEqual([1, '', said])
+      expect(readdirSync(join(cwd, 'data'))).toEqual(expect.arrayContaining(['gateway', 'mine']))
+    },
+  )
 })
 
 // Before it a collection that is asked for gives no pages back, and none is.
