@@ -1,19 +1,31 @@
+/** Longest head, in names and values, whose fields are kept with those that were appended. */
+const MAX_KEPT = 96
+
+/** What was appended last to the fields of heads that recur, and all fields then. */
+const EXTENDED = new WeakMap<readonly string[], Extended>()
+
+interface Extended {
+  readonly tail: HeaderTail
+  readonly all: readonly string[]
+}
+
 /** Fields, name and value in turn, that are appended to one head after the other. */
 export class HeaderTail {
   readonly fields: readonly string[]
-  /** All fields of heads that recur. They are kept as long as the fields before the tail. */
-  readonly #known = new WeakMap<readonly string[], readonly string[]>()
 
   constructor(fields: readonly string[]) {
     this.fields = fields
   }
 
-  /** All fields of a head that recurs. */
+  /**
+   * All fields of a head that recurs: the same array if this tail was also the last one behind these fields. Only
+   * one is kept, because a policy may choose another tail for each request.
+   */
   after(fields: readonly string[]): readonly string[] {
-    const known = this.#known.get(fields)
-    if (known) return known
+    const known = EXTENDED.get(fields)
+    if (known?.tail === this) return known.all
     const all = [...fields, ...this.fields]
-    this.#known.set(fields, all)
+    EXTENDED.set(fields, { tail: this, all })
     return all
   }
 }
@@ -73,10 +85,11 @@ export class HeaderList {
     this.#change().push(name, value)
   }
 
-  /** Appends fields that are the same for many heads. Heads that recur then have the same array again. */
+  /** Appends fields that are the same for many heads. Short heads that recur then have the same array again. */
   extend(tail: HeaderTail): void {
-    if (!this.#recurs) this.#change().push(...tail.fields)
-    else this.#fields = tail.after(this.#fields)
+    const isShort = this.#fields.length + tail.fields.length <= MAX_KEPT
+    if (this.#recurs && isShort) this.#fields = tail.after(this.#fields)
+    else this.#change().push(...tail.fields)
   }
 
   #change(): string[] {

@@ -74,4 +74,22 @@ describe('HeaderList', () => {
     expect([first.recurs, extended(given).recurs]).toEqual([false, true])
     expect(extended(given).fields).toEqual(['X-A', '1', 'x-b', '1'])
   })
+
+  it('keeps one array for each head: a policy may choose another tail each time', () => {
+    const given = ['X-A', '1']
+    const extended = (...tails: HeaderTail[]) => {
+      const headers = new HeaderList(given, true)
+      for (const tail of tails) headers.extend(tail)
+      return headers
+    }
+    const [first, other] = [new HeaderTail(['x-b', '1']), new HeaderTail(['x-c', '1'])]
+    const kept = extended(first, other).fields
+    expect(extended(first, other).fields).toBe(kept)
+    expect(extended(other).fields).toEqual(['X-A', '1', 'x-c', '1'])
+    expect(extended(first, other).fields).toEqual(kept)
+    expect(extended(first, other).fields).not.toBe(kept)
+    const long = new HeaderTail(Array(100).fill('x'))
+    expect([extended(first).recurs, extended(first, long).recurs]).toEqual([true, false])
+    expect(extended(first, long).fields).toHaveLength(104)
+  })
 })

@@ -87,9 +87,16 @@ class FormattedFields {
 
 const FORMATTED = new WeakMap<readonly string[], FormattedFields>()
 
-/** Keeps the lines of these fields, which nobody changes, as long as the array lives. */
+/**
+ * Longest lines of fields that are kept. With the facts of the client, fields are up to four times as long as
+ * received. A policy may add much more.
+ */
+const MAX_FORMATTED_BYTES = 4 * MAX_KEPT_BYTES
+
+/** Keeps the lines of these fields, which nobody changes, as long as the array lives, unless they are long. */
 export function keepFormatted(fields: readonly string[]): void {
-  if (!FORMATTED.has(fields)) FORMATTED.set(fields, new FormattedFields(formatFields(fields)))
+  if (FORMATTED.has(fields) || lengthOfFields(fields) > MAX_FORMATTED_BYTES) return
+  FORMATTED.set(fields, new FormattedFields(formatFields(fields)))
 }
 
 /** Whether the lines of these fields are kept, because their head recurs. */
