@@ -9,6 +9,13 @@ const MAX_BYTES = 4_096
 /** Form of an authtoken. Other text may be a file that is still being written. */
 const TOKEN = /^[\x21-\x7e]+$/
 
+/** File of the installed service. systemd copies it when the service starts. */
+const LASTING = '/etc/credstore/svc-authtoken'
+/** The same file, also below another root. */
+export const CREDENTIAL = /\/credstore\/svc-authtoken$/
+/** The copy that the running service gets. It is read-only, and ends with the service. */
+export const PASSED_AUTHTOKEN = '/run/credentials/device-agent.service/svc-authtoken'
+
 /** Whether the text has the form of an authtoken. Only the service knows whether it is valid. */
 export function isAuthtoken(text: string): boolean {
   return TOKEN.test(text)
@@ -96,6 +103,14 @@ function isSame(a: Secret | Problem, b: Secret | Problem): boolean {
 
 const OFFLINE = 'All tunnels are offline until then.'
 
+/** Where an authtoken has to be written, and what follows. */
+function placeOf(path: string) {
+  const file = path === PASSED_AUTHTOKEN ? LASTING : path
+  return CREDENTIAL.test(file)
+    ? { file, reader: 'only by root', next: 'Then run sudo systemctl restart device-agent.' }
+    : { file, reader: 'by the agent', next: 'No restart is needed.' }
+}
+
 /**
  * Returns a refused authtoken's problem with a remedy that names the place of the token. `isServing`: an
  * earlier session still serves.
@@ -106,17 +121,17 @@ export function withTokenPlace<T extends ShownProblem>(
   isServing = false,
 ): T {
   if (!isTokenRefused(problem.serviceCode)) return problem
-  const place =
-    path === undefined
-      ? 'set SVC_AUTHTOKEN to a valid authtoken and restart the agent.'
-      : `write a valid authtoken to ${path}. No restart is needed.`
+  const place = path === undefined ? undefined : placeOf(path)
+  const step = place
+    ? `write a valid authtoken to ${place.file}. ${place.next}`
+    : 'set SVC_AUTHTOKEN to a valid authtoken and restart the agent.'
   const effect = isServing ? 'The tunnels stay online while this connection lasts.' : OFFLINE
-  return { ...problem, remedy: `${JOIN} Or ${place} ${effect}` }
+  return { ...problem, remedy: `${JOIN} Or ${step} ${effect}` }
 }
 
 /**
- * Returns the problem of a missing authtoken, also for the doctor. A file is watched. Other sources are read once, so they need a
- * restart.
+ * Returns the problem of a missing authtoken, also for the doctor. The agent watches a file. It reads other sources once,
+ * so they need a restart.
  */
 export function authtokenLack(path: string | undefined, flaw: string | undefined): Problem {
   const shared = { reason: 'auth', permanent: false } as const
@@ -127,9 +142,10 @@ export function authtokenLack(path: string | undefined, flaw: string | undefined
       remedy: `${JOIN} With an authtoken at hand, run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and restart the agent. ${OFFLINE}`,
     }
   }
+  const { file, reader, next } = placeOf(path)
   return {
     ...shared,
     detail: flaw ? `cannot use the authtoken file: ${flaw}` : 'the authtoken file is missing',
-    remedy: `Write an authtoken to ${path}, readable by the agent. No restart is needed. For a new authtoken: ${JOIN} ${OFFLINE}`,
+    remedy: `Write an authtoken to ${file}, readable ${reader}. ${next} For a new authtoken: ${JOIN} ${OFFLINE}`,
   }
 }

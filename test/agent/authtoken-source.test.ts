@@ -1,7 +1,8 @@
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
-import { AuthtokenSource } from '../../src/agent/authtoken-source.ts'
+import { AuthtokenSource, authtokenLack, withTokenPlace } from '../../src/agent/authtoken-source.ts'
+import type { ShownProblem } from '../../src/agent/problem.ts'
 import { Secret } from '../../src/base/secret.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
@@ -152,4 +153,24 @@ it('says that the earlier token is still in use when its file is emptied, until 
   writeFileSync(file, 'good')
   await clock.advance(1_000)
   expect([source.problem, changes()]).toEqual([undefined, 0])
+})
+
+it.each([
+  ['/run/credentials/device-agent.service/svc-authtoken', '/etc/credstore/svc-authtoken'],
+  ['/etc/credstore/svc-authtoken', '/etc/credstore/svc-authtoken'],
+])('names the lasting file of the installed service and its restart: %s', (path, file) => {
+  const restart = 'Then run sudo systemctl restart device-agent.'
+  const { remedy: refused } = withTokenPlace<ShownProblem>({ serviceCode: 'ERR_NGROK_107' }, path)
+  expect(refused).toContain(` Or write a valid authtoken to ${file}. ${restart} All tunnels are `)
+  const missing = authtokenLack(path, undefined).remedy
+  expect(missing).toContain(`Write an authtoken to ${file}, readable only by root. ${restart} For `)
+  expect(`${refused} ${missing}`).not.toMatch(/No restart is needed|\/run\//)
+})
+
+it.each(['/run/secrets/svc-authtoken', '/srv/authtoken'])('watches other files: %s', (path) => {
+  const { remedy: refused } = withTokenPlace<ShownProblem>({ serviceCode: 'ERR_NGROK_107' }, path)
+  expect(refused).toContain(`Or write a valid authtoken to ${path}. No restart is needed.`)
+  expect(authtokenLack(path, undefined).remedy).toContain(
+    `Write an authtoken to ${path}, readable by the agent. No restart is needed.`,
+  )
 })

@@ -1,5 +1,10 @@
 import { existsSync, readFileSync, statSync } from 'node:fs'
-import { authtokenLack, isAuthtoken } from '../../agent/authtoken-source.ts'
+import {
+  authtokenLack,
+  CREDENTIAL,
+  isAuthtoken,
+  PASSED_AUTHTOKEN,
+} from '../../agent/authtoken-source.ts'
 import { type Advice, sentence } from '../../agent/verdict.ts'
 import type { StatusView } from '../../api/status-view.ts'
 import type { TunnelStatusView } from '../../api/tunnel-view.ts'
@@ -8,10 +13,6 @@ const LACK = authtokenLack(undefined, undefined).detail
 /** In the headline, which has no room for a path. */
 const SHORT = 'systemd did not pass the authtoken'
 
-/** Files that systemd passes to the service as the credential `svc-authtoken`. */
-const CREDENTIAL = /\/credstore\/svc-authtoken$/
-/** The authtoken as systemd passed it to the running service. */
-export const PASSED_AUTHTOKEN = '/run/credentials/device-agent.service/svc-authtoken'
 const RESTART = 'sudo systemctl restart device-agent'
 
 /** The parts of a status that show a missing authtoken. */

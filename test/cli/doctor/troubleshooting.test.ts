@@ -1,5 +1,9 @@
 import { it } from 'vitest'
-import { authtokenLack } from '../../../src/agent/authtoken-source.ts'
+import {
+  authtokenLack,
+  PASSED_AUTHTOKEN,
+  withTokenPlace,
+} from '../../../src/agent/authtoken-source.ts'
 import {
   connectionProblem,
   foreignProblem,
@@ -70,7 +74,7 @@ it('documents what status and doctor say about the link and the gateway, with th
     [
       ...LINK.flatMap((problem) => shown(problem.detail, problem)),
       ...OF_LINK.flatMap((code) => {
-        const problem = withCode(code)
+        const problem = withTokenPlace(withCode(code), PASSED_AUTHTOKEN)
         return shown(refusedLinkText(problem.reason, problem.serviceCode), problem)
       }),
       ...shown(VERDICT_TEXTS.duplicate(), withCode(830)),
