@@ -4,7 +4,7 @@ import type { Resources, Shortage } from './device/resources.ts'
 import { hasSession, type LinkState } from './link-state.ts'
 import { CLOCK_REMEDY } from './probes/connection-problem.ts'
 import type { Reachable } from './probes/reach.ts'
-import { hostedWords, type Problem, type Reason, type ShownProblem } from './problem.ts'
+import { hostedWords, type Problem, type Reason, type ShownProblem, STOP_ONE } from './problem.ts'
 import { LOSSES_MS } from './sessions/link-pauses.ts'
 import type { StandbyStatus } from './sessions/standby.ts'
 import type { Tunnel } from './tunnel.ts'
@@ -259,8 +259,7 @@ function sessionCauses({ renewal, duplicate, standby }: LinkStatus): Cause[] {
   if (renewal) causes.push(because(VERDICT_TEXTS.renewal(), renewal))
   if (duplicate) {
     const short = VERDICT_TEXTS.copy()
-    const remedy = 'Run device-agent identity reset --yes on the copy.'
-    causes.push({ short, problem: `${short}: ${duplicate.ip}`, remedy })
+    causes.push({ short, problem: `${short}: ${duplicate.ip}`, remedy: STOP_ONE })
   }
   if (standby?.state === 'waiting' || standby?.state === 'refused') {
     const name = standby.serverAddr ?? 'the hosted service'

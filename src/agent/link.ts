@@ -452,7 +452,7 @@ export class Link {
     if (this.#duplicate.note(ip))
       this.#log.warn(
         { ip },
-        'another device has the same identity, run device-agent identity reset --yes on the copy',
+        'another device has the same identity: stop one of the two, or run device-agent identity reset --yes on the copy',
       )
     this.#options.onChange()
   }

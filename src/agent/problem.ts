@@ -91,6 +91,10 @@ export function shownProblem(problem: Problem | undefined): ShownProblem {
 const joinWith = (name: string) =>
   `Run device-agent gateway invite --name ${name} on the gateway and device-agent join on this device.`
 
+/** Two devices have the same identity. A reset of the wrong one loses its names, so it comes second. */
+export const STOP_ONE =
+  'Stop the agent on one of the two devices: after a move, on the old device. To keep both, run device-agent identity reset --yes on the copy.'
+
 /** A step at a gateway of one's own. */
 export const JOIN = `${joinWith('NAME')} NAME is the name of this device.`
 

@@ -1,7 +1,7 @@
 import { AppError, type ErrorCode } from '../base/app-error.ts'
 import type { Secret } from '../base/secret.ts'
 import { untrustedProblem } from './probes/connection-problem.ts'
-import { JOIN, networkProblem, type Problem, type Reason } from './problem.ts'
+import { JOIN, networkProblem, type Problem, type Reason, STOP_ONE } from './problem.ts'
 
 /** Effect of one or more codes of the service on the device. */
 interface ErrorMapping {
@@ -84,8 +84,7 @@ const MEANINGS: readonly ErrorMapping[] = [
     reason: 'duplicate',
     permanent: true,
     answer: 'service-refused',
-    remedy:
-      'Two devices have the same identity. Run device-agent identity reset --yes on the copy.',
+    remedy: STOP_ONE,
   },
   {
     codes: [9025, 9026],

@@ -200,7 +200,7 @@ describe('the verdict', () => {
     ],
     [
       'A second device has the identity of this device: 10.0.0.3.',
-      'A second device has the identity of this device: 10.0.0.3. Run device-agent identity reset --yes on the copy.',
+      'A second device has the identity of this device: 10.0.0.3. Stop the agent on one of the two devices: after a move, on the old device. To keep both, run device-agent identity reset --yes on the copy.',
       { duplicate: { ip: '10.0.0.3', seenAt: NOW } },
     ],
     [

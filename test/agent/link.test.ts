@@ -788,7 +788,7 @@ describe('Link as a duplicate', () => {
         reason: 'duplicate',
         serviceCode: 'ERR_NGROK_830',
         lastError: 'The device dev_1 is connected already, from 10.0.0.2.',
-        remedy: expect.stringContaining('device-agent identity reset'),
+        remedy: expect.stringMatching(/^Stop the agent on one .* device-agent identity reset/),
       })
       const states = new Set<string>()
       connector.onConnect = () => {
@@ -828,7 +828,7 @@ describe('Link as a duplicate', () => {
     expect(captured.lines.filter(({ level }) => level === 'warn')).toMatchObject([
       {
         ip: '10.0.0.3',
-        msg: 'another device has the same identity, run device-agent identity reset --yes on the copy',
+        msg: 'another device has the same identity: stop one of the two, or run device-agent identity reset --yes on the copy',
       },
     ])
     await clock.advance(TIMINGS.duplicateShownMs - 1)

@@ -255,6 +255,9 @@ async function startCopy({ on }: FaultyDevice): Promise<Copy> {
   }
 }
 
+const STOP_ONE =
+  /^Stop the agent on one of the two devices: after a move, on the old device\. To keep both, run device-agent identity reset --yes on the copy\.$/
+
 const WITHOUT_TCP = ['bind:*.site.test']
 const WITH_TCP = [...WITHOUT_TCP, 'bind:127.0.0.1:*']
 const EXTEND_ACL =
@@ -329,7 +332,7 @@ faultTable('a decision of the gateway', {
     headline: /^The tunnel works\. A second device has the identity of this device\.$/,
     check: 'status',
     detail: /^A second device has the identity of this device: 127\.0\.0\.1\.$/,
-    remedy: /^Run device-agent identity reset --yes on the copy\.$/,
+    remedy: STOP_ONE,
     mend: async (device) => {
       const copy = copies.get(device)
       await copy?.agent.stop()
@@ -346,7 +349,7 @@ faultTable('a decision of the gateway', {
     check: 'link',
     detail:
       /is already connected from 127\.0\.0\.1, by another process with the same data directory or a copy\.?$/,
-    remedy: /Run device-agent identity reset --yes on the copy\.$/,
+    remedy: STOP_ONE,
     mend: async (device) => {
       resetDeviceId(device.on.folder)
       await device.start()
