@@ -2,6 +2,7 @@ import type { Command } from 'commander'
 import { backupCommand, restoreCommand } from './backup/backup-commands.ts'
 import type { CommandContext } from './command-context.ts'
 import { gatewayCommand } from './gateway.ts'
+import { gatewayStatusCommand } from './service/service.ts'
 import { setupCommand } from './setup/setup-command.ts'
 import { drainCommand } from './site/drain-command.ts'
 import { forgetCommand } from './site/forget-command.ts'
@@ -20,6 +21,7 @@ import { showCommand } from './site/show.ts'
 export function gatewayCommands(context: CommandContext): Command {
   const command = gatewayCommand(context)
   command.addCommand(setupCommand(context))
+  command.addCommand(gatewayStatusCommand(context))
   command.addCommand(inviteCommand(context))
   command.addCommand(invitesCommand(context))
   command.addCommand(withdrawCommand(context))

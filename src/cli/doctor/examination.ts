@@ -4,7 +4,7 @@ import type { CommandContext } from '../command-context.ts'
 import { readDotenv, withPlaces } from '../settings-place.ts'
 import { type Surroundings, surroundingsOf } from '../surroundings.ts'
 import type { SeenAgent } from './agent-checks.ts'
-import { bad, type Finding, good } from './finding.ts'
+import { bad, type Finding, good, skipped } from './finding.ts'
 
 /** All checks of a device: its settings, the answers of its agent, and each link of the chain. */
 export interface Examination {
@@ -54,6 +54,13 @@ async function* allFindings(
   seen: SeenAgent | StartError,
   stop: AbortSignal,
 ): AsyncGenerator<readonly Finding[]> {
+  const { LoneGatewayError } = await import('../local/stopped-service.ts')
+  if (seen instanceof LoneGatewayError) {
+    const { isActive, advice, message } = seen
+    yield [isActive ? good('gateway', message) : bad('gateway', advice.problem, advice.remedy)]
+    yield [skipped('agent', 'skipped. To run an agent too: systemctl enable --now device-agent')]
+    return
+  }
   yield [settings]
   if (config) {
     const { chainChecks } = await import('./chain.ts')

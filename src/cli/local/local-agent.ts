@@ -17,7 +17,7 @@ import {
   type TransportRequest,
 } from '../agent-client.ts'
 import type { CommandContext } from '../command-context.ts'
-import { adviceText, stoppedService } from './stopped-service.ts'
+import { adviceText, loneGateway, stoppedService } from './stopped-service.ts'
 import { plainLine } from './terminal-text.ts'
 
 /** How often an agent that is starting is asked again, and how long between. */
@@ -59,6 +59,8 @@ export class LocalAgent {
     const paths = [path, ...(dataDir === undefined ? [INSTALLED_SOCKET] : [])]
     if (paths.some(isHidden)) throw new StartError(NO_ACCESS)
     if (isOnReadOnlyDisk(path)) throw new StartError(readOnlyText(path))
+    const gateway = dataDir === undefined ? loneGateway() : undefined
+    if (gateway) throw gateway
     const stopped = dataDir === undefined ? stoppedService() : undefined
     if (stopped) throw new StartError(adviceText(stopped))
     throw new StartError(

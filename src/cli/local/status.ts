@@ -33,7 +33,12 @@ async function show(context: CommandContext, options: StatusOptions): Promise<vo
   const { stop } = context
   const look = await looker(context, options)
   if (!options.watch) {
-    const { text, isHealthy } = await look()
+    const { text, isHealthy } = await look().catch(async (error: unknown) => {
+      const { LoneGatewayError } = await import('./stopped-service.ts')
+      const isFine = error instanceof LoneGatewayError && error.isActive && !options.json
+      if (!isFine) throw error
+      return { text: `${error.message}\n`, isHealthy: true }
+    })
     context.stdout.write(text)
     if (!isHealthy) process.exitCode = 1
     return

@@ -9,6 +9,7 @@ import { Secret } from '../../base/secret.ts'
 import { type Config, parseConfig } from '../../config.ts'
 import { apiKeyPath } from '../api-key-file.ts'
 import type { CommandContext } from '../command-context.ts'
+import { stoppedGateway } from '../local/stopped-service.ts'
 import { localAddress } from '../local-address.ts'
 import { gatewaySurroundings } from '../surroundings.ts'
 import { ManagementClient } from './management-client.ts'
@@ -48,14 +49,16 @@ export function managementConfig(
 
 /** Throws a StartError that names missing options. */
 export async function openManagement(
-  { stderr, stop }: CommandContext,
+  context: CommandContext,
   options: ManagementOptions,
   config: Config,
 ): Promise<ManagementClient> {
+  const { stderr, stop } = context
   const baseUrl = options.apiUrl ?? new URL(`http://${localAddress(config.gateway.apiListen)}`)
   warnOfPlainText(baseUrl, stderr)
   const apiKey = await readApiKey(options, config)
-  return new ManagementClient({ baseUrl, apiKey, clock: systemClock, stop })
+  const startRemedy = () => (options.apiUrl ? undefined : stoppedGateway(context))
+  return new ManagementClient({ baseUrl, apiKey, clock: systemClock, stop, startRemedy })
 }
 
 /**

@@ -98,7 +98,14 @@ const NO_TLS = /^(EPROTO|ERR_SSL_)/
 const NO_HTTP = /^(HPE_|UND_ERR_SOCKET|ECONNRESET)/
 
 /** One sentence with the reason why `fetch` could not reach `origin`, and the remedy. */
-function connectionSentence(error: unknown, origin: string, timeoutMs: number): string {
+function connectionSentence(
+  error: unknown,
+  origin: string,
+  {
+    timeoutMs,
+    startRemedy,
+  }: { timeoutMs: number; startRemedy: (() => string | undefined) | undefined },
+): string {
   const code = codeOf(error)
   if (code === 'TimeoutError' || code === 'UND_ERR_CONNECT_TIMEOUT' || code === 'ETIMEDOUT') {
     return `${origin} did not answer within ${timeoutMs / 1_000} s. Check --api-url and the network.`
@@ -107,7 +114,7 @@ function connectionSentence(error: unknown, origin: string, timeoutMs: number): 
     return `${origin} cannot be resolved (${code}). Check --api-url and the DNS of this machine.`
   }
   if (code === 'ECONNREFUSED') {
-    return `${origin} refuses connections. Start the gateway, or check --api-url.`
+    return `${origin} refuses connections. ${startRemedy?.() ?? 'Start the gateway, or check --api-url.'}`
   }
   if (CERTIFICATE.test(code)) {
     return (
@@ -165,6 +172,8 @@ export interface ManagementClientOptions {
   readonly baseUrl: URL
   readonly apiKey: Secret
   readonly clock: Clock
+  /** How to start the installed gateway. Undefined: none is installed, or it runs. */
+  readonly startRemedy?: () => string | undefined
   /** Ends every request. */
   readonly stop: AbortSignal
   readonly timeoutMs?: number
@@ -259,7 +268,7 @@ export class ManagementClient {
   }
 
   async #exchange(method: string, path: string, body: object | undefined) {
-    const { baseUrl, apiKey, stop, timeoutMs = TIMEOUT_MS } = this.#options
+    const { baseUrl, apiKey, stop, timeoutMs = TIMEOUT_MS, startRemedy } = this.#options
     const url = `${baseUrl.href.replace(/\/$/, '')}/${path}`
     const request: RequestInit = {
       method,
@@ -280,7 +289,9 @@ export class ManagementClient {
     } catch (error) {
       if (stop.aborted) throw new StartError('Stopped before the end.')
       if (error instanceof StartError) throw error
-      throw new StartError(connectionSentence(error, this.origin, timeoutMs), { cause: error })
+      throw new StartError(connectionSentence(error, this.origin, { timeoutMs, startRemedy }), {
+        cause: error,
+      })
     }
   }
 

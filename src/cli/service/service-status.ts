@@ -1,3 +1,4 @@
+import { startedUnits } from '../local/stopped-service.ts'
 import type { ServiceName } from './env-template.ts'
 
 /** Properties that systemctl is asked for. */
@@ -41,7 +42,7 @@ export function readServiceStatus(service: ServiceName, output: string): Service
   }
 }
 
-/** One line for people; of a service that does not run it says where the reason stands. */
+/** One line for people. For a service that does not run, it has the command that starts it, and where to read why. */
 export function describeServiceStatus(it: ServiceStatus): string {
   const { service, installed, active, state, restarts, status } = it
   if (!installed) {
@@ -49,6 +50,10 @@ export function describeServiceStatus(it: ServiceStatus): string {
     return `${service} is not installed. Run device-agent service install${option}.`
   }
   const times = `${restarts} ${restarts === 1 ? 'time' : 'times'}`
-  const more = active ? status : `See the log: journalctl --unit ${service}`
+  const start = `Start it: systemctl start ${startedUnits(service)}. `
+  const isStopped = state.startsWith('inactive')
+  const more = active
+    ? status
+    : `${isStopped ? start : ''}See the log: journalctl --unit ${service}`
   return `${service} is ${state}, restarted ${times}. ${more}`.trim()
 }

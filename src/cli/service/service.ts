@@ -73,6 +73,18 @@ export function serviceCommand(context: CommandContext): Command {
   return service
 }
 
+/** `device-agent gateway status`: another name of `service status --gateway`. */
+export function gatewayStatusCommand(context: CommandContext): Command {
+  return new Command('status')
+    .description('show the state of the gateway service in one line')
+    .option('--json', 'print one JSON line')
+    .action((_options: object, self: Command) => {
+      // The command above it knows --json, too, and takes it.
+      const { json } = self.optsWithGlobals<{ json?: boolean }>()
+      status(context, { root: '/', gateway: true, json: json ?? false })
+    })
+}
+
 async function install({ stdout }: CommandContext, options: InstallOptions): Promise<void> {
   const name = nameOf(options)
   const handed = options.envFile === undefined ? undefined : readHandover(options.envFile)

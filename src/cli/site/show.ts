@@ -5,6 +5,7 @@ import { StartError } from '../../base/app-error.ts'
 import { type Config, parseConfig } from '../../config.ts'
 import { apiKeyPath, firstAuthtokenPath } from '../api-key-file.ts'
 import type { CommandContext } from '../command-context.ts'
+import { stoppedGateway } from '../local/stopped-service.ts'
 import { gatewaySurroundings } from '../surroundings.ts'
 
 const FILES = {
@@ -19,7 +20,8 @@ interface ShownFile {
 }
 
 /** `device-agent gateway show`: prints a file of the data directory, also in a container without a shell. */
-export function showCommand({ environment, root, stdout }: CommandContext): Command {
+export function showCommand(context: CommandContext): Command {
+  const { environment, root, stdout } = context
   return new Command('show')
     .description('print the API key, the first authtoken or the CA certificate of this gateway')
     .addArgument(new Argument('<what>', 'what to print').choices(Object.keys(FILES)))
@@ -29,24 +31,34 @@ export function showCommand({ environment, root, stdout }: CommandContext): Comm
       const installed = gatewaySurroundings(environment, undefined, root)
       const config = parseConfig(installed.environment).gateway
       const file = path(config)
-      const value = read(file, { name, apiKeyFile: apiKeyPath(config) }).trimEnd()
+      const startRemedy = () => stoppedGateway(context)
+      const value = read(file, { name, apiKeyFile: apiKeyPath(config), startRemedy }).trimEnd()
       // The command above it knows --json, too, and takes it.
       const { json } = self.optsWithGlobals<{ json?: boolean }>()
       stdout.write(`${json ? JSON.stringify({ what, file, value }) : value}\n`)
     })
 }
 
-function read(
-  file: string,
-  { name, apiKeyFile }: { readonly name: string; readonly apiKeyFile: string },
-): string {
+interface ReadOptions {
+  readonly name: string
+  readonly apiKeyFile: string
+  /** How to start the installed gateway, if it does not run. */
+  readonly startRemedy: () => string | undefined
+}
+
+function read(file: string, { name, apiKeyFile, startRemedy }: ReadOptions): string {
   try {
     return readFileSync(file, 'utf8')
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException
     // Each gateway that has started has an API key.
     const isStarted = code === 'ENOENT' && name === FILES.authtoken.name && existsSync(apiKeyFile)
-    const reason = isStarted ? NO_FIRST_AUTHTOKEN : (REASONS[code] ?? code)
+    const stopped = code === 'ENOENT' && !isStarted ? startRemedy() : undefined
+    const reason = isStarted
+      ? NO_FIRST_AUTHTOKEN
+      : stopped
+        ? `the file does not exist. ${stopped}`
+        : (REASONS[code] ?? code)
     throw new StartError(`Cannot read the ${name} at ${file}: ${reason}`, { cause: error })
   }
 }

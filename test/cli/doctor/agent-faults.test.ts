@@ -294,15 +294,19 @@ it('an agent of another folder has the listen address, and is not blamed', async
   expect(failed.map(({ check }) => check)).toEqual(['agent'])
 })
 
-/** A systemctl that shows these properties, and makes the service active when it is started. */
-function systemctlShows(properties: Readonly<Record<string, string>>): void {
+/** A systemctl that shows these properties, and makes a service active when it is started. */
+function systemctlShows(properties: Shown, ofGateway: Shown = {}, ofSocket: Shown = {}): void {
   const folder = temporaryFolder()
   const shown = join(folder, 'shown')
-  const lines = Object.entries(properties).map(([name, value]) => `${name}=${value}\n`)
-  writeFileSync(shown, lines.join(''))
+  const lines = (of: Shown) => Object.entries(of).map(([name, value]) => `${name}=${value}\n`)
+  writeFileSync(shown, lines(properties).join(''))
+  writeFileSync(join(folder, 'gateway'), lines(ofGateway).join(''))
+  writeFileSync(join(folder, 'socket'), lines(ofSocket).join(''))
   const program = `#!/bin/sh
 case "$1 $2" in
   'show device-agent') cat ${shown};;
+  'show device-gateway') cat ${folder}/gateway;;
+  'show device-gateway.socket') cat ${folder}/socket;;
   'start device-agent' | 'restart device-agent' | 'enable --now') echo LoadState=loaded > ${shown}; echo ActiveState=active >> ${shown};;
   'unmask device-agent') ;;
   *) echo "unexpected: $*" >&2; exit 1;;
@@ -313,12 +317,65 @@ esac
   onTestFinished(() => void vi.unstubAllEnvs())
 }
 
+type Shown = Readonly<Record<string, string>>
 const LOADED = { LoadState: 'loaded', ActiveState: 'inactive', SubState: 'dead' }
+const DISABLED = { ...LOADED, UnitFileState: 'disabled' }
+const ENABLED = { ...LOADED, UnitFileState: 'enabled' }
+
+/** Prints `status` and `doctor` of a machine without an agent. */
+async function programSays() {
+  const env = { PATH: process.env.PATH ?? '', AGENT_DATA_DIR: temporaryFolder() }
+  return Promise.all(
+    ['status', 'doctor'].map(async (command) => {
+      const { code, stdout, stderr } = await runProgram({ args: [command], env })
+      return { code, text: stdout + stderr }
+    }),
+  )
+}
+
+describe('a machine with a gateway and no agent', () => {
+  const ONLY = 'This machine runs a gateway and no agent.'
+  const ACTIVE = { ActiveState: 'active', SubState: 'running' }
+
+  it.each([
+    ['without the package of the agent', { LoadState: 'not-found', ActiveState: 'inactive' }],
+    ['with a disabled agent', DISABLED],
+  ])('%s is told how to see the gateway', async (_, agent) => {
+    systemctlShows(agent, { ...ENABLED, ...ACTIVE })
+    for (const { code, text } of await programSays()) {
+      expect([code, text]).toEqual([0, expect.stringContaining(ONLY)])
+      expect(text).toContain('To see the gateway, run device-agent service status --gateway.')
+      expect(text).not.toMatch(/join|connect\.ngrok|✗/)
+    }
+  })
+
+  it.each([
+    ['stopped', ENABLED, ENABLED, 'start'],
+    ['disabled without its socket', DISABLED, ENABLED, 'enable --now'],
+  ])('is told the command for a gateway that is %s', async (_, gateway, socket, verb) => {
+    systemctlShows(DISABLED, gateway, socket)
+    for (const { code, text } of await programSays()) {
+      expect([code, text]).toEqual([1, expect.stringContaining(ONLY)])
+      expect(text).toContain(`Run systemctl ${verb} device-gateway.socket device-gateway.`)
+    }
+  })
+
+  it.each([
+    ['which is enabled', ENABLED, { ...ENABLED, ...ACTIVE }],
+    ['whose package brings the unit of a gateway', DISABLED, DISABLED],
+  ])('is not a machine with an agent %s', async (_, agent, gateway) => {
+    systemctlShows(agent, gateway, DISABLED)
+    for (const { code, text } of await programSays()) {
+      expect([code, text]).toEqual([1, expect.stringContaining('No agent is running')])
+      expect(text).not.toContain(ONLY)
+    }
+  })
+})
 
 describe('an installed service that', () => {
   it.each([
-    ['is disabled', { ...LOADED, UnitFileState: 'disabled' }, /is disabled, so it does not start/],
-    ['is stopped', { ...LOADED, UnitFileState: 'enabled' }, /is stopped/],
+    ['is disabled', DISABLED, /is disabled, so it does not start/],
+    ['is stopped', ENABLED, /is stopped/],
     ['is masked', { ...LOADED, LoadState: 'masked' }, /is masked/],
     [
       'has failed',

@@ -36,7 +36,7 @@ describe('service status', () => {
     // The sentence of a process that is gone is no news.
     [
       { active: 'inactive', sub: 'dead', text: 'stopping' },
-      'device-agent is inactive (dead), restarted 0 times. See the log: journalctl --unit device-agent',
+      'device-agent is inactive (dead), restarted 0 times. Start it: systemctl start device-agent. See the log: journalctl --unit device-agent',
     ],
     [
       { load: 'not-found', active: 'inactive', sub: 'dead' },
@@ -55,6 +55,13 @@ describe('service status', () => {
       'No tunnels. systemd did not pass the authtoken. See sudo device-agent status.',
     )
     expect(lineWithCredential('All 2 tunnels work.', file)).toBe('All 2 tunnels work.')
+  })
+
+  it('says how a gateway is started', () => {
+    const shown = 'NRestarts=0\nLoadState=loaded\nActiveState=inactive\nSubState=dead\n'
+    expect(describeServiceStatus(readServiceStatus('device-gateway', shown))).toContain(
+      ' Start it: systemctl start device-gateway.socket device-gateway. ',
+    )
   })
 
   it('says how a gateway is installed', () => {

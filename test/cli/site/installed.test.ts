@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import process from 'node:process'
 import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { CommandContext } from '../../../src/cli/command-context.ts'
 import { createProgram } from '../../../src/cli/program.ts'
 import { GatewayCluster, nodeIn } from '../../helpers/gateway-cluster.ts'
@@ -101,6 +101,41 @@ describe.skipIf(!hasPostgres)('a command on the machine of an installed gateway 
     expect(nodeIn(one.gateway)?.readiness).toMatchObject({ state: 'away' })
     expect(await run(root, ['gateway', 'drain', '--undo'])).toContain('accepts connections again')
   })
+})
+
+it('is told the command that starts the installed gateway, and only for that gateway', async () => {
+  const root = temporaryFolder()
+  const data = join(root, 'var/lib/device-gateway/gateway')
+  for (const folder of [join(root, 'etc/device-gateway'), join(root, 'bin'), data])
+    mkdirSync(folder, { recursive: true })
+  const { port } = lastingAddress()
+  const listen = `GATEWAY_API_LISTEN=127.0.0.1:${port}`
+  writeFileSync(join(root, 'etc/device-gateway/gateway.env'), `${listen}\n`)
+  writeFileSync(join(data, 'api-key'), 'key')
+  const systemctl = `#!/bin/sh
+[ "$2" = device-gateway ] || exit 1
+printf 'LoadState=loaded\\nActiveState=inactive\\nSubState=dead\\nUnitFileState=enabled\\n'
+[ "$1" = show ] && printf 'NRestarts=0\\n'
+`
+  writeFileSync(join(root, 'bin/systemctl'), systemctl, { mode: 0o755 })
+  vi.stubEnv('PATH', `${join(root, 'bin')}:${process.env.PATH}`)
+  onTestFinished(() => void vi.unstubAllEnvs())
+  const start = 'systemctl start device-gateway.socket device-gateway'
+  const commands = [['invite'], ['invites'], ['drain'], ['show', 'ca']]
+  for (const command of commands) {
+    await expect(run(root, ['gateway', ...command])).rejects.toThrow(`Run ${start}.`)
+  }
+  expect(await run(root, ['gateway', 'status'])).toContain(`Start it: ${start}. `)
+  expect(process.exitCode).toBe(1)
+  expect(JSON.parse(await run(root, ['gateway', 'status', '--json']))).toMatchObject({
+    service: 'device-gateway',
+    active: false,
+  })
+  const own = { GATEWAY_DATA_DIR: data, GATEWAY_API_LISTEN: `127.0.0.1:${port}` }
+  await expect(run(root, ['gateway', 'invites'], own)).rejects.toThrow('Start the gateway, or')
+  const url = `http://127.0.0.1:${port}`
+  const other = ['gateway', 'invites', '--api-url', url, '--key-file', join(data, 'api-key')]
+  await expect(run(root, other)).rejects.toThrow('Start the gateway, or check --api-url.')
 })
 
 it('shows the keys of the installed gateway', async () => {
