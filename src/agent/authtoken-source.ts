@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
-import { JOIN, type Problem, type ShownProblem } from './problem.ts'
+import { JOIN, JOIN_OR_HOSTED, type Problem, type ShownProblem } from './problem.ts'
 import { isTokenRefused } from './service-error.ts'
 import { type FileReading, WatchedFile } from './watched-file.ts'
 
@@ -139,7 +139,7 @@ export function authtokenLack(path: string | undefined, flaw: string | undefined
     return {
       ...shared,
       detail: 'no authtoken is set',
-      remedy: `${JOIN} With an authtoken at hand, run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and restart the agent. ${OFFLINE}`,
+      remedy: `${JOIN_OR_HOSTED} With an authtoken at hand, run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and restart the agent. ${OFFLINE}`,
     }
   }
   const { file, reader, next } = placeOf(path)

@@ -103,13 +103,13 @@ export function withDeviceName(text: string, name: string): string {
   return text.replaceAll(JOIN, joinWith(name))
 }
 
+/** The first step of a device without an authtoken, for both kinds of service. */
+export const JOIN_OR_HOSTED = `${JOIN} For the hosted service, copy an authtoken from its dashboard.`
+
 /** Texts name the remote side `the gateway`. Returns a text for the hosted service. */
 export function hostedWords(text: string): string {
+  if (text.startsWith(JOIN_OR_HOSTED)) return text
   return text
-    .replace(
-      `${JOIN} With`,
-      'To connect to your own gateway, run device-agent join. For the hosted service, copy an authtoken from its dashboard. With',
-    )
     .replace(JOIN, 'Copy an authtoken from the dashboard of the hosted service.')
     .replace(/\b([Tt])he gateway\b/g, '$1he hosted service')
 }

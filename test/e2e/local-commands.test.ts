@@ -7,6 +7,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import * as z from 'zod'
 import type { StatusView } from '../../src/api/status-view.ts'
 import { TunnelSpecView } from '../../src/api/tunnel-view.ts'
+import type { Finding } from '../../src/cli/doctor/finding.ts'
 import { LocalAgent } from '../../src/cli/local/local-agent.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { MAIN, Program, runProgram } from '../helpers/program.ts'
@@ -143,6 +144,37 @@ describe('the command line on the device', () => {
     expect(doctor.stdout).not.toContain('device-agent join')
   })
 
+  it('names one first step everywhere on a device that has not joined', async () => {
+    const none = { SVC_AUTHTOKEN: '', SVC_SERVER_ADDR: '' }
+    const { folder } = await startAgent(none)
+    const run = (...args: string[]) => runProgram({ args, cwd: folder, env: none })
+    const { status } = JSON.parse((await run('status', '--json')).stdout)
+    const step = 'device-agent join on this device. NAME is the name of this device. For the hosted'
+    expect(status.link).toMatchObject({
+      last_error: 'no authtoken is set',
+      remedy: expect.stringMatching(/^Run device-agent gateway invite --name NAME on the gateway/),
+    })
+    expect(status.link.remedy).toContain(step)
+    const { stdout } = await run('doctor', '--json')
+    const findings: Finding[] = stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    const failed = findings.filter(({ outcome }) => outcome === 'bad')
+    const { remedy } = status.link
+    expect(failed).toMatchObject([
+      { check: 'authtoken', remedy },
+      { check: 'link', remedy },
+    ])
+    expect(findings).toContainEqual({
+      check: 'gateway',
+      outcome: 'skipped',
+      detail: 'skipped, this device has no gateway address and no authtoken',
+      remedy: null,
+    })
+    expect(stdout).not.toContain('ngrok-agent.com')
+  })
+
   it('fills the name of a joined device into the command that invites it again', async () => {
     const none = { SVC_AUTHTOKEN: '' }
     const { folder } = await startAgent(none)
@@ -161,7 +193,7 @@ describe('the command line on the device', () => {
         await run('tunnels', 'list'),
         await run('tunnels', 'set-policy', 'cam', '--default'),
       ]
-      return ran.map(({ stdout }) => /invite (--name \S+).*?(?= With)/.exec(stdout)?.slice(0, 2))
+      return ran.map(({ stdout }) => /invite (--name \S+).*?(?= For the)/.exec(stdout)?.slice(0, 2))
     }
     const unnamed = /^invite --name NAME on the gateway .* NAME is the name of this device\.$/
     const isUnnamed = [expect.stringMatching(unnamed), '--name NAME']

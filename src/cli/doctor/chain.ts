@@ -4,7 +4,7 @@ import { unpassedCredential, withCredential } from '../local/unpassed-credential
 import { agentChecks, type SeenAgent } from './agent-checks.ts'
 import { certificateChecks } from './certificate-checks.ts'
 import { type AgentToken, deviceChecks } from './device-checks.ts'
-import type { Finding } from './finding.ts'
+import { type Finding, skipped } from './finding.ts'
 import { listenCheck } from './listen-check.ts'
 import { serviceChecks } from './service-checks.ts'
 
@@ -17,13 +17,27 @@ export async function* chainChecks(
   // A running agent may have settings that this program does not have.
   const status = 'status' in seen ? seen.status : undefined
   const { authtokenFile, serverAddrs } = config
-  yield deviceChecks(config, tokenOf(seen, authtokenFile))
-  if (!status) yield await listenCheck(config.listen)
   const given = status?.link.server_addr ?? undefined
   const addresses = serverAddrs.length === 0 && given !== undefined ? [given] : serverAddrs
-  yield await serviceChecks({ ...config, serverAddrs: addresses }, status, stop)
+  const used = { ...config, serverAddrs: addresses }
+  const token = tokenOf(seen, authtokenFile)
+  yield deviceChecks(used, token)
+  if (!status) yield await listenCheck(config.listen)
+  yield hasService(used, token) ? await serviceChecks(used, status, stop) : [NOT_JOINED]
   yield await agentChecks('status' in seen ? withCredential(seen, authtokenFile) : seen)
   if ('status' in seen) yield await certificateChecks(seen, config.ingress, stop)
+}
+
+const NOT_JOINED = skipped(
+  'gateway',
+  'skipped, this device has no gateway address and no authtoken',
+)
+
+/** Without an address, only an authtoken means the hosted service. */
+function hasService(config: Config['agent'], token: AgentToken): boolean {
+  const { serverAddrs, authtoken, authtokenFile } = config
+  if (serverAddrs.length > 0 || authtoken || authtokenFile !== undefined) return true
+  return token === 'there'
 }
 
 function tokenOf(seen: SeenAgent | StartError, file: string | undefined): AgentToken {

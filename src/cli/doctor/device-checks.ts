@@ -2,6 +2,7 @@ import { X509Certificate } from 'node:crypto'
 import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { authtokenLack, isAuthtoken } from '../../agent/authtoken-source.ts'
+import { hostedProblem } from '../../agent/problem.ts'
 import type { Advice } from '../../agent/verdict.ts'
 import { fileFlaw, isCertificate } from '../../base/file.ts'
 import type { Config } from '../../config.ts'
@@ -79,13 +80,14 @@ function nearestFolder(path: string): string {
 }
 
 function authtoken(
-  { authtoken: value, authtokenFile, isTokenMounted }: Config['agent'],
+  { authtoken: value, authtokenFile, isTokenMounted, serverAddrs }: Config['agent'],
   ofAgent: AgentToken,
 ): Finding {
   const check = 'authtoken'
   if (ofAgent === 'there' && !value && authtokenFile === undefined)
     return good(check, 'the agent has an authtoken')
-  const { remedy } = authtokenLack(authtokenFile, undefined)
+  const lack = authtokenLack(authtokenFile, undefined)
+  const { remedy } = serverAddrs.length === 0 ? hostedProblem(lack) : lack
   if (authtokenFile === undefined) {
     if (!value) return bad(check, 'no authtoken is set', remedy)
     const isInFile = Object.values(readDotenv()).includes(value.reveal())

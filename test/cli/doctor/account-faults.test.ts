@@ -126,7 +126,7 @@ faultTable('the authtoken', {
     check: 'authtoken',
     detail: /^no authtoken is set$/,
     remedy:
-      /^Run device-agent gateway invite --name NAME on the gateway and device-agent join on this device\. NAME is the name of this device\. With an authtoken at hand, run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and/,
+      /^Run device-agent gateway invite --name NAME on the gateway and device-agent join on this device\. NAME is the name of this device\. For the hosted service, copy an authtoken from its dashboard\. With an authtoken at hand, run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and/,
     mend: (device) => device.start({ SVC_AUTHTOKEN_FILE: device.on.tokenPath }),
   },
   'the file is missing': {
