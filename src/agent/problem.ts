@@ -88,19 +88,28 @@ export function shownProblem(problem: Problem | undefined): ShownProblem {
   return { reason, serviceCode, remedy, lastError: detail }
 }
 
-const joinWith = (name: string) =>
-  `Run device-agent gateway invite --name ${name} on the gateway and device-agent join on this device.`
+const joinWith = (name: string, options = '') =>
+  `Run device-agent gateway invite --name ${name}${options} on the gateway and device-agent join on this device.`
 
 /** Two devices have the same identity. A reset of the wrong one loses its names, so it comes second. */
 export const STOP_ONE =
   'Stop the agent on one of the two devices: after a move, on the old device. To keep both, run device-agent identity reset --yes on the copy.'
 
+/** Ends each step that lacks the name of this device. */
+export const UNNAMED = 'NAME is the name of this device.'
 /** A step at a gateway of one's own. */
-export const JOIN = `${joinWith('NAME')} NAME is the name of this device.`
+export const JOIN = `${joinWith('NAME')} ${UNNAMED}`
+
+const ALLOW = ' Or allow this address.'
+/** Added to a remedy: the same step with a rule for a TCP address. */
+export const joinToAllow = (address: string) =>
+  `${ALLOW} ${joinWith('NAME', ` --allow '${address}'`)} ${UNNAMED} The new invitation replaces all rules: repeat the --domain and each --allow of the earlier one.`
+
+const STEP = new RegExp(`${joinWith('NAME', "( --allow '[^']+')?")} ${UNNAMED}`, 'g')
 
 /** Returns a text with the name of this device in that step. */
 export function withDeviceName(text: string, name: string): string {
-  return text.replaceAll(JOIN, joinWith(name))
+  return text.replaceAll(STEP, (_step, allow = '') => joinWith(name, allow))
 }
 
 /** The first step of a device without an authtoken, for both kinds of service. */
@@ -110,6 +119,7 @@ export const JOIN_OR_HOSTED = `${JOIN} For the hosted service, copy an authtoken
 export function hostedWords(text: string): string {
   if (text.startsWith(JOIN_OR_HOSTED)) return text
   return text
+    .replace(new RegExp(`${ALLOW} .*`), '')
     .replace(JOIN, 'Copy an authtoken from the dashboard of the hosted service.')
     .replace(/\b([Tt])he gateway\b/g, '$1he hosted service')
 }

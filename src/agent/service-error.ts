@@ -1,7 +1,14 @@
 import { AppError, type ErrorCode } from '../base/app-error.ts'
 import type { Secret } from '../base/secret.ts'
 import { untrustedProblem } from './probes/connection-problem.ts'
-import { JOIN, networkProblem, type Problem, type Reason, STOP_ONE } from './problem.ts'
+import {
+  JOIN,
+  joinToAllow,
+  networkProblem,
+  type Problem,
+  type Reason,
+  STOP_ONE,
+} from './problem.ts'
 
 /** Effect of one or more codes of the service on the device. */
 interface ErrorMapping {
@@ -184,11 +191,20 @@ const BY_CODE = new Map(
   MEANINGS.flatMap((meaning) => meaning.codes.map((code) => [`ERR_NGROK_${code}`, meaning])),
 )
 
+/**
+ * Finds the TCP address without a rule. It becomes part of a command, so it has only the characters of addresses.
+ * Another name may also need a reserved domain, so it gets no command.
+ */
+const UNRULED =
+  /(?: do not allow | The rule bind:)((?:[a-z0-9.-]{1,253}|\[[0-9a-f:]{2,45}\]):(?:\d{1,5}|\*))(?:\.$| allows )/
+
 /** Converts a refusal by the service to a Problem. `detail` must not contain a secret. */
 export function serviceProblem(detail: string, serviceCode: string | undefined): Problem {
   if (serviceCode === undefined) return networkProblem(detail)
   const { reason, permanent, remedy } = BY_CODE.get(serviceCode) ?? UNKNOWN
-  return { reason, detail, remedy, permanent, serviceCode }
+  const address = serviceCode === 'ERR_NGROK_316' ? UNRULED.exec(detail)?.[1] : undefined
+  const allow = address === undefined ? '' : joinToAllow(address)
+  return { reason, detail, remedy: `${remedy}${allow}`, permanent, serviceCode }
 }
 
 /** Returns the agent's error for a request that the service refused. */

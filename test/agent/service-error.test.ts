@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { hostedWords, withDeviceName } from '../../src/agent/problem.ts'
 import { refusalAnswer, serviceProblem } from '../../src/agent/service-error.ts'
 
 describe('serviceProblem', () => {
@@ -26,6 +27,25 @@ describe('serviceProblem', () => {
     const answer = refusalAnswer(problem)
     expect(answer).toMatchObject({ code, status, serviceCode })
     expect(answer.message).toBe(`the text. ${problem.remedy}`)
+  })
+
+  it('names the command that adds a rule for a TCP address that is safe in a shell', () => {
+    const of = (host: string) => `The ACL rules of the authtoken cr_1 do not allow ${host}.`
+    const remedyOf = (text: string) => serviceProblem(text, 'ERR_NGROK_316').remedy
+    const invite = (host: string) =>
+      `device-agent gateway invite --name cam01 --allow '${host}' on the`
+    for (const host of ['gateway.example.com:20017', '[::1]:20017']) {
+      const named = withDeviceName(remedyOf(of(host)), 'cam01')
+      expect(named).toContain(invite(host))
+      expect(named).not.toContain('NAME')
+    }
+    const any =
+      'The authtoken has no ACL rule for a TCP address. The rule bind:127.0.0.1:* allows every address.'
+    expect(withDeviceName(remedyOf(any), 'cam01')).toContain(invite('127.0.0.1:*'))
+    const bare = remedyOf('')
+    expect(remedyOf(of("x' ; reboot ':1"))).toBe(bare)
+    expect(remedyOf(of('cam.other.test'))).toBe(bare)
+    expect(hostedWords(remedyOf(of('tcp.ngrok.app:1')))).toBe(hostedWords(bare))
   })
 
   it('sends nobody to update for an address that is not served', () => {

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import * as z from 'zod'
-import { JOIN, withDeviceName } from '../../agent/problem.ts'
+import { UNNAMED, withDeviceName } from '../../agent/problem.ts'
 import { StartError } from '../../base/app-error.ts'
 import { agentDataDir } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
@@ -21,7 +21,7 @@ export function withOwnName(
   { environment }: Pick<CommandContext, 'environment'>,
   dataDir: string | undefined,
 ): string {
-  if (!text.includes(JOIN)) return text
+  if (!text.includes(UNNAMED)) return text
   const name = ownName(environment, dataDir)
   return name === undefined ? text : withDeviceName(text, name)
 }

@@ -260,6 +260,8 @@ const STOP_ONE =
 
 const WITHOUT_TCP = ['bind:*.site.test']
 const WITH_TCP = [...WITHOUT_TCP, 'bind:127.0.0.1:*']
+const ALLOW_ADDRESS =
+  /^Use a name .* Or allow this address\. Run device-agent gateway invite --name NAME --allow '127\.0\.0\.1:\*' on the gateway and device-agent join on this device\. NAME is the name of this device\. The new invitation replaces all rules: /
 const EXTEND_ACL =
   /^Use a name that the ACL rules of the authtoken allow\. Or add a rule in the console of the gateway\.$/
 
@@ -284,7 +286,7 @@ faultTable('a decision of the gateway', {
     check: /^tunnel /,
     detail:
       /The authtoken has no ACL rule for a TCP address\. The rule bind:127\.0\.0\.1:\* allows every address\.$/,
-    remedy: EXTEND_ACL,
+    remedy: ALLOW_ADDRESS,
     mend: async (device) => {
       await changeAcl(device, WITH_TCP)
       const { agent } = device

@@ -26,6 +26,8 @@ import {
   sdkCode,
   startGateway,
 } from '../../../helpers/running-gateway.ts'
+import { somePorts } from '../../../helpers/some-ports.ts'
+import { bindTcp } from '../../../helpers/tcp-site.ts'
 import { temporaryFolder } from '../../../helpers/temporary-folder.ts'
 
 const HOUR_MS = 3_600_000
@@ -199,6 +201,33 @@ describe('a device that joins', () => {
     const again = await enrol((await invite(terms)).join_string, { earlierAuthtoken })
     expect(again.name).toBe('device-7')
   })
+})
+
+it('replaces the rules of a device that joins again', async () => {
+  const tcpListen = somePorts()
+  const { running, invite } = await startSite({ tcpListen })
+  const [one, other] = [0, 1].map((n) => `${tcpListen.host}:${tcpListen.first + n}`)
+  const join = async (addresses: (string | undefined)[], earlierAuthtoken?: Secret) => {
+    const acl = addresses.map((address) => `bind:${address}`)
+    const { join_string } = await invite({ name: 'cam01', domain: '*.{name}.site.test', acl })
+    return enrol(join_string, earlierAuthtoken && { earlierAuthtoken })
+  }
+  const codesOf = async ({ authtoken, name }: Joined) => {
+    expect(name).toBe('cam01')
+    const session = await connectSdk(running, { authtoken })
+    const bound = [one, other].map((address) =>
+      sdkCode(bindTcp(session, address ? { address } : {})),
+    )
+    const codes = await Promise.all(bound)
+    await session.close()
+    return codes
+  }
+  const first = await join([one])
+  expect(await codesOf(first)).toEqual([undefined, 'ERR_NGROK_316'])
+  const second = await join([other], first.authtoken)
+  expect(await codesOf(second)).toEqual(['ERR_NGROK_316', undefined])
+  const third = await join([one, other], second.authtoken)
+  expect(await codesOf(third)).toEqual([undefined, undefined])
 })
 
 describe('an invitation', () => {
