@@ -48,6 +48,11 @@ export function parseDuration(text: string): number | undefined {
   return text === '' ? undefined : totalMs
 }
 
+/** Formats a time as `timedatectl set-time` takes it: `2030-01-31 08:30:00 UTC`. */
+export function formatUtc(ms: number): string {
+  return `${new Date(ms).toISOString().slice(0, 19).replace('T', ' ')} UTC`
+}
+
 /** Formats a duration for people: `3 min`, `2 h 5 min`, `40 s`. */
 export function formatDuration(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1_000))

@@ -1,3 +1,4 @@
+import { formatUtc } from '../../base/clock.ts'
 import type { Problem, Reason } from '../problem.ts'
 import { HOSTED_SERVICE } from './service-time.ts'
 
@@ -30,7 +31,7 @@ const REMEDIES = {
 } as const satisfies Partial<Record<Reason, string>>
 
 export const CLOCK_REMEDY =
-  'Set the wrong clock, of this device or of the gateway. On Linux, run timedatectl set-ntp true there.'
+  "Set the wrong clock, of this device or of the gateway. On Linux, run timedatectl set-ntp true there. Without a time server, run timedatectl set-time 'YYYY-MM-DD HH:MM:SS UTC' with the right time."
 
 /** A wrong clock causes these too. */
 const DATE_CODES: ReadonlySet<string> = new Set(['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID'])
@@ -50,7 +51,7 @@ export function isDateError(error: unknown): boolean {
  * device.
  */
 export function clockProblem(where: string, ours: number, theirs: number): Problem {
-  const [device, service] = [ours, theirs].map((ms) => new Date(ms).toISOString())
+  const [device, service] = [ours, theirs].map(formatUtc)
   return {
     reason: 'clock',
     detail: `the clocks of this device and the gateway disagree: ${device} here, ${service} there. The certificate of ${where} cannot be checked`,

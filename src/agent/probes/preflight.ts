@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { createConnection, isIP, type LookupFunction, type Socket } from 'node:net'
 import { connect, type DetailedPeerCertificate, type TLSSocket } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
-import type { Clock } from '../../base/clock.ts'
+import { type Clock, formatUtc } from '../../base/clock.ts'
 import { abortable, DeadlineError, withDeadline } from '../../base/deadline.ts'
 import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
 import type { PreflightScope } from '../connector.ts'
@@ -243,11 +243,10 @@ export class Preflight {
     const ours = this.#options.clock.now()
     const agrees = theirs !== undefined && Math.abs(theirs - ours) <= CLOCK_TOLERANCE_MS
     const reason = theirs === undefined ? otherwise : agrees ? 'tls' : 'clock'
-    const said =
-      theirs === undefined ? '' : `, the clock of the gateway ${new Date(theirs).toISOString()}`
+    const said = theirs === undefined ? '' : `, the clock of the gateway ${formatUtc(theirs)}`
     throw new ProblemError({
       reason,
-      detail: `the certificate of ${this.#where} ${flaw}; the device clock says ${new Date(ours).toISOString()}${said}`,
+      detail: `the certificate of ${this.#where} ${flaw}; the device clock says ${formatUtc(ours)}${said}`,
       remedy: reason === 'clock' ? CLOCK_REMEDY : RENEW_REMEDY,
       permanent: false,
     })

@@ -1,5 +1,6 @@
 import { isIP } from 'node:net'
 import { connect } from 'node:tls'
+import { CLOCK_REMEDY } from '../../agent/probes/connection-problem.ts'
 import { systemClock } from '../../base/clock.ts'
 import { abortedAfter } from '../../base/deadline.ts'
 import { isLoopback, type ListenAddress } from '../../base/listen-address.ts'
@@ -26,12 +27,13 @@ interface SeenCertificate {
 
 /**
  * One finding for each certificate that visitors of this device get. Hosts without an answer are left out,
- * because other checks report them.
+ * because other checks report them. `skewMs`: clock of the device minus clock of the gateway.
  */
 export async function certificateChecks(
   { status, tunnels }: SeenAgent,
   ingress: ListenAddress | undefined,
   stop: AbortSignal,
+  skewMs = 0,
 ): Promise<Finding[]> {
   const online = tunnels.filter(({ state, protocol }) => state === 'online' && protocol === 'http')
   const own = status.own_endpoint
@@ -44,16 +46,23 @@ export async function certificateChecks(
   const asked = [...hosts.values()].slice(0, MAX_HOSTS)
   const seen = await Promise.all(asked.map((url) => certificateOf(url, ingress, stop)))
   const certificates = new Map(seen.flatMap((it) => (it ? [[it.fingerprint, it] as const] : [])))
-  return [...certificates.values()].map(judge)
+  return [...certificates.values()].map((it) => judge(it, skewMs))
 }
 
-function judge({ host, startsAt, endsAt }: SeenCertificate): Finding {
+function judge({ host, startsAt, endsAt }: SeenCertificate, skewMs: number): Finding {
   const check = `certificate ${host}`
-  const leftMs = endsAt - systemClock.now()
   const date = new Date(endsAt).toISOString().slice(0, 10)
   const warnMs = Math.min(WARN_BEFORE_MS, (endsAt - startsAt) * LEAST_SHARE_LEFT)
-  if (leftMs >= warnMs) return good(check, `valid until ${date}`)
-  return bad(check, leftMs < 0 ? `has expired on ${date}` : `expires on ${date}`, REMEDY)
+  const flawAt = (now: number) => {
+    if (endsAt - now >= warnMs) return undefined
+    return endsAt < now ? `has expired on ${date}` : `expires on ${date}`
+  }
+  const now = systemClock.now()
+  const [ours, theirs] = [flawAt(now), flawAt(now - skewMs)]
+  if (ours === undefined && theirs === undefined) return good(check, `valid until ${date}`)
+  if (ours !== undefined && theirs !== undefined) return bad(check, ours, REMEDY)
+  const where = ours === undefined ? 'the gateway' : 'this device'
+  return bad(check, `${ours ?? theirs} by the clock of ${where} alone`, CLOCK_REMEDY)
 }
 
 /** A handshake without a request, so that no service counts it as a visit. */

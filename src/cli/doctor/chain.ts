@@ -6,7 +6,7 @@ import { certificateChecks } from './certificate-checks.ts'
 import { type AgentToken, deviceChecks } from './device-checks.ts'
 import { type Finding, skipped } from './finding.ts'
 import { listenCheck } from './listen-check.ts'
-import { serviceChecks } from './service-checks.ts'
+import { clockSkew, serviceChecks } from './service-checks.ts'
 
 /** Each link of the chain behind the settings, in its order; told as soon as it was looked at. */
 export async function* chainChecks(
@@ -23,9 +23,10 @@ export async function* chainChecks(
   const token = tokenOf(seen, authtokenFile)
   yield deviceChecks(used, token)
   if (!status) yield await listenCheck(config.listen)
-  yield hasService(used, token) ? await serviceChecks(used, status, stop) : [NOT_JOINED]
+  const skew = hasService(used, token) ? clockSkew(used, status, stop) : undefined
+  yield skew ? await serviceChecks(used, skew, stop) : [NOT_JOINED]
   yield await agentChecks('status' in seen ? withCredential(seen, authtokenFile) : seen)
-  if ('status' in seen) yield await certificateChecks(seen, config.ingress, stop)
+  if ('status' in seen) yield await certificateChecks(seen, config.ingress, stop, await skew)
 }
 
 const NOT_JOINED = skipped(

@@ -33,15 +33,13 @@ async function examine(context: CommandContext, options: DoctorOptions): Promise
   const { stdout, environment } = context
   const paint = paintFor(stdout, environment)
   const shownFindings: Finding[] = []
-  const told = new Set<string | null>()
+  const shorten = shortener()
   const tell = (findings: readonly Finding[]) => {
     for (const finding of options.json ? findings : grouped(findings)) {
       shownFindings.push(finding)
-      const { outcome, remedy } = finding
-      const isRepeated = outcome === 'bad' && told.has(remedy)
-      const shown = isRepeated ? { ...finding, remedy: 'As above.' } : finding
-      told.add(remedy)
-      stdout.write(options.json ? `${JSON.stringify(finding)}\n` : findingText(shown, paint))
+      stdout.write(
+        options.json ? `${JSON.stringify(finding)}\n` : findingText(shorten(finding), paint),
+      )
     }
   }
   const { examineDevice } = await import('./examination.ts')
@@ -50,6 +48,30 @@ async function examine(context: CommandContext, options: DoctorOptions): Promise
   if (shownFindings.some(({ outcome }) => outcome === 'bad')) process.exitCode = 1
   if (!options.json) stdout.write(`\n${summary(shownFindings)}\n`)
 }
+
+/** Shorter causes are quicker to read again than to look for. */
+const LONG_CAUSE = 80
+
+/** Returns a function that shortens each finding whose cause or remedy an earlier finding had. */
+export function shortener(): (finding: Finding) => Finding {
+  const causes: string[] = []
+  const remedies = new Set<string | null>()
+  return (finding) => {
+    const { outcome, detail, remedy } = finding
+    const [, state = '', cause = ''] = /^(\w+: )?(.*)$/s.exec(detail) ?? []
+    const lasting = cause.replaceAll(CLOCK_TIME, '')
+    const isKnown = outcome === 'bad' && remedies.has(remedy)
+    const isSaid =
+      isKnown && lasting.length > LONG_CAUSE && causes.some((it) => it.startsWith(lasting))
+    causes.push(lasting)
+    remedies.add(remedy)
+    if (isSaid) return { ...finding, detail: `${state}as above`, remedy: null }
+    return isKnown ? { ...finding, remedy: 'As above.' } : finding
+  }
+}
+
+/** Differs for each check of the same clock. */
+const CLOCK_TIME = /\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC/g
 
 /** Joins the failed checks of one kind with the same cause: 50 tunnels of a broken link are one entry. */
 export function grouped(findings: readonly Finding[]): Finding[] {

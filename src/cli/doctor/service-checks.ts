@@ -14,17 +14,16 @@ import {
 import { type Problem, problemOf } from '../../agent/problem.ts'
 import { DEFAULT_TIMINGS } from '../../agent/timings.ts'
 import type { StatusView } from '../../api/status-view.ts'
-import { systemClock } from '../../base/clock.ts'
+import { formatDuration, formatUtc, systemClock } from '../../base/clock.ts'
 import type { Config } from '../../config.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
 
-/** The way to each address of the service, and whether the clocks agree. `status`: of the running agent. */
+/** The way to each address of the service, and whether the clocks agree. */
 export async function serviceChecks(
   config: Config['agent'],
-  status: StatusView | undefined,
+  skew: ClockSkew,
   stop: AbortSignal,
 ): Promise<Finding[]> {
-  const skew = clockSkew(config, status, stop)
   const [clock, ways] = await Promise.all([skew.then(clockFinding), allWays(config, skew, stop)])
   // A wrong clock also rejects valid certificates, so it comes first.
   return clock.outcome === 'bad' ? [clock, ...ways] : [...ways, clock]
@@ -94,13 +93,16 @@ function clockFinding(skewMs: number | undefined): Finding {
   const check = 'clock'
   if (skewMs === undefined) return skipped(check, 'the gateway does not report its time')
   if (Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return good(check, 'matches the clock of the gateway')
-  const seconds = Math.round(Math.abs(skewMs) / 1_000)
-  const flaw = `${seconds} s ${skewMs > 0 ? 'ahead of' : 'behind'} the gateway`
-  return bad(check, flaw, CLOCK_REMEDY)
+  const amount = formatDuration(Math.abs(skewMs))
+  const flaw = `${amount} ${skewMs > 0 ? 'ahead of' : 'behind'} the gateway`
+  const theirs = formatUtc(systemClock.now() - skewMs)
+  return bad(check, `${flaw}, whose clock says ${theirs}`, CLOCK_REMEDY)
 }
 
-/** Asks the sources that the agent asks. A running agent knows the port of its own domain. */
-async function clockSkew(
+/**
+ * Asks the sources that the agent asks. `status`: of the running agent, which knows the port of its own domain.
+ */
+export async function clockSkew(
   { domain, ingress, serverAddrs }: Config['agent'],
   status: StatusView | undefined,
   stop: AbortSignal,

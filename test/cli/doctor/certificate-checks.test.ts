@@ -11,7 +11,7 @@ const HOST = 'cam.site.test'
 const NEVER = new AbortController().signal
 
 /** Findings about an ingress whose certificate has begun and ends so many days from now. */
-async function found(beganDays: number, endsDays: number, hosts = [HOST]) {
+async function found(beganDays: number, endsDays: number, hosts = [HOST], aheadDays = 0) {
   const authority = await createAuthority()
   const at = (days: number) => new Date(Date.now() + days * DAY_MS)
   const validity = { notBefore: at(beganDays), notAfter: at(endsDays) }
@@ -25,7 +25,7 @@ async function found(beganDays: number, endsDays: number, hosts = [HOST]) {
     ...{ url: `https://${host}`, protocol: 'http', state: 'online' },
   }))
   const seen = { status: { own_endpoint: null }, tunnels } as unknown as SeenAgent
-  return certificateChecks(seen, { host: '127.0.0.1', port }, NEVER)
+  return certificateChecks(seen, { host: '127.0.0.1', port }, NEVER, aheadDays * DAY_MS)
 }
 
 describe('the doctor on certificates of visitors', () => {
@@ -44,6 +44,36 @@ describe('the doctor on certificates of visitors', () => {
     expect(finding?.detail).toMatch(detail)
     if (outcome === 'bad') expect(finding?.remedy).toContain('GATEWAY_TLS_CERT')
   })
+
+  it.each([
+    [
+      'ahead',
+      -60,
+      -1,
+      300,
+      /^has expired on \S+ by the clock of this device alone$/,
+      /^Set the wrong clock/,
+    ],
+    [
+      'behind',
+      -60,
+      30,
+      -300,
+      /^has expired on \S+ by the clock of the gateway alone$/,
+      /^Set the wrong clock/,
+    ],
+    ['ahead', -600, -310, 300, /^has expired on \S+$/, /GATEWAY_TLS_CERT/],
+  ] as const)(
+    'points to a clock that is %s, if only one clock says that it has expired',
+    async (_, began, ends, ahead, detail, remedy) => {
+      const [finding] = await found(began, ends, [HOST], ahead)
+      expect(finding).toMatchObject({
+        outcome: 'bad',
+        detail: expect.stringMatching(detail),
+        remedy: expect.stringMatching(remedy),
+      })
+    },
+  )
 
   it('tells once of a certificate that several tunnels have, and of no host without an answer', async () => {
     expect(await found(-60, 13, ['a.site.test', 'b.site.test'])).toHaveLength(1)

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { findingText, grouped, summary } from '../../../src/cli/doctor/doctor.ts'
+import { findingText, grouped, shortener, summary } from '../../../src/cli/doctor/doctor.ts'
 import { bad, good } from '../../../src/cli/doctor/finding.ts'
 
 it('joins tunnels with the same cause, and nothing else', () => {
@@ -16,6 +16,26 @@ it('joins tunnels with the same cause, and nothing else', () => {
     bad('tunnel a, b, c and 1 more', 'waiting: no link', 'Check the link.'),
     other,
     ...upstreams,
+  ])
+})
+
+it('says a long cause once, also with other times in it', () => {
+  const causeAt = (second: number) =>
+    `the certificate of gateway.example.com:4443 has expired; the device clock says 2030-01-31 08:30:0${second} UTC, the clock of the gateway 2029-01-31 08:30:0${second} UTC`
+  const shorten = shortener()
+  const all = [
+    bad('tls gateway.example.com:4443', `${causeAt(1)}; certificate chain: a`, 'Set the clock.'),
+    bad('link', `waiting: ${causeAt(2)}`, 'Set the clock.'),
+    bad('tunnel a', `waiting: ${causeAt(3)}`, 'Set another clock.'),
+    bad('tunnel b', 'waiting: no link', 'Set the clock.'),
+    good('disk', 'fine'),
+  ]
+  expect(all.map(shorten)).toEqual([
+    all[0],
+    { ...bad('link', 'waiting: as above', ''), remedy: null },
+    all[2],
+    bad('tunnel b', 'waiting: no link', 'As above.'),
+    all[4],
   ])
 })
 
