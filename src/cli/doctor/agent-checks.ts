@@ -93,7 +93,9 @@ function notRunning(message: string): Finding {
 /** What the status says beside the checks. On a healthy device these are notes. */
 function others({ status, tunnels }: SeenAgent, findings: readonly Finding[]): Finding[] {
   if (findings.some(({ outcome }) => outcome === 'bad')) return []
-  return status.advice.map((advice) => ({
+  const notes = new Set(findings.map(({ remedy }) => remedy))
+  const untold = status.advice.filter(({ remedy }) => !status.healthy || !notes.has(remedy))
+  return untold.map((advice) => ({
     check: 'status',
     outcome: status.healthy ? 'good' : 'bad',
     detail: advice.problem,
@@ -135,10 +137,23 @@ function ownDomain({ own_endpoint: own, link }: StatusView): Finding[] {
   if (!own) return []
   const check = `own domain ${own.domain}`
   if (own.state === 'online' && own.reachable !== 'no')
-    return [good(check, `reachable: ${own.reachable}`)]
+    return [{ ...good(check, ''), ...reach(own) }]
   if (own.remedy === null && link.state !== 'up' && link.remedy !== null)
     return [bad(check, `${own.state}: ${link.last_error ?? 'no link'}`, link.remedy)]
   return [bad(check, own.last_error ?? own.reason ?? own.state, own.remedy ?? SEE_LOG)]
+}
+
+type Own = NonNullable<StatusView['own_endpoint']>
+
+/** A domain that was not reached may work, so it is a note. */
+function reach({ reachable, last_error: error, remedy }: Own): Pick<Finding, 'detail' | 'remedy'> {
+  if (reachable === 'yes') return { detail: 'reachable: yes', remedy: null }
+  const unknown = 'reachable: not known'
+  if (reachable === 'unverified') {
+    return { detail: `${unknown}, this device cannot check it: ${error ?? 'no answer'}`, remedy }
+  }
+  const detail = `${unknown}, the first check is not complete`
+  return { detail, remedy: 'Repeat this check in 30 s.' }
 }
 
 function tunnel({ url_part, state, last_error: error, reason, remedy }: TunnelStatusView): Finding {

@@ -2,6 +2,7 @@ import { createServer as createHttpServer } from 'node:http'
 import { createServer as createTlsServer } from 'node:tls'
 import { expect, it } from 'vitest'
 import { NgrokConnector } from '../../../src/agent/ngrok-connector.ts'
+import { agentChecks } from '../../../src/cli/doctor/agent-checks.ts'
 import { fullBacklog, listen, serve } from '../../chaos/faulty-services.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -291,5 +292,36 @@ it('tells the remedy of the link for the own domain, which waits for the link', 
       detail: expect.stringMatching(/^waiting: localhost:\d+ refuses connections$/),
       remedy: found('link')?.remedy,
     })
+  })
+})
+
+it('claims no own domain to be reachable that the device did not reach', async () => {
+  const own = { domain: 'agent.site.test', socketPath: '/tmp/no-api.sock' }
+  const device = await FaultyDevice.open({ ...NO_FAULT, agent: { own } })
+  await device.start()
+  await eventually(() => expect(device.status.own_endpoint?.reachable).toBe('unverified'))
+  const { findings, status } = await device.examined()
+  const check = 'own domain agent.site.test'
+  const remedy = expect.stringMatching(
+    /^Open the address from another network\. .*SVC_INGRESS_ADDR/,
+  )
+  // Once, and not again among the notes of the status.
+  expect(findings.filter((it) => it.remedy !== null)).toEqual([
+    {
+      check,
+      outcome: 'good',
+      detail: expect.stringMatching(/^reachable: not known, this device cannot check it: /),
+      remedy,
+    },
+  ])
+  if (!status.own_endpoint) throw new Error('there is no own domain')
+  const nothing = { last_error: null, reason: null, remedy: null, reachable: 'unknown' } as const
+  const unknown = { ...status, advice: [], own_endpoint: { ...status.own_endpoint, ...nothing } }
+  const early = await agentChecks({ status: unknown, tunnels: [] })
+  expect(early.find((it) => it.check === check)).toEqual({
+    check,
+    outcome: 'good',
+    detail: 'reachable: not known, the first check is not complete',
+    remedy: 'Repeat this check in 30 s.',
   })
 })
