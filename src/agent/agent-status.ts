@@ -356,8 +356,8 @@ function notReadyOf({ link, ownEndpoint, resources }: AgentFacts, tunnels: Tunne
 function unverifiedOf({ link, ownEndpoint }: AgentFacts): Cause[] {
   if (link.state !== 'up' || !ownEndpoint || !isUnverified(ownEndpoint)) return []
   const { domain: name, reason, remedy = '' } = ownEndpoint
-  const short = VERDICT_TEXTS.unverified(name)
-  return [{ short, problem: `${short} (${reason})`, remedy, name }]
+  const short = VERDICT_TEXTS.unverified()
+  return [{ short, problem: `this device cannot reach ${name} itself (${reason})`, remedy }]
 }
 
 function isUnverified({ state, reachable }: OwnEndpointStatus): boolean {

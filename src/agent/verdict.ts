@@ -73,7 +73,7 @@ export const VERDICT_TEXTS = {
   outdatedPolicy: (name: string) => `new checks refuse the policy of ${name}`,
   slowLink: () => 'the link is slow',
   flapping: () => 'the link is lost again and again',
-  unverified: (name: string) => `this device cannot reach ${name} itself`,
+  unverified: () => 'this device cannot reach its public address',
 } as const satisfies Record<string, (name: string) => string>
 
 /** Texts for a tunnel that the service refuses, by reason. */

@@ -375,11 +375,15 @@ describe('the verdict', () => {
   it('says that only this device does not reach its address, which is no trouble', () => {
     const tunnels = [tunnel({ condition: 'unverified' })]
     expect(conclude({ tunnels, ownEndpoint: unverified })).toMatchObject({
-      headline: 'The tunnel is online. This device cannot reach agent.test itself.',
+      headline: 'The tunnel is online. This device cannot reach its public address.',
       healthy: true,
       ready: true,
       unverified: ['This device cannot reach agent.test itself (network). Try it from elsewhere.'],
     })
+    const domain = 'cam01.with-a-long-name.site.example.com'
+    const named = conclude({ tunnels, ownEndpoint: { ...unverified, domain } })
+    expect(named.headline).not.toContain('…')
+    expect(named.advice[0]?.problem).toBe(`This device cannot reach ${domain} itself (network).`)
     expect(conclude({ link: DOWN, ownEndpoint: unverified }).unverified).toEqual([])
     const waiting = { ...unverified, state: 'waiting' as const }
     expect(conclude({ ownEndpoint: waiting }).unverified).toEqual([])

@@ -286,7 +286,7 @@ describe('the way to the device', () => {
     if (tunnel === ALONE) {
       expect(site.agent.list()[0]?.status.condition).toBe('unverified')
       expect([link, ready]).toMatchObject([{ state: 'up', since }, true])
-      expect(verdict).toContain('This device cannot reach agent.site.test itself')
+      expect(verdict).toContain('This device cannot reach its public address')
     } else {
       expect(ready).toBe(false)
       expect(verdict).toMatch(/^The tunnel does not work\. \S/)
@@ -307,9 +307,7 @@ describe('the way to the device', () => {
     expect(await on.visit('a')).toBe('hello')
     const { link, ready, verdict } = on.agent.status()
     expect([link.state, ready]).toEqual(['up', true])
-    expect(verdict).toContain(
-      'The tunnel is online. This device cannot reach agent.site.test itself',
-    )
+    expect(verdict).toContain('The tunnel is online. This device cannot reach its public address')
   })
 
   it('a gateway that is frozen is no link, and one that has thawed is', async () => {

@@ -36,7 +36,7 @@ const FAILURES_TO_REBUILD = 2
 const MAX_FAILURES_TO_REBUILD = 64
 
 const UNVERIFIED_REMEDY =
-  'Open the address from another network. If it works there, no action is needed: the router may lack hairpin NAT. SVC_INGRESS_ADDR can set another route.'
+  'Open the address from another network. If it works there, no action is needed: the router may lack hairpin NAT. In a closed network, set SVC_INGRESS_ADDR to the address of the gateway, such as 10.0.0.1:443, and restart the agent.'
 
 type Within = Pick<PublicRequest, 'deadlineMs' | 'signal'>
 
