@@ -276,9 +276,11 @@ async function waitForNames(
     await clock.sleep(DNS_POLL_MS, stop).catch(() => {})
     if (stop.aborted) break
   }
-  report.left(
-    'Add the DNS records above, then run this command again. Devices can use the gateway as soon as its name is there.',
-  )
+  const address = site.plan.config.publicNames.find(({ host }) => isIP(host) !== 0)
+  const devices = address
+    ? `Devices can join by its address ${address.host} now. Visitors need the name.`
+    : 'Devices can use the gateway as soon as its name is there.'
+  report.left(`Add the DNS records above, then run this command again. ${devices}`)
   return false
 }
 

@@ -199,6 +199,18 @@ describe('gateway setup', () => {
     expect(await run({ dryRun: true })).toMatchObject({ state: 'dry-run', code: 1 })
   })
 
+  it('says without DNS that devices can join by an address, which is in the invitation', async () => {
+    const { run, start } = await server({})
+    await run({}, { addresses: [OWN] })
+    await start()
+    const { left } = await run({}, { addresses: [OWN] })
+    expect(left).toEqual([
+      expect.stringMatching(
+        `Devices can join by its address ${OWN} now\\. Visitors need the name\\.$`,
+      ),
+    ])
+  })
+
   it('names the exact records while DNS is not ready, and serves with its own CA', async () => {
     const zone: Record<string, DnsZone[string]> = {}
     const { run, start } = await server(zone)
@@ -206,7 +218,9 @@ describe('gateway setup', () => {
     await start()
     const { records, state, left, findings, text } = await run()
     expect(state).toBe('left')
-    expect(left).toEqual([expect.stringMatching(/^Add the DNS records above/)])
+    expect(left).toEqual([
+      expect.stringMatching(/^Add the DNS records above.* as soon as its name is there\.$/),
+    ])
     expect(records).toEqual([
       { name: 'gw.example.com', type: 'A', value: OWN },
       { name: '*.tunnels.example.com', type: 'CNAME', value: 'gw.example.com' },
