@@ -153,10 +153,13 @@ function cut(text: string, name: string, room: number): string {
   return `${text.slice(0, room - 1)}…`
 }
 
+/** A host, an address or a file at the start. It may be another than the name of the cause. */
+const ADDRESS = /^\S+[.:]\S/
+
 /** Adds the capital letter and the full stop. A name at the start keeps its lower case. */
 export function sentence(text: string, name = ''): string {
   if (text === '') return ''
-  const isName = name !== '' && text.startsWith(name)
+  const isName = (name !== '' && text.startsWith(name)) || ADDRESS.test(text)
   const whole = isName ? text : text[0]?.toUpperCase() + text.slice(1)
   return /[.!?…]$/.test(whole) ? whole : `${whole}.`
 }

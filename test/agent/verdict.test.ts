@@ -98,6 +98,18 @@ describe('every text of the verdict', () => {
     expect(headline).toMatch(/^0 of 3 tunnels work\. long-name-[\w-]+… refuses connections\.$/)
   })
 
+  it.each([
+    'gateway.example.com:4443 refuses connections',
+    'gateway.example.com cannot be resolved by DNS',
+    'localhost:8080 does not answer',
+  ])('keeps a name at the start as it is, also one of another address: %s', (problem) => {
+    const cause = { problem, remedy: 'Wait.', name: '10.0.0.1:4443' }
+    expect(verdictFrom('No tunnels.', [cause])).toEqual({
+      headline: `No tunnels. ${problem}.`,
+      advice: [{ problem: `${problem}.`, remedy: 'Wait.' }],
+    })
+  })
+
   it('shows no more than three problems, each with its fix', () => {
     const some = ['a', 'b', 'c', 'd'].map((problem) => ({ problem, remedy: `fix ${problem}` }))
     const { advice } = verdictFrom('No tunnels.', [{ problem: 'connecting', remedy: '' }, ...some])
