@@ -104,11 +104,12 @@ function others({ status, tunnels }: SeenAgent, findings: readonly Finding[]): F
 }
 
 /** After an update, the version on disk may be newer than that of the running agent. */
-function update({ versions: { agent }, update: last }: StatusView): Finding {
+function update({ versions: { agent }, update: last, link: { state } }: StatusView): Finding {
   const check = 'update'
   if (last?.state === 'rolled-back') {
     const remedy = 'Correct this cause and repeat device-agent update, or install a newer version.'
-    return bad(check, last.sentence, remedy)
+    // The report stays until the next update, so it is only a note for an agent that works again.
+    return { ...bad(check, last.sentence, remedy), outcome: state === 'up' ? 'good' : 'bad' }
   }
   if (last !== null && last.state !== 'confirmed') return skipped(check, last.sentence)
   const installed = readVersion()

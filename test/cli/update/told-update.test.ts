@@ -27,6 +27,19 @@ describe('an update', () => {
     expect(findings.at(-1)).toMatchObject({ check: 'update', outcome, detail })
   })
 
+  it('is a note with a remedy, once the agent that was restored has a link', async () => {
+    const status = await statusWith(of('rolled-back', 'it had no link'))
+    const link = { ...status.link, state: 'up' } as const
+    const findings = await agentChecks({ status: { ...status, link }, tunnels: [] })
+    expect(findings.filter(({ outcome }) => outcome === 'bad')).toEqual([])
+    expect(findings.find(({ check }) => check === 'update')).toEqual({
+      check: 'update',
+      outcome: 'good',
+      detail: 'It is rolled-back.',
+      remedy: expect.stringMatching(/repeat device-agent update/),
+    })
+  })
+
   it('is told by the status', async () => {
     const text = async (update: UpdateView | undefined) =>
       statusText(await statusWith(update), [], (_, plain) => plain)
