@@ -113,7 +113,7 @@ export function readStatement(archive: string, keys: readonly KeyObject[]): Stat
   }
   if (keys.length === 0) {
     throw new StartError(
-      'This version has no key to verify updates. Store the public key in /etc/device-agent/update-keys.pem.',
+      'This device trusts no key for updates. Write the public half of your key, from openssl pkey -in update.key -pubout, to /etc/device-agent/update-keys.pem.',
     )
   }
   const found = statSync(path)
