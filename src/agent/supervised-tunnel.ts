@@ -301,13 +301,13 @@ function isSame(before: ViewFacts, now: ViewFacts): boolean {
 }
 
 /**
- * Returns the only HTTP tunnel whose domain begins with a label. Throws AppError `tunnel-not-found` or
+ * Returns the only tunnel whose domain begins with a label. TCP tunnels have addresses of the gateway. Throws AppError `tunnel-not-found` or
  * `ambiguous-tunnel`.
  */
 export function findByLabel(tunnels: readonly SupervisedTunnel[], label: string): SupervisedTunnel {
   const wanted = label.toLowerCase()
   const named = tunnels.filter(
-    ({ spec }) => spec.protocol === 'http' && spec.domain.split('.')[0] === wanted,
+    ({ spec }) => spec.protocol !== 'tcp' && spec.domain.split('.')[0] === wanted,
   )
   const [first, second] = named
   if (!first) throw new AppError('tunnel-not-found', `No tunnel matches ${label}.`)

@@ -202,6 +202,8 @@ describe('find', () => {
     const { agent } = await started()
     const { tunnel } = await agent.create(specOf('a'))
     await agent.create(specOf('front'))
+    await agent.create({ ...specOf('plc'), protocol: 'tls' })
+    expect(agent.find('plc').spec.domain).toBe('plc.site.test')
     await agent.create({ ...specOf('b'), domain: 'b.one.test' })
     await agent.create({ ...specOf('b'), domain: 'b.two.test' })
     expect(agent.find('front').spec.domain).toBe('front.site.test')

@@ -143,15 +143,14 @@ function leftText(
   },
 ): string {
   const service = isInstalled ? ' The service is stopped and disabled.' : ''
-  const device = name === undefined ? 'its authtoken' : `the device ${name} and its authtoken`
+  const revoked =
+    name === undefined
+      ? 'its authtoken in the console, or with DELETE /credentials/{id}'
+      : `the device there with device-agent gateway revoke ${name}`
   return [
     belonging ? `This device has left ${belonging.gateway}.${service}` : `Done.${service}`,
     // The protocol of agents has no such request, and a device has no rights in the management API.
-    ...(belonging
-      ? [
-          `The gateway still knows it: revoke ${device} in the console, or with DELETE /credentials/{id}.`,
-        ]
-      : []),
+    ...(belonging ? [`The gateway still knows it: revoke ${revoked}.`] : []),
     isPurged
       ? 'All data of the agent was deleted.'
       : `Tunnels, API tokens and identity stay in ${folders.at(-1)}. Delete them with --purge.`,

@@ -8,6 +8,8 @@ const ROLES = { 'device-agent': 'agent', 'device-gateway': 'gateway' } as const
 const ANSWER_MS = 5_000
 const NO_AGENT = 'This machine runs a gateway and no agent.'
 const RUNNING: ReadonlySet<string | undefined> = new Set(['active', 'reloading'])
+/** Restarts by systemd since the last start by a person. */
+const MANY = 2
 
 /** Units of a service for `systemctl start`, the socket unit first. */
 export const startedUnits = (name: keyof typeof ROLES) =>
@@ -31,9 +33,12 @@ export function stoppedService(unit: keyof typeof ROLES = 'device-agent'): Advic
   if (shown.ActiveState === 'failed') {
     return is(`has failed (${shown.Result ?? 'no result'})`, `${log} ${restart}`)
   }
-  if (shown.SubState === 'auto-restart') {
+  // Between two attempts, and during the next one.
+  const isStarting = shown.ActiveState === 'activating'
+  if (shown.SubState === 'auto-restart' || (isStarting && Number(shown.NRestarts) >= MANY)) {
     return is('stops again and again', `${log} ${restart}`)
   }
+  if (isStarting) return is('is starting', 'Try again in a few seconds.')
   if (shown.ActiveState !== 'inactive') return undefined
   if (shown.UnitFileState === 'disabled') {
     return is('is disabled, so it does not start with the device', `Run ${start}.`)
@@ -87,7 +92,7 @@ export function loneGateway(): LoneGatewayError | undefined {
 }
 
 function shownByName(unit: string): Readonly<Record<string, string | undefined>> {
-  const names = 'LoadState,ActiveState,SubState,UnitFileState,Result'
+  const names = 'LoadState,ActiveState,SubState,UnitFileState,Result,NRestarts'
   try {
     const output = execFileSync('systemctl', ['show', unit, '--no-pager', `--property=${names}`], {
       encoding: 'utf8',

@@ -387,6 +387,11 @@ describe('an installed service that', () => {
       { ...LOADED, ActiveState: 'activating', SubState: 'auto-restart' },
       /stops again and again/,
     ],
+    [
+      'starts for the sixth time',
+      { ...LOADED, ActiveState: 'activating', SubState: 'start', NRestarts: '5' },
+      /stops again and again/,
+    ],
   ])('%s', async (_, properties, sentence) => {
     systemctlShows(properties)
     const device = await newDevice()
@@ -644,5 +649,13 @@ describe.runIf(canChangeUser)('an agent of another user', () => {
     ])
     const answered = await ask(['env'])
     expect(answered.stdout).toMatch(/^● No tunnels\./)
+  })
+
+  it('starts for the first time is not called stopped', async () => {
+    systemctlShows({ ...LOADED, ActiveState: 'activating', SubState: 'start', NRestarts: '0' })
+    const { status } = await told(await newDevice())
+    expect(status).toBe(
+      'No agent is running: the service device-agent is starting. Try again in a few seconds.',
+    )
   })
 })

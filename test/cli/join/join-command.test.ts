@@ -308,7 +308,7 @@ describe.runIf(process.geteuid?.() === 0)('device-agent join, with the installed
     expect(left.error).toBeUndefined()
     expect(system.calls().at(-1)).toBe('disable --now device-agent')
     expect(left.stdout).toContain(`This device has left ${peer.address}.`)
-    expect(left.stdout).toContain('revoke the device cam-7 and its authtoken')
+    expect(left.stdout).toContain('device-agent gateway revoke cam-7.')
     expect(left.stdout).toContain('Tunnels, API tokens and identity stay in')
     expect([system.read(TOKEN), system.read('etc/device-agent/ca.pem')]).toEqual([
       undefined,
