@@ -106,6 +106,8 @@ export interface AgentStatus {
 const SLOW_LINK_MS = 1_000
 /** From this number of losses on, a link is unstable: a restart of the gateway is one loss. */
 const MANY_LOSSES = 4
+/** The gateway answered, so its network works. */
+const DECIDED: ReadonlySet<LinkState> = new Set(['refused', 'parked', 'duplicate'])
 /** Clock difference from which certificates and signatures may fail. */
 const MAX_SKEW_MS = 60_000
 
@@ -302,11 +304,12 @@ export const isSlow = ({ state, latencyMs = 0 }: LinkStatus): boolean =>
   hasSession(state) && latencyMs >= SLOW_LINK_MS
 
 /** Describes a link that serves in between, which is not a fault of this moment. */
-function flapping({ losses = 0 }: LinkStatus): Cause[] {
-  if (losses < MANY_LOSSES) return []
+function flapping({ losses = 0, state }: LinkStatus): Cause[] {
+  // Beside a decision of the gateway, earlier losses lead to a wrong remedy.
+  if (losses < MANY_LOSSES || DECIDED.has(state)) return []
   const problem = `${VERDICT_TEXTS.flapping()}: ${losses} times in ${LOSSES_MS / 60_000} minutes`
   const remedy =
-    'Check the signal or the network of the device. If other devices lose their links too, check the gateway.'
+    'Check the signal or the network of the device. Restarts of the gateway count too. If other devices lose their links too, check the gateway.'
   return [{ problem, remedy }]
 }
 

@@ -350,7 +350,8 @@ export class Link {
     this.#leaveCurrent()
     this.#retired.close(session)
     if (this.#stopping.signal.aborted) return
-    this.#losses.note()
+    // The service announced this end, so the network is not the cause.
+    if (!session.asked) this.#losses.note()
     const pauseMs = this.#pauses.afterLoss(
       problem,
       this.#options.clock.monotonic() - session.openedAt,

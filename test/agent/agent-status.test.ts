@@ -192,6 +192,16 @@ describe('the verdict', () => {
     )
   })
 
+  it('tells of an unstable link, but not beside a decision of the gateway', () => {
+    const problems = (change: Partial<LinkStatus>) =>
+      conclude({ link: { ...DOWN, losses: 4, ...change } }).advice.map(({ problem }) => problem)
+    const unstable = 'The link is lost again and again: 4 times in 10 minutes.'
+    expect(problems({})).toEqual([expect.any(String), unstable])
+    for (const state of ['refused', 'parked', 'duplicate'] as const) {
+      expect(problems({ state, reason: 'auth', lastError: 'no' })).toEqual(['No.'])
+    }
+  })
+
   it.each<[string, string, Partial<LinkStatus>]>([
     [
       'The session cannot be renewed.',

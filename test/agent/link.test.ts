@@ -456,6 +456,21 @@ describe('Link', () => {
     expect(connector.connects).toBe(2)
   })
 
+  it('counts no loss of a session that the service wanted to replace', async () => {
+    const { link, connector, clock, start } = linkOnFake()
+    await start()
+    connector.last.lose('the network went away')
+    await clock.advance(TIMINGS.quickAfterMs)
+    expect(link.status).toMatchObject({ state: 'up', losses: 1 })
+    const connecting = gate()
+    connector.onConnect = connecting.wait
+    connector.last.command('restart')
+    await clock.advance(0)
+    connector.last.lose('the service went away')
+    expect(link.status).toMatchObject({ state: 'waiting', losses: 1 })
+    connecting.open()
+  })
+
   it('keeps three sessions at most that others have replaced', async () => {
     const { connector, clock, start } = linkOnFake()
     await start()

@@ -256,7 +256,8 @@ faultTable('the way to the gateway', {
     headline: /^The tunnel works\. The link is lost again and again: 4 times in 10 minutes\.$/,
     check: 'status',
     detail: /^The link is lost again and again: 4 times/,
-    remedy: /^Check the signal or the network of the device\. If other devices lose/,
+    remedy:
+      /^Check the signal or the network of the device\. Restarts of the gateway count too\. If other/,
     isNote: true,
   },
   'the link is slow': {
