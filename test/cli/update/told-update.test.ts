@@ -18,7 +18,6 @@ const of = (state: UpdateView['state'], reason: string | null = null): UpdateVie
 
 describe('an update', () => {
   it.each([
-    [of('rolled-back', 'it had no link'), 'bad', 'It is rolled-back.'],
     [of('trying'), 'skipped', 'It is trying.'],
     [of('confirmed'), 'good', `${readVersion()} is installed and running`],
     [undefined, 'good', `${readVersion()} is installed and running`],
@@ -27,14 +26,16 @@ describe('an update', () => {
     expect(findings.at(-1)).toMatchObject({ check: 'update', outcome, detail })
   })
 
-  it('is a note with a remedy, once the agent that was restored has a link', async () => {
+  it.each([
+    ['up', 'good'],
+    ['waiting', 'bad'],
+  ] as const)('that was rolled back, with a link that is %s, is %s', async (state, outcome) => {
     const status = await statusWith(of('rolled-back', 'it had no link'))
-    const link = { ...status.link, state: 'up' } as const
+    const link = { ...status.link, state }
     const findings = await agentChecks({ status: { ...status, link }, tunnels: [] })
-    expect(findings.filter(({ outcome }) => outcome === 'bad')).toEqual([])
     expect(findings.find(({ check }) => check === 'update')).toEqual({
       check: 'update',
-      outcome: 'good',
+      outcome,
       detail: 'It is rolled-back.',
       remedy: expect.stringMatching(/repeat device-agent update/),
     })
