@@ -140,7 +140,8 @@ describe('the command line on the device', () => {
       `  - systemd did not pass the credential ${path} to the agent. Restart the service: sudo systemctl restart device-agent.`,
     )
     const doctor = await run({ SVC_AUTHTOKEN_FILE: path }, 'doctor')
-    expect(doctor.stdout).toMatch(/^✗ link: \w+: systemd did not pass the credential /m)
+    expect(doctor.stdout).toMatch(/^✗ authtoken: systemd did not pass the credential /m)
+    expect(doctor.stdout).toMatch(/^✗ link: \w+: as above$/m)
     expect(doctor.stdout).not.toContain('device-agent join')
   })
 
