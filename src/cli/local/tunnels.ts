@@ -209,7 +209,9 @@ async function add(
   const request = { method: 'POST', path: '/tunnels', body } as const
   const { body: made, headers } = await agent
     .exchange(request, TunnelView)
-    .catch((error) => rethrow(addRefusal(error, spec), { file: options.policy, body }))
+    .catch((error) =>
+      rethrow(addRefusal(error, spec), { context, options, file: options.policy, body }),
+    )
   const path = headers.location ?? pathOf(made.domain)
   const ask = () => agent.ask({ path }, TunnelStatusView)
   await report(context, options, await whenChecked(ask, context.stop))
@@ -280,7 +282,8 @@ async function set(
     ...(forwardsTo !== undefined && { forwards_to: forwardsTo }),
   }
   const asSeen = { 'if-match': headers.etag ?? '*' }
-  const refused = (error: unknown) => rethrow(error, { file: options.policy, body })
+  const refused = (error: unknown) =>
+    rethrow(error, { context, options, file: options.policy, body })
   if (to === spec.domain) {
     const change = { method: 'PUT', path: pathOf(to), body, headers: asSeen } as const
     await agent.ask(change, TunnelView).catch(refused)
@@ -308,7 +311,7 @@ async function setPolicy(
   const body = { ...spec, policy }
   await agent
     .ask({ method: 'PUT', path: pathOf(domain), body }, TunnelView)
-    .catch((error) => rethrow(error, { file: options.file, body }))
+    .catch((error) => rethrow(error, { context, options, file: options.file, body }))
   await report(context, options, await find(domain))
 }
 
@@ -359,14 +362,27 @@ function addRefusal(
   return text === error.message ? error : new AgentRefusal(text, problem)
 }
 
-/** Throws the error. Mistakes of a policy from a file are shown with their lines, as by `policy check`. */
+interface Refused {
+  readonly context: CommandContext
+  readonly options: Options
+  readonly file: string | undefined
+  readonly body: object
+}
+
+/**
+ * Throws the error, with the name of this device. Mistakes of a policy from a file are shown with their lines, as by
+ * `policy check`.
+ */
 async function rethrow(
-  error: unknown,
-  { file, body }: { readonly file: string | undefined; readonly body: object },
+  refusal: unknown,
+  { context, options, file, body }: Refused,
 ): Promise<never> {
+  if (!(refusal instanceof AgentRefusal)) throw refusal
+  const { withOwnName } = await import('./own-name.ts')
+  const named = withOwnName(refusal.message, context, options.dataDir)
+  const error = new AgentRefusal(named, refusal.problem)
   const text = 'policy' in body ? body.policy : undefined
-  if (!(error instanceof AgentRefusal) || file === undefined || typeof text !== 'string')
-    throw error
+  if (file === undefined || typeof text !== 'string') throw error
   const errors = error.problem.errors.filter(({ pointer }) => /^\/policy(?:\/|$)/.test(pointer))
   if (errors.length === 0) throw error
   const { checkPolicy } = await import('../../policy/check.ts')

@@ -4,6 +4,7 @@ import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { serviceProblem } from '../../../src/agent/service-error.ts'
 import { tunnelsCommand } from '../../../src/cli/local/tunnels.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
@@ -15,8 +16,11 @@ const POLICY = `on_http_request:
 `
 
 /** Runs `tunnels add` beside an agent that refuses with this problem. Returns the message. */
-async function refusalOf(args: readonly string[], problem: object): Promise<string> {
+async function refusalOf(args: readonly string[], problem: object, name?: string): Promise<string> {
   const folder = temporaryFolder()
+  const last = { invitation: 'in_1', pin: 'pin', joined: { name, url: null } }
+  const record = { version: 1, last, claims: [] }
+  if (name !== undefined) writeFileSync(join(folder, 'join.json'), JSON.stringify(record))
   const file = join(folder, 'bad.yaml')
   writeFileSync(file, POLICY)
   const server = createServer((request, response) => {
@@ -60,6 +64,19 @@ describe('a refused tunnel', () => {
     expect(await refusalOf(['web.site.test', '7041'], { code: 'domain-taken', detail })).toBe(
       'web.site.test already has a tunnel. (domain-taken)\n  → To change it, run device-agent tunnels set web.site.test 7041',
     )
+  })
+
+  it('names the device in the command that allows an address', async () => {
+    const address = 'gateway.example.com:20017'
+    const { detail: flaw, remedy } = serviceProblem(
+      `The ACL rules of the authtoken cr_1 do not allow ${address}.`,
+      'ERR_NGROK_316',
+    )
+    const problem = { code: 'forbidden', detail: `${flaw} ${remedy}` }
+    const refused = (name?: string) =>
+      refusalOf(['--protocol', 'tcp', address, '22'], problem, name)
+    expect(await refused('cam01')).toContain(`invite --name cam01 --allow '${address}' on the`)
+    expect(await refused()).toContain('NAME is the name of this device.')
   })
 
   it('names the option for a pool', async () => {
