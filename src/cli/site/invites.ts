@@ -65,13 +65,11 @@ export async function invite(context: CommandContext, options: InviteOptions): P
   const client = await openManagement(context, options, config)
   const made = await client.create('invites', bodyOf(options), NewInvite)
   const lost: string[] = []
-  // The invitation exists before anything ends.
-  if (options.replace) {
-    for (const id of authtokensOf(made)) {
-      const { acl } = await client.get(`credentials/${id}`, Rules)
-      lost.push(...acl.map(nameOf).filter((it) => !namesOf(made).includes(it)))
-      await client.delete(`credentials/${id}`)
-    }
+  for (const id of authtokensOf(made)) {
+    const { acl } = await client.get(`credentials/${id}`, Rules)
+    lost.push(...acl.map(nameOf).filter((it) => !namesOf(made).includes(it)))
+    // The invitation exists before anything ends.
+    if (options.replace) await client.delete(`credentials/${id}`)
   }
   const isShown = !options.json && (options.qr ?? isTerminal(stdout))
   if (options.json) stdout.write(`${JSON.stringify(made)}\n`)
@@ -105,14 +103,13 @@ function nameAdvice(
   if (!holder.device_id) {
     return `a bot user named ${name} exists. No device can join with this line. Choose another name`
   }
-  if (replace) {
-    const also =
-      lost.length === 0
-        ? ''
-        : `. Not in this invitation: ${lost.join(', ')}. To keep such a name, run the command again with --allow`
-    return `the old authtoken of ${name} was revoked. The device is offline until it joins with this line${also}`
-  }
-  return `a device named ${name} exists. Only that device can join with this line, with its present authtoken. For another machine, or after the restore of an older backup, run this command with --replace`
+  const also =
+    lost.length === 0
+      ? ''
+      : `. Not in this invitation: ${lost.join(', ')}. To keep such a name, run the command again with --allow`
+  return replace
+    ? `the old authtoken of ${name} was revoked. The device is offline until it joins with this line${also}`
+    : `a device named ${name} exists. Only that device can join with this line, with its present authtoken. For another machine, or after the restore of an older backup, run this command with --replace${also}`
 }
 
 function bodyOf({ name, tag, domain, allow, description, end, count }: InviteOptions): object {

@@ -110,6 +110,7 @@ describe('device-agent gateway invite', () => {
     await enrol(JSON.parse(first.out).join_string, 'old')
     const plain = await run(...named)
     expect(plain.err).toContain('warning: a device named cam01 exists. Only that device can join')
+    expect(plain.err).toContain('Not in this invitation: shop.site.test. To keep such a name')
     await expect(enrol(JSON.parse(plain.out).join_string, 'new')).rejects.toThrow('--replace')
     const second = await run(...named, '--replace')
     expect(second.err).toContain('warning: the old authtoken of cam01 was revoked.')

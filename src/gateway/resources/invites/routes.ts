@@ -112,7 +112,9 @@ export function invites(deps: InvitesResourceDeps): Resource<Invite> {
     create: withBody({ InviteCreate }, async (body, { baseUrl, caller }) => {
       const terms = termsOf(body, caller, deps)
       const made = await service.create(terms, () => checkGives(terms, caller, deps))
-      return view(made.invite, baseUrl, made)
+      // A key that is for one owner learns nothing of bot users.
+      const isHidden = caller.isOwnerOnly && terms.ownerId === null
+      return view(made.invite, baseUrl, isHidden ? { ...made, holder: undefined } : made)
     }),
     remove: (invite) => service.withdraw(invite),
     removal: 'Withdraw: no further device can join with it',

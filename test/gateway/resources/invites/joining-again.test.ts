@@ -315,6 +315,7 @@ describe('a device whose authtoken was deleted', () => {
     const made = await managed(running).then((it) =>
       it.call('POST', '/invites', NAMED, limited.reveal()),
     )
+    expect(made.body.name_taken_by).toBe(null)
     const refusal = await join(undefined, { text: made.body.join_string }).catch(String)
     expect(refusal).toMatch(/A device named cam exists .* DELETE \/bot_users\/bot_/)
   })
