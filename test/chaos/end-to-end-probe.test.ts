@@ -50,7 +50,7 @@ it('leaves tunnels and link alone where only the device does not reach itself', 
   street.blackHole('down')
   await eventually(() => expect(on.agent.status().ownEndpoint?.reachable).toBe('unverified'))
   expect(on.agent.status()).toMatchObject({ ready: true, healthy: true, link: { state: 'up' } })
-  expect(on.agent.status().verdict).toMatch(/This device cannot reach agent/)
+  expect(on.agent.status().verdict).toMatch(/This device cannot reach its public address/)
   expect(on.agent.list()[0]?.status).toMatchObject({ state: 'online', reachable: 'unverified' })
   expect(await on.visit('a')).toBe('hello')
   // As often as it once took to rebuild the link.
