@@ -42,7 +42,7 @@ describe.runIf(process.geteuid?.() === 0)('a device with the installed service',
     expect(used.error).toMatch(/^Cannot join\.\n {2}127\.0\.0\.1:\d+: .*used/)
 
     const left = await system.run('leave', '--yes')
-    expect(left.stdout).toContain('revoke the device cam-7 and its authtoken')
+    expect(left.stdout).toContain('device-agent gateway revoke cam-7')
     const log = `${system.read('log')}${gateway.program.stderr}`
     for (const secret of [first.join_string.slice(8, 60), first.join_string.slice(20, 42)]) {
       expect(log).not.toContain(secret)

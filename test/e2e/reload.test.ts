@@ -47,6 +47,8 @@ async function startGateway() {
       headers: {
         authorization: `Bearer ${key}`,
         'svc-version': '2',
+        // A request on a kept connection can meet its end (RFC 9112 9.3.1), and a POST is not repeated.
+        connection: 'close',
         ...(body && { 'content-type': 'application/json' }),
       },
       ...(body && { body: JSON.stringify(body) }),
