@@ -64,13 +64,6 @@ export async function invite(context: CommandContext, options: InviteOptions): P
   const config = managementConfig(context, options)
   const client = await openManagement(context, options, config)
   const made = await client.create('invites', bodyOf(options), NewInvite)
-  const lost: string[] = []
-  for (const id of authtokensOf(made)) {
-    const { acl } = await client.get(`credentials/${id}`, Rules)
-    lost.push(...acl.map(nameOf).filter((it) => !namesOf(made).includes(it)))
-    // The invitation exists before anything ends.
-    if (options.replace) await client.delete(`credentials/${id}`)
-  }
   const isShown = !options.json && (options.qr ?? isTerminal(stdout))
   if (options.json) stdout.write(`${JSON.stringify(made)}\n`)
   else stdout.write(describeInvite(made, systemClock.now()))
@@ -78,6 +71,13 @@ export async function invite(context: CommandContext, options: InviteOptions): P
     const { qrText } = await import('../local/qr-text.ts')
     const isColoured = paintFor(stdout, environment)('bold', '') !== ''
     stdout.write(`\n${await qrText(made.join_string, isColoured)}\n`)
+  }
+  const lost: string[] = []
+  for (const id of authtokensOf(made)) {
+    const { acl } = await client.get(`credentials/${id}`, Rules)
+    lost.push(...acl.map(nameOf).filter((it) => !namesOf(made).includes(it)))
+    // The line was printed before anything ends: it is shown only here.
+    if (options.replace) await client.delete(`credentials/${id}`)
   }
   for (const advice of [nameAdvice(made, options, lost), adviceFor(made, options, config)]) {
     if (advice !== undefined) stderr.write(`warning: ${advice}\n`)

@@ -1,8 +1,11 @@
+import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
+import { createServer, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { Writable } from 'node:stream'
 import { CommanderError } from 'commander'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
 import { Secret } from '../../../src/base/secret.ts'
 import { createProgram } from '../../../src/cli/program.ts'
@@ -19,8 +22,9 @@ async function startCommands(options: RunningOptions = {}) {
   const keyFile = join(temporaryFolder(), 'key')
   writeFileSync(keyFile, apiKey.reveal())
   const access = ['--api-url', `http://127.0.0.1:${running.addresses.api.port}`]
+  let [out, err] = ['', '']
   const run = async (...words: string[]) => {
-    let [out, err] = ['', '']
+    ;[out, err] = ['', '']
     const into = (write: (text: string) => void) =>
       new Writable({
         write: (chunk, _encoding, done) => {
@@ -38,11 +42,31 @@ async function startCommands(options: RunningOptions = {}) {
       }),
       stop: new AbortController().signal,
     }
-    const given = ['gateway', ...words, ...access, '--key-file', keyFile]
+    const api = words.includes('--api-url') ? [] : access
+    const given = ['gateway', ...words, ...api, '--key-file', keyFile]
     await createProgram(context).parseAsync(given, { from: 'user' })
     return { out, err }
   }
-  return { run, call }
+  /** The API behind a proxy that loses its way to it before a deletion. */
+  const withoutDeletions = async () => {
+    const proxy = createServer((asked, answer) => {
+      if (asked.method === 'DELETE') answer.writeHead(502).end()
+      else {
+        const { url: path = '', method, headers } = asked
+        const { port } = running.addresses.api
+        const passed = request({ host: '127.0.0.1', port, path, method, headers }, (given) => {
+          answer.writeHead(given.statusCode ?? 502, given.headers)
+          given.pipe(answer)
+        })
+        asked.pipe(passed)
+      }
+    })
+    proxy.listen(0, '127.0.0.1')
+    await once(proxy, 'listening')
+    onTestFinished(() => void proxy.close())
+    return ['--api-url', `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`]
+  }
+  return { run, call, withoutDeletions, printed: () => out }
 }
 
 async function enrol(text: string, hostname: string) {
@@ -122,6 +146,15 @@ describe('device-agent gateway invite', () => {
     )
     expect(ofDevice).toHaveLength(1)
     await expect(run('invite', '--replace')).rejects.toThrow('--replace requires --name')
+  })
+
+  it('has shown the line if the old authtoken then cannot be revoked', async () => {
+    const { run, withoutDeletions, printed } = await startCommands()
+    const named = ['invite', '--name', 'cam01', '--json']
+    await enrol(JSON.parse((await run(...named)).out).join_string, 'old')
+    const words = [...named, '--replace', ...(await withoutDeletions())]
+    await expect(run(...words)).rejects.toThrow('502')
+    expect(JSON.parse(printed()).join_string).toMatch(/^dajoin1_/)
   })
 
   it('revokes nothing of a bot user without a device', async () => {
