@@ -96,6 +96,19 @@ function takenText({ ownerId }: Invite, name: string, holder: NameHolder): strin
   }
 }
 
+/**
+ * The device of a holder, if its authtoken was deleted. A host name never leads to such a device, and an author that is
+ * limited to an account never to a device of another account.
+ */
+function revokedOf(
+  { ownerId, isGranted }: NamedInvite,
+  { device, authtokens }: NameHolder,
+): Device | undefined {
+  if (ownerId === null && !isGranted) return undefined
+  const hadAuthtoken = device?.isProvisioned && device.credentialId !== null
+  return hadAuthtoken && authtokens.length === 0 ? device : undefined
+}
+
 export interface DeviceAdmissionDeps {
   readonly domains: ReservedDomainStore
   readonly botUsers: BotUserStore
@@ -160,7 +173,7 @@ export class DeviceAdmission {
   admit(invite: Invite, hostname: string, known: KnownDevice | undefined): AdmittedDevice {
     const { issuer, credentials } = this.#deps
     const name = known?.name ?? this.#chooseName(invite, hostname)
-    const revoked = known ? undefined : this.#findRevoked(invite, name)
+    const revoked = known ? undefined : this.#findRevoked(invite)
     const names = this.#namesOf(invite, name)
     const changes: Partial<AuditedChange>[] = []
     if (names) this.#reserve(invite, names, changes)
@@ -216,8 +229,8 @@ export class DeviceAdmission {
    */
   nameHolder(invite: NamedInvite): NameHolder | undefined {
     const fixed = fixedNameOf(invite)
-    if (fixed === undefined || this.#findRevoked(invite, fixed)) return undefined
-    return this.#holderOf(invite, fixed)
+    const holder = fixed === undefined ? undefined : this.#holderOf(invite, fixed)
+    return holder && revokedOf(invite, holder) ? undefined : holder
   }
 
   /** Throws a JoinRefused if the account has the name, or the host name gives none. */
@@ -243,15 +256,11 @@ export class DeviceAdmission {
     )
   }
 
-  /**
-   * The device with the name that the invitation fixes, if its authtoken was deleted. A host name never leads
-   * to such a device, and an author that is limited to an account never to a device of another account.
-   */
-  #findRevoked(invite: NamedInvite, name: string): Device | undefined {
-    if (fixedNameOf(invite) !== name || (invite.ownerId === null && !invite.isGranted)) return
-    const { device, authtokens } = this.#holderOf(invite, name) ?? {}
-    const hadAuthtoken = device?.isProvisioned && device.credentialId !== null
-    return hadAuthtoken && authtokens?.length === 0 ? device : undefined
+  /** The device with the name that the invitation fixes, if its authtoken was deleted. */
+  #findRevoked(invite: NamedInvite): Device | undefined {
+    const fixed = fixedNameOf(invite)
+    const holder = fixed === undefined ? undefined : this.#holderOf(invite, fixed)
+    return holder && revokedOf(invite, holder)
   }
 
   /** Undefined: the name is free. */
