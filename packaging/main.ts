@@ -1,3 +1,4 @@
+import './needed-tools.mjs'
 import type { KeyObject } from 'node:crypto'
 import { mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'

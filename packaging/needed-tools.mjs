@@ -1,6 +1,6 @@
 /**
  * Checks the tools that `npm run package` needs, before anything is installed or compiled. Takes its options. Uses
- * only modules of Node, because the dependencies may be missing.
+ * only modules of Node, because the dependencies may be missing. `main.ts` imports it for scripts that start there.
  */
 import { accessSync, constants } from 'node:fs'
 import { delimiter, resolve } from 'node:path'
@@ -59,5 +59,5 @@ if (missing.length > 0) {
   process.stderr.write(
     `Tools for these packages are missing: ${tools}. Install them first: sudo apt-get install ${packages}\n`,
   )
-  process.exitCode = 1
+  process.exit(1)
 }
