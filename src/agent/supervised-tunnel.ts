@@ -301,8 +301,8 @@ function isSame(before: ViewFacts, now: ViewFacts): boolean {
 }
 
 /**
- * Returns the only tunnel whose domain begins with a label. TCP tunnels have addresses of the gateway. Throws AppError `tunnel-not-found` or
- * `ambiguous-tunnel`.
+ * Returns the only tunnel whose domain begins with a label. TCP tunnels have addresses of the gateway. Throws
+ * AppError `tunnel-not-found` or `ambiguous-tunnel`.
  */
 export function findByLabel(tunnels: readonly SupervisedTunnel[], label: string): SupervisedTunnel {
   const wanted = label.toLowerCase()

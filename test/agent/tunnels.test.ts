@@ -204,6 +204,8 @@ describe('find', () => {
     await agent.create(specOf('front'))
     await agent.create({ ...specOf('plc'), protocol: 'tls' })
     expect(agent.find('plc').spec.domain).toBe('plc.site.test')
+    await agent.create({ ...specOf('b'), protocol: 'tcp', domain: 'gateway.test:20017' })
+    expect(() => agent.find('gateway')).toThrow('No tunnel matches gateway.')
     await agent.create({ ...specOf('b'), domain: 'b.one.test' })
     await agent.create({ ...specOf('b'), domain: 'b.two.test' })
     expect(agent.find('front').spec.domain).toBe('front.site.test')
