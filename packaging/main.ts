@@ -1,4 +1,3 @@
-import './needed-tools.mjs'
 import type { KeyObject } from 'node:crypto'
 import { mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -108,6 +107,8 @@ if (values.help) {
   const unknown = values.only?.find((it) => !KINDS.some((kind) => kind === it))
   if (unknown) throw new Error(`Unknown kind ${unknown}. Use --only ${KINDS.join(', ')}.`)
   const repository = readRepository()
+  // Scripts can start here. A mistaken option comes before a missing tool.
+  await import('./needed-tools.mjs')
   const made = values.from === undefined ? await build(kinds, output) : debsIn(values.from)
   for (const path of made) {
     process.stdout.write(`${(statSync(path).size / 1e6).toFixed(1).padStart(6)} MB  ${path}\n`)

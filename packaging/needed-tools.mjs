@@ -1,6 +1,6 @@
 /**
  * Checks the tools that `npm run package` needs, before anything is installed or compiled. Takes its options. Uses
- * only modules of Node, because the dependencies may be missing. `main.ts` imports it for scripts that start there.
+ * only modules of Node, because the dependencies may be missing. `main.ts` imports it, too: scripts can start there.
  */
 import { accessSync, constants } from 'node:fs'
 import { delimiter, resolve } from 'node:path'
