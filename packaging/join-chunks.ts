@@ -49,7 +49,8 @@ const COMMON = {
   format: 'esm',
   platform: 'node',
   target: 'node20.19',
-  minifyWhitespace: true,
+  // A process keeps the text of its program. Short names take 2 MB less of a gateway.
+  minify: true,
   lineLimit: 160,
   logLevel: 'warning',
   write: false,
