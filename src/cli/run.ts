@@ -49,7 +49,6 @@ export function runCommand(context: CommandContext): Command {
         log,
         stop,
         drainMs: config.agent.drainMs,
-        collectsWhenIdle: true,
         start: async (closer) => {
           const version = readVersion()
           if (!isInTerminal()) onReload(() => log.warn(RELOAD_IGNORED))

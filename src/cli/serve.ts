@@ -64,8 +64,6 @@ export interface ServeOptions {
   readonly stop: AbortSignal
   /** How long requests under way may take to end, in ms. */
   readonly drainMs?: number
-  /** Whether garbage is collected while the process is idle. A request at that moment waits. */
-  readonly collectsWhenIdle?: boolean
   /** Opens everything. Each part registers its close on the closer. */
   start(closer: Closer): Promise<Served>
 }
@@ -87,7 +85,7 @@ export function gatewayStopMs({ drainMs, shared }: Config['gateway']): number {
 
 /** Starts, waits for the stop signal, stops in reverse order. Sets the process's exit code. */
 export async function serve(options: ServeOptions): Promise<void> {
-  const { log, stop, drainMs = 0, collectsWhenIdle = false, start } = options
+  const { log, stop, drainMs = 0, start } = options
   const closer = new Closer(log)
   const askForAnother = (reason: string) => {
     log.fatal({ reason }, 'this process must be replaced')
@@ -97,7 +95,7 @@ export async function serve(options: ServeOptions): Promise<void> {
   warnOfEndedNode({ version: process.versions.node, now: systemClock.now(), log })
   try {
     const served = await start(closer)
-    const heap = collectsWhenIdle ? ownHeap() : undefined
+    const heap = ownHeap()
     if (heap) {
       const collector = new IdleCollector({ heap, clock: systemClock, log })
       closer.own('idle collector', collector, (it) => it.stop()).start()

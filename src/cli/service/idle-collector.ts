@@ -63,7 +63,8 @@ function findCollector(): typeof globalThis.gc {
 
 /**
  * Frees garbage of an idle process. V8 collects when memory is allocated, and an idle process allocates none.
- * A start, or a restore of a thousand tunnels, leaves much garbage before an idle time.
+ * A start, or a restore of a thousand tunnels, leaves much garbage before an idle time. A request that comes
+ * during a collection waits until it ends.
  */
 export class IdleCollector {
   readonly #heap: Heap
