@@ -84,6 +84,7 @@ function runSettings({ name, version, description, license }: Manifest): object 
     Env: [
       'PATH=/usr/bin',
       'NODE_ENV=production',
+      'MALLOC_ARENA_MAX=1',
       'AGENT_DATA_DIR=/data/agent',
       'GATEWAY_DATA_DIR=/data/gateway',
       'CREDENTIALS_DIRECTORY=/run/secrets',
