@@ -177,7 +177,7 @@ export async function prepareBinding(
     // A tunnel gets the address that it had before, even if the port is taken.
     if (refused?.host === host) throw refused.error
     try {
-      // Must run last: a port is kept open only while the registry has its address.
+      // Must run last: a port without an endpoint is closed after some time.
       await deps.openAddress(host)
       return binding
     } catch (error) {

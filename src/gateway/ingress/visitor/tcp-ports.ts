@@ -24,6 +24,12 @@ export interface TcpPortsOptions {
 }
 
 /**
+ * A port stays open this long without an endpoint. A cluster has to claim the address in PostgreSQL before the
+ * registry has it.
+ */
+const UNCLAIMED_MS = 30_000
+
+/**
  * Ports of TCP endpoints. The gateway listens on a port while its address is online or its device is
  * disconnected. The system refuses connections to the other ports of the range.
  */
@@ -33,8 +39,8 @@ export class TcpPorts {
   readonly #shares: ConnectionShares<PortConnection>
   /** Keyed by address. */
   readonly #servers = new Map<string, Server>()
-  /** Addresses requested by a bind that are not in the registry yet. */
-  readonly #opening = new Set<string>()
+  /** Ports whose endpoints the registry has not had yet, and when they are closed without one; monotonic. */
+  readonly #unclaimed = new Map<string, number>()
   #revision = -1
   #isStopped = false
 
@@ -60,40 +66,52 @@ export class TcpPorts {
     await this.open(address).catch(() => {})
   }
 
-  /** Listens on the port of an address, which must be in the registry at the end of the caller's turn. */
+  /** Listens on the port of an address, which must be in the registry within `UNCLAIMED_MS`. */
   async open(address: string): Promise<void> {
     const { addresses, listenHost, context } = this.#options
     // Only policies use internal addresses.
     if (bindingOf(address) === 'internal') return
-    if (this.#isStopped || this.#servers.has(address)) return
+    if (this.#isStopped) return
+    if (this.#servers.has(address)) {
+      // Its endpoint may have ended a moment ago.
+      if (!this.#unclaimed.has(address)) this.#awaitClaim(address)
+      return
+    }
     const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) => {
       if (this.#options.hasProxyProtocol) this.#greet(socket, address)
       else this.#accept(socket, address)
     })
     this.#servers.set(address, server)
-    this.#opening.add(address)
+    this.#unclaimed.set(address, Number.POSITIVE_INFINITY)
     try {
       await listenOn(server, { host: listenHost, port: addresses.portOf(address) })
       server.on('error', (err) => context.log.error({ err, address }, 'listener failed'))
+      this.#awaitClaim(address)
     } catch (error) {
+      this.#unclaimed.delete(address)
       this.#servers.delete(address)
       throw addresses.refuse(address, error)
-    } finally {
-      this.#opening.delete(address)
-      // The address may never get into the registry, so the next sweep checks it.
-      this.#revision = -1
     }
+  }
+
+  #awaitClaim(address: string): void {
+    this.#unclaimed.set(address, this.#options.context.clock.monotonic() + UNCLAIMED_MS)
   }
 
   /** Closes the ports of addresses that are gone, and opens missing ports. */
   sweep(): void {
     const { revision } = this.#registry
-    if (revision === this.#revision) return
+    if (revision === this.#revision && this.#unclaimed.size === 0) return
     this.#revision = revision
+    const { routes, clock } = this.#options.context
+    const now = clock.monotonic()
     for (const [address, server] of this.#servers) {
-      if (this.#opening.has(address) || this.#options.context.routes.match(address, 'tcp')) continue
-      this.#servers.delete(address)
-      server.close()
+      if (routes.match(address, 'tcp')) this.#unclaimed.delete(address)
+      else if (now >= (this.#unclaimed.get(address) ?? now)) {
+        this.#unclaimed.delete(address)
+        this.#servers.delete(address)
+        server.close()
+      }
     }
     for (const { host } of this.#registry.tcpAddresses()) {
       if (!this.#servers.has(host)) void this.#tryToOpen(host)

@@ -403,7 +403,7 @@ export class CloudEndpoints {
     }
   }
 
-  /** Must run last: a port is kept open only while the registry has its address. */
+  /** Must run last: a port without an endpoint is closed after some time. */
   async #listen({ protocol, host }: EndpointAddress): Promise<void> {
     if (protocol === 'tcp') await this.#deps.openAddress(host)
   }

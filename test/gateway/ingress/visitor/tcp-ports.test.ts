@@ -175,6 +175,33 @@ describe('the port of a TCP endpoint', () => {
     expect(await readAll(visitor)).toBe('hello')
   })
 
+  it('stays open until its endpoint is stored, but not for ever', async () => {
+    const { ports, registry, address, endpoint, pass, talk } = await startPorts()
+    await ports.open(address)
+    // A cluster claims the address in PostgreSQL meanwhile.
+    await pass(1_000)
+    registry.add(endpoint)
+    await talk('hello')
+    await pass(MINUTE)
+    expect(ports.size).toBe(1)
+    // Its successor is about to be stored.
+    registry.remove(endpoint)
+    await ports.open(address)
+    await pass(1_000)
+    registry.add(endpoint)
+    await talk('again')
+    await pass(0)
+    registry.remove(endpoint)
+    await pass(0)
+    expect(ports.size).toBe(0)
+    // The claim was refused.
+    await ports.open(address)
+    await pass(29_000)
+    expect(ports.size).toBe(1)
+    await pass(1_000)
+    expect(ports.size).toBe(0)
+  })
+
   it('is listened on no more where nobody has the address', async () => {
     const { open, ports, registry, endpoint, pass, address } = await startPorts()
     await open()
