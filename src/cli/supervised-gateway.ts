@@ -58,7 +58,7 @@ function inheritedSocket({ fd, ...address }: ListenAddress): number {
 
 /** For example `2 agents connected, 5 endpoints online`, and problems of the storage. */
 function sentenceOf({ sessions, registry, database }: GatewayParts): string {
-  const online = `${count(sessions.size, 'agent')} connected, ${count(registry.size, 'endpoint')} online`
+  const online = `${count(sessions.agentCount, 'agent')} connected, ${count(registry.size, 'endpoint')} online`
   const report = database.report()
   const problems = storageProblems(report, 'device-agent storage confirm --gateway')
   return [online, ...problems, report.risk?.text ?? []].flat().join('; ')
@@ -68,7 +68,7 @@ const LOOK_MS = 1_000
 
 /** Calls the listener when other numbers of agents or endpoints are online; returns how to stop that. */
 function onOtherCounts({ sessions, registry }: GatewayParts, listener: () => void): () => void {
-  const counts = () => `${sessions.size} ${registry.size}`
+  const counts = () => `${sessions.agentCount} ${registry.size}`
   let known = counts()
   const timer = setInterval(() => {
     if (counts() === known) return

@@ -145,6 +145,11 @@ export class SessionTable {
     return this.#byId.size
   }
 
+  /** Agents with sessions: all sessions of a process are one agent. */
+  get agentCount(): number {
+    return new Set(Array.from(this.#byId.values(), processKey)).size
+  }
+
   all(): IterableIterator<TableEntry> {
     return this.#byId.values()
   }
