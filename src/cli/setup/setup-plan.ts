@@ -65,7 +65,7 @@ export function planSettings(
 ): SetupPlan {
   const before = readSettings(path)
   const wanted = {
-    ...{ GATEWAY_PUBLIC_NAMES: publicNames(before.GATEWAY_PUBLIC_NAMES ?? '', answers) },
+    GATEWAY_PUBLIC_NAMES: publicNames(before.GATEWAY_PUBLIC_NAMES ?? '', answers, machineAddresses),
     ...listeners(before, answers, machineAddresses.some(isIPv6)),
     ...firstDomain(before, answers),
     ...acmeSettings(before, answers),
@@ -108,13 +108,26 @@ function parsed(
   }
 }
 
-/** The name first, then all earlier names: devices may still use them. */
-function publicNames(before: string, { name, addresses }: SetupAnswers): string {
-  const texts = before.split(/[\s,]+/).filter((text) => text !== '')
+/**
+ * The name first, then all earlier names: devices may still use them. New addresses replace earlier ones, which
+ * a server has after a move. Addresses of the machine stay.
+ */
+function publicNames(
+  before: string,
+  { name, addresses }: SetupAnswers,
+  machineAddresses: readonly string[],
+): string {
   const hostOf = (text: string) => {
     const [first] = [parsePublicNames([text])].flatMap((it) => ('problem' in it ? [] : it))
     return first?.host
   }
+  const isKept = (text: string) => {
+    const host = hostOf(text)
+    if (addresses.length === 0 || host === undefined || isIP(host) === 0) return true
+    return [...addresses, ...machineAddresses].includes(host)
+  }
+  const earlier = before.split(/[\s,]+/).filter((text) => text !== '')
+  const texts = earlier.filter(isKept)
   const named = texts.find((text) => hostOf(text) === name) ?? name
   const added = addresses.filter((address) => !texts.some((text) => hostOf(text) === address))
   const all = [
@@ -123,7 +136,7 @@ function publicNames(before: string, { name, addresses }: SetupAnswers): string 
     ...added.map((address) => (isIP(address) === 6 ? `[${address}]` : address)),
   ]
   // Unchanged lists keep their spelling.
-  return texts[0] === named && added.length === 0 ? before : all.join(',')
+  return all.join() === earlier.join() ? before : all.join(',')
 }
 
 function listeners(

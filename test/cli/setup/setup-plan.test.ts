@@ -65,6 +65,15 @@ describe('settings of a gateway setup', () => {
     expect(kept).toMatchObject({ GATEWAY_HTTPS_LISTEN: '203.0.113.7:443' })
   })
 
+  it('replaces the address that the server had before a move, and keeps those of its interfaces', () => {
+    const text = 'GATEWAY_PUBLIC_NAMES=gw.example.com,203.0.113.1,[2001:db8::1]:9,10.5.0.1,old.test\n'
+    const namesOf = (addresses: string[]) =>
+      planned(text, { addresses }, ['10.5.0.1']).environment.GATEWAY_PUBLIC_NAMES
+    expect(namesOf(['203.0.113.2'])).toBe('gw.example.com,10.5.0.1,old.test,203.0.113.2')
+    expect(namesOf(['2001:db8::1'])).toBe('gw.example.com,[2001:db8::1]:9,10.5.0.1,old.test')
+    expect(namesOf([])).toBe('gw.example.com,203.0.113.1,[2001:db8::1]:9,10.5.0.1,old.test')
+  })
+
   it('orders public certificates only with an email or a directory', () => {
     expect(planned(undefined).config.acme).toBeUndefined()
     expect(planned(undefined, { email: 'me@example.com' }).config.acme).toEqual({
