@@ -82,17 +82,30 @@ it('a container joins once, and keeps what it got on its volume', async () => {
   rmSync(file)
   const third = start()
   await third.ready()
+  expect(third.stderr).not.toContain('SVC_JOIN_FILE')
   await third.end()
+  const next = peer.invite()
+  writeFileSync(file, next)
+  const fourth = start()
+  await fourth.ready()
+  expect(fourth.stderr).toContain('SVC_JOIN_FILE has a new join string, and is not used')
+  await fourth.end()
   expect(peer.claims).toHaveLength(1)
   expect(readFileSync(settings)).toEqual(written)
-  const log = [first, second, third].map(({ stderr }) => stderr).join('\n')
-  for (const secret of [string.slice(8, 40), 'authtoken-of-cam-7', peer.claims[0]?.claim ?? '?']) {
+  expect(second.stderr).not.toContain('new join string')
+  const log = [first, second, third, fourth].map(({ stderr }) => stderr).join('\n')
+  for (const secret of [string.slice(8, 40), next.slice(8, 40), 'authtoken-of-cam-7', peer.claims[0]?.claim ?? '?']) {
     expect(`${log}${bundle}${doctor.stdout}`).not.toContain(secret)
   }
 
   const left = await run('leave', '--yes')
   expect(left.stdout).toContain(`This device has left ${peer.address}.`)
   expect(existsSync(settings)).toBe(false)
+  const fifth = start()
+  await fifth.ready()
+  expect(peer.claims).toHaveLength(2)
+  await fifth.end()
+  await run('leave', '--yes')
   const purged = await run('leave', '--yes', '--purge')
   expect(purged.stdout).toContain('All data of the agent was deleted.')
   // The volume is mounted, so its folder stays.

@@ -50,7 +50,7 @@ export async function joinFromFile({
   if (joinFile === undefined) return environment
   const place = folderPlace(join(dataDir, JOINED_ENV), dataDir)
   if (authtoken || authtokenFile !== undefined) {
-    warnOfAnother(place, joinFile, log)
+    tellOfAnother(place, joinFile, log)
     return environment
   }
   const joinString = readJoinFile(joinFile)
@@ -133,13 +133,25 @@ function readFile(path: string): { readonly text?: string; readonly code?: strin
   }
 }
 
-/** A new join string in the file does not move the device: that would be easy to do by mistake. */
-function warnOfAnother(place: JoinPlace, joinFile: string, log: Logger): void {
+/**
+ * A new join string in the file is not used: it may be of another gateway by mistake, or one for many devices that
+ * have joined already.
+ */
+function tellOfAnother(place: JoinPlace, joinFile: string, log: Logger): void {
   const belonging = belongingOf(place)
   const parsed = parseJoinString(readFile(joinFile).text ?? '')
-  if (!belonging || 'problem' in parsed || isSameGateway(belonging, parsed)) return
-  log.warn(
-    { gateway: belonging.gateway },
-    'SVC_JOIN_FILE is of another gateway than the data directory, and is not used. To move the device, run device-agent leave first',
-  )
+  if (!belonging || 'problem' in parsed) return
+  const { gateway } = belonging
+  const isSame = isSameGateway(belonging, parsed)
+  if (!isSame) {
+    log.warn(
+      { gateway },
+      'SVC_JOIN_FILE is of another gateway than the data directory, and is not used. To move the device, run device-agent leave first',
+    )
+  } else if (!new JoinRecord(place).hasUsed(parsed)) {
+    log.info(
+      { gateway },
+      'SVC_JOIN_FILE has a new join string, and is not used: this device has joined. To join again, stop the agent, run device-agent leave --yes, and start it. Its tunnels stay',
+    )
+  }
 }
