@@ -108,7 +108,7 @@ if (values.help) {
   if (unknown) throw new Error(`Unknown kind ${unknown}. Use --only ${KINDS.join(', ')}.`)
   const repository = readRepository()
   // Scripts can start here. A mistaken option comes before a missing tool.
-  await import('./needed-tools.mjs')
+  await import(new URL('needed-tools.mjs', import.meta.url).href)
   const made = values.from === undefined ? await build(kinds, output) : debsIn(values.from)
   for (const path of made) {
     process.stdout.write(`${(statSync(path).size / 1e6).toFixed(1).padStart(6)} MB  ${path}\n`)

@@ -94,7 +94,12 @@ it('a container joins once, and keeps what it got on its volume', async () => {
   expect(readFileSync(settings)).toEqual(written)
   expect(second.stderr).not.toContain('new join string')
   const log = [first, second, third, fourth].map(({ stderr }) => stderr).join('\n')
-  for (const secret of [string.slice(8, 40), next.slice(8, 40), 'authtoken-of-cam-7', peer.claims[0]?.claim ?? '?']) {
+  for (const secret of [
+    string.slice(8, 40),
+    next.slice(8, 40),
+    'authtoken-of-cam-7',
+    peer.claims[0]?.claim ?? '?',
+  ]) {
     expect(`${log}${bundle}${doctor.stdout}`).not.toContain(secret)
   }
 

@@ -141,19 +141,23 @@ function readIfAllowed(path: string): string | undefined {
 }
 
 /**
- * The owner's settings, changed only by the handover file, and by an authtoken: it goes to the credentials, and that
- * of an interrupted join would win over it.
+ * The owner's settings, changed only by the handover file, and by an authtoken. It goes to the credentials, and that
+ * of an interrupted join would win over it. SVC_AUTHTOKEN is used where systemd passes no credentials.
  */
 function settingsFile(layout: ServiceLayout): FileChange {
   const { root, name, settings, authtoken } = layout
   const path = ENV_FILES[name]
   const target = join(root, path)
-  const { SVC_AUTHTOKEN_JOINED: joined } = parseDotenv(readIfAllowed(target) ?? '')
-  if (!settings && !(authtoken && joined)) return ownersFile(layout, path, 0o600, envTemplate(name))
+  const { SVC_AUTHTOKEN_JOINED: joined, SVC_AUTHTOKEN: set } = parseDotenv(
+    readIfAllowed(target) ?? '',
+  )
+  if (!settings && !(authtoken && (joined || set)))
+    return ownersFile(layout, path, 0o600, envTemplate(name))
   const given = {
     ...settings,
     ...(authtoken && { SVC_AUTHTOKEN_JOINED: undefined }),
     ...(authtoken && settings && { SVC_AUTHTOKEN: undefined }),
+    ...(authtoken && !settings && set && { SVC_AUTHTOKEN: authtoken.reveal() }),
   }
   const text = existsSync(target) ? readFileSync(target, 'utf8') : envTemplate(name)
   return change(layout, path, 0o600, mergeSettings(text, given))

@@ -209,6 +209,19 @@ describe('service install', () => {
     expect(readFileSync(agent.authtokenFile ?? '', 'utf8')).toBe('canary-token\n')
   })
 
+  it('replaces the authtoken that a person has set, for systems that pass no credentials', () => {
+    const root = temporaryFolder()
+    applyChanges(root, planInstall(layout(root)))
+    const path = join(root, '/etc/device-agent/agent.env')
+    writeFileSync(path, '# mine\nSVC_AUTHTOKEN=earlier\n')
+    applyChanges(root, planInstall({ ...layout(root), authtoken: undefined }))
+    expect(readFileSync(path, 'utf8')).toBe('# mine\nSVC_AUTHTOKEN=earlier\n')
+    applyChanges(root, planInstall(layout(root)))
+    expect(readFileSync(path, 'utf8')).toBe('# mine\nSVC_AUTHTOKEN=canary-token\n')
+    const tokenPath = join(root, '/etc/credstore/svc-authtoken')
+    expect(readFileSync(tokenPath, 'utf8')).toBe('canary-token\n')
+  })
+
   it('says which file cannot be written, and as whom to run it', () => {
     // Nobody makes a folder in /sys, not even root.
     expect(() => applyChanges('/sys', planInstall(layout('/sys')))).toThrow(

@@ -66,7 +66,8 @@ describe('settings of a gateway setup', () => {
   })
 
   it('replaces the address that the server had before a move, and keeps those of its interfaces', () => {
-    const text = 'GATEWAY_PUBLIC_NAMES=gw.example.com,203.0.113.1,[2001:db8::1]:9,10.5.0.1,old.test\n'
+    const text =
+      'GATEWAY_PUBLIC_NAMES=gw.example.com,203.0.113.1,[2001:db8::1]:9,10.5.0.1,old.test\n'
     const namesOf = (addresses: string[]) =>
       planned(text, { addresses }, ['10.5.0.1']).environment.GATEWAY_PUBLIC_NAMES
     expect(namesOf(['203.0.113.2'])).toBe('gw.example.com,10.5.0.1,old.test,203.0.113.2')
