@@ -99,14 +99,27 @@ const { values } = parseArgs({
     help: { type: 'boolean', short: 'h' },
   },
 })
-if (values.help) {
-  process.stdout.write(HELP)
-} else {
+if (values.help) process.stdout.write(HELP)
+else {
+  try {
+    await main()
+  } catch (error) {
+    // A mistake of the caller or a failed tool needs no stack.
+    if (Object.getPrototypeOf(error) !== Error.prototype) throw error
+    process.stderr.write(`${(error as Error).message}\n`)
+    process.exitCode = 1
+  }
+}
+
+async function main(): Promise<void> {
   const output = resolve(values.output)
   const kinds = new Set<string>(values.only ?? KINDS)
   const unknown = values.only?.find((it) => !KINDS.some((kind) => kind === it))
   if (unknown) throw new Error(`Unknown kind ${unknown}. Use --only ${KINDS.join(', ')}.`)
   const repository = readRepository()
+  if (repository && values.from === undefined && !kinds.has('deb')) {
+    throw new Error('--repository takes Debian packages. Add --only deb.')
+  }
   // Scripts can start here. A mistaken option comes before a missing tool.
   await import(new URL('needed-tools.mjs', import.meta.url).href)
   const made = values.from === undefined ? await build(kinds, output) : debsIn(values.from)
@@ -115,7 +128,7 @@ if (values.help) {
   }
   if (repository) {
     const debs = made.filter((path) => path.endsWith('.deb'))
-    if (debs.length === 0) throw new Error('There is no Debian package. Use --only deb.')
+    if (debs.length === 0) throw new Error(`${values.from} has no Debian packages.`)
     const times = { date: sourceDate(), now: Date.now() }
     await withWorkFolder((work) =>
       publish({ ...repository, ...times, debs, manifest: readManifest(), work }),

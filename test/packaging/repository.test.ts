@@ -386,7 +386,7 @@ describe('the address of the repository', () => {
     const { status, stderr } = spawnSync(tsx, args, { cwd: ROOT, encoding: 'utf8' })
     expect([status, stderr]).toEqual([
       1,
-      expect.stringContaining('--repository needs --archive-key'),
+      expect.stringMatching(/^--repository needs --archive-key FINGERPRINT\. .+\n$/),
     ])
   })
 })
