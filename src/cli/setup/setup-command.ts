@@ -69,7 +69,7 @@ function setupOptions(): Option[] {
     ),
     new Option(
       '--address <address...>',
-      'public addresses of this server, if its interfaces do not have them (NAT)',
+      'public addresses of this server, if its interfaces do not have them (NAT). They replace earlier ones',
     ).argParser((text: string, all: readonly string[] = []) => [...all, parseAddress(text)]),
     option(
       '--email <address>',
