@@ -116,10 +116,10 @@ async function main(): Promise<void> {
   const kinds = new Set<string>(values.only ?? KINDS)
   const unknown = values.only?.find((it) => !KINDS.some((kind) => kind === it))
   if (unknown) throw new Error(`Unknown kind ${unknown}. Use --only ${KINDS.join(', ')}.`)
-  const repository = readRepository()
-  if (repository && values.from === undefined && !kinds.has('deb')) {
+  if (values.repository !== undefined && values.from === undefined && !kinds.has('deb')) {
     throw new Error('--repository takes Debian packages. Add --only deb.')
   }
+  const repository = readRepository()
   // Scripts can start here. A mistaken option comes before a missing tool.
   await import(new URL('needed-tools.mjs', import.meta.url).href)
   const made = values.from === undefined ? await build(kinds, output) : debsIn(values.from)

@@ -78,6 +78,32 @@ describe('the tools of npm run package', () => {
     )
   })
 
+  it.each<readonly [string, readonly string[], string]>([
+    [
+      'for a script that starts there',
+      ['--only', 'npm'],
+      'Tools for these packages are missing: git.',
+    ],
+    [
+      'after the options',
+      ['--only', 'npm', '--repository', 'r'],
+      '--repository takes Debian packages.',
+    ],
+  ])('are checked by main.ts, too, %s', (_what, options, reason) => {
+    const args = [join(ROOT, 'node_modules/tsx/dist/cli.mjs'), 'packaging/main.ts', ...options]
+    const env = { PATH: temporaryFolder() }
+    const { status, stderr } = spawnSync(process.execPath, args, {
+      cwd: ROOT,
+      encoding: 'utf8',
+      env,
+    })
+    expect([status, stderr.split('\n').length, stderr]).toEqual([
+      1,
+      2,
+      expect.stringContaining(reason),
+    ])
+  })
+
   it('are not needed for the help', () => {
     expect(runPackage([], ['--help'])).toMatchObject({ status: 0, stderr: '' })
   })
