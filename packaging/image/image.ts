@@ -78,7 +78,7 @@ export async function makeMachineImage(options: ImageOptions): Promise<MachineIm
 }
 
 /** What a runtime starts, and how. */
-function runSettings({ name, version, description, license }: Manifest): object {
+export function runSettings({ name, version, description, license }: Manifest): object {
   return {
     User: `${UID}:0`,
     Env: [

@@ -2,9 +2,10 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import base from '../../packaging/image/base.json' with { type: 'json' }
+import { runSettings } from '../../packaging/image/image.ts'
 import { imageLauncherText } from '../../packaging/image/launcher.ts'
 import { tarOf } from '../../packaging/image/layer.ts'
-import { ROOT } from '../../packaging/project.ts'
+import { ROOT, readManifest } from '../../packaging/project.ts'
 
 describe('the launcher of the image', () => {
   it('starts each service with the flags of its unit', () => {
@@ -18,6 +19,16 @@ describe('the launcher of the image', () => {
       expect(started).toContain(` ${flags[command].join(' ')} /usr/lib/device-agent/dist/main.js`)
       expect(flags[command]).toContain('--disable-proto=delete')
     }
+  })
+})
+
+describe('the settings of the image', () => {
+  it.each(['device-agent', 'device-gateway'])('have the environment of the unit of %s', (name) => {
+    const unit = readFileSync(join(ROOT, `systemd/${name}.service`), 'utf8')
+    // systemd replaces a percent sign by a folder that only the service has.
+    const lines = [...unit.matchAll(/^Environment=([^%\n]+)$/gm)].map(([, setting]) => setting)
+    expect(lines).toContain('MALLOC_ARENA_MAX=1')
+    expect(runSettings(readManifest())).toMatchObject({ Env: expect.arrayContaining(lines) })
   })
 })
 
