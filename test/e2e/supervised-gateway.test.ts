@@ -1,9 +1,10 @@
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { eventually } from '../helpers/eventually.ts'
 import { GatewayProgram } from '../helpers/gateway-program.ts'
 import { listenAsServiceManager } from '../helpers/notify-socket.ts'
+import { Program } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 describe('device-agent gateway', () => {
@@ -29,6 +30,34 @@ describe('device-agent gateway', () => {
     )
     expect(await gateway.program.end()).toMatchObject({ code: 0 })
     await eventually(() => expect(told).toContain('STOPPING=1\nSTATUS=stopping'))
+  })
+
+  it('counts an agent with two sessions once', async () => {
+    const folder = temporaryFolder()
+    const notify = join(folder, 'notify')
+    const told = listenAsServiceManager(notify)
+    const gateway = await GatewayProgram.start(folder, { NOTIFY_SOCKET: notify })
+    const { agent_listen: address, ca_cert: ca, authtoken_file: token } = gateway.ready
+    // As in the join string of a server: its name and its address.
+    const servers = [address, address.replace('127.0.0.1', 'localhost')]
+    const agent = new Program({
+      args: ['run', '--json'],
+      cwd: folder,
+      env: {
+        ...{ AGENT_DATA_DIR: join(folder, 'agent'), SVC_SERVER_ADDR: servers.join() },
+        ...{ SVC_CA_CERT: ca, SVC_AUTHTOKEN_FILE: token },
+      },
+    })
+    onTestFinished(() => agent.end().then(() => undefined))
+    await agent.ready()
+    await eventually(async () => {
+      const { body } = await gateway.manage('GET', '/tunnel_sessions')
+      expect(body.tunnel_sessions).toHaveLength(2)
+    })
+    // The line is also renewed each 10 s.
+    told.length = 0
+    await eventually(() => expect(told.join('\n')).toMatch(/STATUS=\d+ agents? connected/))
+    expect(told.join('\n')).toContain('STATUS=1 agent connected')
   })
 
   it('ends for a new process when its database is taken away', async () => {
