@@ -120,6 +120,40 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
     await expectGoodView(page, 'device-many')
   })
 
+  it('breaks a long address before a dot or its port', async () => {
+    const api = await startApi({ agent: { maxTunnels: 20 } })
+    const service = await serviceAddress()
+    const long = [6, 8, 10, 12, 14, 16, 18].map((length) => `${'e'.repeat(length)}.hall.site.test`)
+    for (const domain of long) await add(api, domain, service)
+    const { page } = await open(api, PHONE)
+    await expect.poll(() => names(page)).toEqual(long.map((name) => `${name}:8443`))
+    const heads = await page.getByRole('heading', { level: 3 }).evaluateAll((headings) =>
+      headings.map((heading) => {
+        /** The first character of each line. */
+        const begins: string[] = []
+        const range = document.createRange()
+        const walker = document.createTreeWalker(heading, NodeFilter.SHOW_TEXT)
+        let above = Number.NaN
+        while (walker.nextNode()) {
+          const text = walker.currentNode.textContent ?? ''
+          for (let at = 0; at < text.length; at += 1) {
+            range.setStart(walker.currentNode, at)
+            range.setEnd(walker.currentNode, at + 1)
+            const { top } = range.getBoundingClientRect()
+            if (top > above) begins.push(text.charAt(at))
+            above = top
+          }
+        }
+        return begins
+      }),
+    )
+    expect(heads).toHaveLength(long.length)
+    const breaks = heads.flat()
+    // Some of these addresses do not fit into one line.
+    expect(new Set(breaks)).toEqual(new Set(['.', ':']))
+    await expectGoodView(page, 'device-long-addresses')
+  })
+
   it('changes a tunnel, and loses nothing when somebody else changes it', async () => {
     const api = await startApi()
     const service = await serviceAddress()

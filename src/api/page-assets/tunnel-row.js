@@ -155,8 +155,14 @@ const shortName = ({ url }) => url.replace(/^https:\/\//, '') || 'Name pending'
 /** Web addresses are links. Others are for programs. */
 function nameOf(tunnel) {
   const { url } = tunnel
-  if (!url.startsWith('http')) return shortName(tunnel)
-  return element('a', { href: url, target: '_blank', rel: 'noreferrer' }, shortName(tunnel))
+  const name = breakable(shortName(tunnel))
+  if (!url.startsWith('http')) return name
+  return element('a', { href: url, target: '_blank', rel: 'noreferrer' }, name)
+}
+
+/** The parts of an address. A line breaks before a dot or the port first, and within a part if it has to. */
+function breakable(address) {
+  return address.split(/(?=[.:])/).flatMap((part) => [element('wbr'), part])
 }
 
 /** The address and a command that uses it, each with a button that copies it. */
