@@ -6,8 +6,10 @@ import {
   constants,
   existsSync,
   fsyncSync,
+  lstatSync,
   mkdirSync,
   openSync,
+  readlinkSync,
   renameSync,
   rmSync,
   statSync,
@@ -94,18 +96,28 @@ export function syncFolder(path: string): void {
  * Creates a folder and its missing parents. Existing folders stay unchanged. Each new folder is durable when
  * this returns, because a power cut would also lose the files in it.
  *
- * Throws the system's error. Node's `recursive` option is not used: it retries forever if the system cannot
- * create the folder, for example below `/proc`.
+ * Throws the system's error, or a StartError for a link to a missing folder. Node's `recursive` option is not
+ * used: it retries forever if the system cannot create the folder, for example below `/proc`.
  */
 export function makeFolder(path: string, mode = 0o700): void {
   const missing: string[] = []
   for (let at = resolve(path); !existsSync(at); at = dirname(at)) missing.unshift(at)
   for (const folder of missing) {
+    refuseDeadLink(folder)
     mkdirSync(folder, { mode })
     syncWhereReadable(dirname(folder))
   }
   // A file has that path: lets mkdir throw the system's error.
   if (!statSync(path).isDirectory()) mkdirSync(path)
+}
+
+/** Another user may have set the link, so its target is not created. `mkdir` says that the folder exists. */
+function refuseDeadLink(path: string): void {
+  if (!lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink()) return
+  const target = readlinkSync(path)
+  throw new StartError(
+    `${path} is a symbolic link to ${target}, which does not exist. Create that folder, or remove the link.`,
+  )
 }
 
 /**

@@ -6,6 +6,7 @@ import fs, {
   readFileSync,
   readlinkSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs'
 import { syncBuiltinESMExports } from 'node:module'
@@ -105,6 +106,16 @@ describe('makeFolder', () => {
     writeFileSync(path, '')
     expect(() => makeFolder(path)).toThrow('EEXIST')
     expect(() => makeFolder(join(path, 'below'))).toThrow('ENOTDIR')
+  })
+
+  it('names a link to a missing folder, and does not create its target', () => {
+    const folder = temporaryFolder()
+    const link = join(folder, 'state')
+    symlinkSync('private/state', link)
+    const sentence = `${link} is a symbolic link to private/state, which does not exist.`
+    expect(() => makeFolder(link)).toThrow(sentence)
+    expect(() => makeFolder(join(link, 'below'))).toThrow(sentence)
+    expect(existsSync(join(folder, 'private'))).toBe(false)
   })
 })
 
