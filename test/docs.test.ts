@@ -175,6 +175,20 @@ describe('the tables', () => {
   })
 })
 
+describe.each(['agent', 'management'])('the page of the %s API', (name) => {
+  it('names each first part of a path', () => {
+    const document = readFileSync(join(ROOT, `test/openapi/fixtures/${name}.json`), 'utf8')
+    const page = readPage(`docs/reference/${name}-api.md`)
+    const named = new Set(
+      codeOf(page).flatMap((code) =>
+        Array.from(code.matchAll(/(?:^|\s)\/([\w.]+)/g), ([, part]) => part),
+      ),
+    )
+    const parts = Object.keys(JSON.parse(document).paths).map((path) => path.split('/')[1])
+    expect(parts.filter((part) => !named.has(part))).toEqual([])
+  })
+})
+
 describe('docs/internals', () => {
   it('has every floor, and every room of the three big ones', () => {
     const rooms = ['gateway', 'policy', 'agent'].flatMap((floor) =>
