@@ -24,6 +24,25 @@ const HOUR = 3_600_000
 /** Path of the page that signs in. */
 const signedIn = (api: StartedApi) => `/page/#code=${api.codes.create().code.reveal()}`
 
+/** Script: the characters that begin the second and later lines of the names of tunnels. */
+const FIRST_OF_LATER_LINES = `[...document.querySelectorAll('h3')].flatMap((heading) => {
+  const range = document.createRange()
+  const walker = document.createTreeWalker(heading, NodeFilter.SHOW_TEXT)
+  const firsts = []
+  let above
+  while (walker.nextNode()) {
+    const text = walker.currentNode.textContent
+    for (let at = 0; at < text.length; at += 1) {
+      range.setStart(walker.currentNode, at)
+      range.setEnd(walker.currentNode, at + 1)
+      const { top } = range.getBoundingClientRect()
+      if (top > above) firsts.push(text[at])
+      above = top
+    }
+  }
+  return firsts
+})`
+
 async function serviceAddress(): Promise<string> {
   const { server } = await serveHttp((_request, response) => response.end('hello'))
   return `localhost:${server.port}`
@@ -127,28 +146,7 @@ describe.runIf(hasChromium)('the tunnels of the device page in Chromium', () => 
     for (const domain of long) await add(api, domain, service)
     const { page } = await open(api, PHONE)
     await expect.poll(() => names(page)).toEqual(long.map((name) => `${name}:8443`))
-    const heads = await page.getByRole('heading', { level: 3 }).evaluateAll((headings) =>
-      headings.map((heading) => {
-        /** The first character of each line. */
-        const begins: string[] = []
-        const range = document.createRange()
-        const walker = document.createTreeWalker(heading, NodeFilter.SHOW_TEXT)
-        let above = Number.NaN
-        while (walker.nextNode()) {
-          const text = walker.currentNode.textContent ?? ''
-          for (let at = 0; at < text.length; at += 1) {
-            range.setStart(walker.currentNode, at)
-            range.setEnd(walker.currentNode, at + 1)
-            const { top } = range.getBoundingClientRect()
-            if (top > above) begins.push(text.charAt(at))
-            above = top
-          }
-        }
-        return begins
-      }),
-    )
-    expect(heads).toHaveLength(long.length)
-    const breaks = heads.flat()
+    const breaks = await page.evaluate<string[]>(FIRST_OF_LATER_LINES)
     // Some of these addresses do not fit into one line.
     expect(new Set(breaks)).toEqual(new Set(['.', ':']))
     await expectGoodView(page, 'device-long-addresses')
