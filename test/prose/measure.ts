@@ -92,12 +92,6 @@ export function passagesOfMarkdown(page: string, where: string): Passage[] {
   return passages
 }
 
-/** The section of a page with this heading of the second level; empty if there is none. */
-export function sectionOf(page: string, heading: string): string {
-  const parts = page.split(/^(?=## )/m)
-  return parts.find((part) => part.startsWith(`## ${heading}`)) ?? ''
-}
-
 /** The share of table cells with more than 25 words, in percent. */
 export function longCellsOf(page: string): number {
   let [cells, long] = [0, 0]

@@ -8,7 +8,6 @@ import {
   type Passage,
   passagesOfMarkdown,
   type Sentence,
-  sectionOf,
 } from './measure.ts'
 import { type Group, NOT_TEXTS, TARGETS } from './targets.ts'
 import { textsOf } from './texts.ts'
@@ -71,13 +70,13 @@ function filesOf({ kind, paths }: Group, all: readonly Group[], sources: readonl
 }
 
 function passagesOf(
-  { kind, paths, section }: Group,
+  { kind, paths }: Group,
   read: (path: string) => string,
   files: () => readonly string[],
 ): { passages: Passage[]; more: Readonly<Record<string, number>> } {
   if (kind === 'page') {
     const [path = ''] = paths
-    const text = section === undefined ? read(path) : sectionOf(read(path), section)
+    const text = read(path)
     return { passages: passagesOfMarkdown(text, path), more: { longCells: longCellsOf(text) } }
   }
   if (kind === 'texts') {
