@@ -1,4 +1,4 @@
-import { randomBytes, randomUUID } from 'node:crypto'
+import { randomBytes, randomUUID, X509Certificate } from 'node:crypto'
 import { existsSync, readFileSync, renameSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
@@ -17,6 +17,7 @@ import { CLUSTER_STEPS } from './nodes/cluster-schema.ts'
 import { forgottenAt } from './nodes/forgotten-nodes.ts'
 import { CLUSTER_PROTOCOL, type NodeFacts, OLDEST_PROTOCOL } from './nodes/node-facts.ts'
 import { MATERIAL_STEPS, SharedMaterial } from './nodes/shared-material.ts'
+import { fingerprintOf } from './peers/cluster-authority.ts'
 import type { PublicPorts } from './peers/greeting.ts'
 import { type PeerIdentity, readIdentity } from './peers/peer-identity.ts'
 import { DatabaseError } from './postgres/database-error.ts'
@@ -184,12 +185,34 @@ async function enter(
   }
 }
 
-/** Keeps the known identity, unless the node was removed from the cluster. */
+/** Keeps the known identity, unless the node was removed from the cluster. Throws a StartError. */
 async function stay(
   known: PeerIdentity,
-  joining: AdmissionOptions,
+  joining: AdmissionOptions & { readonly material: SharedMaterial },
   connection: PostgresConnection,
 ): Promise<PeerIdentity> {
+  const authority = await joining.material.findAuthority()
+  // The other nodes refuse its certificate. It would be up, and forward no visitor.
+  if (!isSame(authority?.certPem, known.authorityPem)) throw new OtherClusterError(joining.folder)
   const at = await forgottenAt(connection, known.nodeId)
   return at === undefined ? known : admitAgain(joining, known.nodeId, at)
+}
+
+function isSame(pem: string | undefined, other: string): boolean {
+  if (pem === undefined) return false
+  return fingerprintOf(new X509Certificate(pem)) === fingerprintOf(new X509Certificate(other))
+}
+
+/** Thrown for the data directory of another cluster, such as that of before a restore. */
+class OtherClusterError extends StartError {
+  constructor(folder: string) {
+    const old = `${folder}.old`
+    super(
+      `${folder} belongs to another cluster than GATEWAY_DATABASE_URL. If the database is the right one, ` +
+        'stop this gateway and move the contents of the directory away: ' +
+        `sudo sh -c 'mkdir -m 700 ${old} && mv ${folder}/* ${old}/'. Then create a token with ` +
+        '`device-agent gateway join-token` on a running gateway. Write it to the file of ' +
+        'GATEWAY_JOIN_TOKEN_FILE here and start this gateway.',
+    )
+  }
 }

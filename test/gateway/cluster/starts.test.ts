@@ -1,3 +1,6 @@
+import { execFileSync } from 'node:child_process'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
@@ -70,6 +73,33 @@ describe.skipIf(!hasPostgres)('a gateway of several that starts', () => {
     expect(await visit(started)).toMatchObject({ status: 200, text: 'cam' })
     expect(await visit(started, 'nobody.site.test')).toMatchObject({ status: 404 })
     expect(nodeIn(started.gateway)?.readiness.state).toBe('away')
+  })
+
+  it('refuses the data directory of another cluster, and uses no token', async () => {
+    const [before, restored] = [await postgres.database(), await postgres.database()]
+    const stale = await GatewayCluster.open(before).start()
+    await stale.gateway.stop()
+    const { dataDir } = stale
+    const files = () => readdirSync(dataDir).sort()
+    const identity = readFileSync(join(dataDir, 'node.json'), 'utf8')
+    const refused = `${dataDir} belongs to another cluster than GATEWAY_DATABASE_URL.`
+    // A database without a cluster is not its own either.
+    const empty = GatewayCluster.open(restored).start({ dataDir })
+    await expect(empty).rejects.toThrow(refused)
+    const cluster = GatewayCluster.open(restored)
+    const one = await cluster.start()
+    const kept = files()
+    const back = { dataDir, authtoken: one.authtoken }
+    await expect(cluster.start(back)).rejects.toThrow(refused)
+    expect(files()).toEqual([...kept, 'join-token'].sort())
+    expect(readFileSync(join(dataDir, 'node.json'), 'utf8')).toBe(identity)
+    const error = await cluster.start(back).catch((it: unknown) => it)
+    const [, command = ''] = /(sudo sh -c '.*?')\./.exec(String(error)) ?? []
+    execFileSync('sh', ['-c', command.replace('sudo ', '')])
+    expect(files()).toEqual([])
+    const two = await cluster.start(back)
+    const linkToTwo = () => nodeIn(one.gateway)?.links.find(nodeIn(two.gateway)?.nodeId ?? '')
+    await eventually(() => expect(linkToTwo()?.state.name).toBe('up'))
   })
 
   it('refuses no name for good while it can ask no other', async () => {

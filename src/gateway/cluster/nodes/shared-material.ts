@@ -38,7 +38,7 @@ export class SharedMaterial implements ClusterMaterial {
   }
 
   async keepAuthority(make: () => Promise<AuthorityPem>): Promise<AuthorityPem> {
-    const kept = await this.#authority()
+    const kept = await this.findAuthority()
     if (kept) return kept
     const { certPem, keyPem } = await make()
     await this.#connection.query(
@@ -46,7 +46,7 @@ export class SharedMaterial implements ClusterMaterial {
       [certPem, keyPem],
     )
     // Another node may have been quicker.
-    return (await this.#authority()) ?? { certPem, keyPem }
+    return (await this.findAuthority()) ?? { certPem, keyPem }
   }
 
   async keepJoinToken({ id, hash, expiresAt }: KeptJoinToken): Promise<void> {
@@ -98,7 +98,8 @@ export class SharedMaterial implements ClusterMaterial {
     return row?.content
   }
 
-  async #authority(): Promise<AuthorityPem | undefined> {
+  /** Undefined before the first node has joined. */
+  async findAuthority(): Promise<AuthorityPem | undefined> {
     const [row] = await this.#connection.query<{ cert_pem: string; key_pem: string }>(
       'SELECT cert_pem, key_pem FROM cluster_authority',
     )
