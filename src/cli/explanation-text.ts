@@ -29,7 +29,18 @@ export function explanationNotes(policy: string, explanations: readonly Explanat
   return [
     ...(/\bsecrets\.get\(/.test(policy) ? [NO_SECRETS] : []),
     ...(explanations.some(({ rules }) => rules.some(isSignIn)) ? [NO_SIGN_IN] : []),
+    ...(explanations.some(({ rules }) => rules.some(lacksKeys)) ? [NO_KEYS] : []),
   ]
+}
+
+/** Whether a rule has checked a token without the keys of its sources. */
+function lacksKeys({ actions }: ExplainedRule): boolean {
+  return actions.some(
+    ({ type, outcome }) =>
+      type === 'jwt-validation' &&
+      outcome.kind === 'respond' &&
+      outcome.reply.errorCode === 'ERR_NGROK_3422',
+  )
 }
 
 const SIGN_INS: ReadonlySet<string> = new Set(['openid-connect', 'oauth'])
@@ -37,6 +48,8 @@ const NO_SECRETS =
   'explain does not know the values of secrets. It uses texts such as [secret site/tom]. Send that text instead of the right password.'
 const NO_SIGN_IN =
   'explain has no visitor that has signed in. It asks the identity provider only if GATEWAY_OUTBOUND_ALLOW is set here.'
+const NO_KEYS =
+  'explain reads the keys of jwt-validation only if GATEWAY_OUTBOUND_ALLOW is set here and allows their URLs or files.'
 
 function explanationText({ rules, forwarded, upstream, outcome, answer }: Explanation): string {
   const isOfResponse = ({ phase }: ExplainedRule) => phase === 'on_http_response'

@@ -131,12 +131,17 @@ async function explain(
   file: string,
   { request, header, ip, body, status, responseHeader, repeat, json }: ExplainOptions,
 ): Promise<void> {
-  const [{ checkPolicy }, { explainPolicy }, { explanationNotes, explanationsText }] =
-    await Promise.all([
-      import('../policy/check.ts'),
-      import('../policy/explain.ts'),
-      import('./explanation-text.ts'),
-    ])
+  const [
+    { checkPolicy },
+    { explainPolicy },
+    { PolicyError },
+    { explanationNotes, explanationsText },
+  ] = await Promise.all([
+    import('../policy/check.ts'),
+    import('../policy/explain.ts'),
+    import('../policy/document/problem.ts'),
+    import('./explanation-text.ts'),
+  ])
   const text = readPolicy(file)
   const problems = checkPolicy(text, { service: 'embedded' })
   for (const problem of problems) stderr.write(`${problemLine(file, problem)}\n`)
@@ -150,6 +155,9 @@ async function explain(
     repeat,
     mayDial: (target) => mayDial(outboundAllow, target),
     mayRead: (path) => mayRead(outboundAllow, path),
+  }).catch((error: unknown) => {
+    if (!(error instanceof PolicyError)) throw error
+    throw new StartError(`${file} is not a valid policy. ${error.message}`, { cause: error })
   })
   for (const note of explanationNotes(text, explanations)) stderr.write(`note: ${note}\n`)
   if (!json) stdout.write(`${explanationsText(explanations)}\n`)

@@ -91,6 +91,7 @@ export async function explainPolicy(
     hasInternal: () => true,
     mayDial,
     mayRead,
+    isElsewhere: true,
     secrets: STAND_INS,
     // No TLS is ended here, so that its certificates are not read.
     certificateAuthority: (id) => `[certificate authority ${id}]`,

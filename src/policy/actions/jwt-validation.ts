@@ -168,7 +168,7 @@ function refuseFile({ href }: URL, path: ConfigPath, { reach, problem }: ActionC
   const file = filePath(href)
   if (file === undefined)
     problem('badValue', path, `${href} is not a file URL. Write file:///path.`)
-  else if (reach.mayRead && !reach.mayRead(file)) {
+  else if (!reach.isElsewhere && reach.mayRead && !reach.mayRead(file)) {
     const sentence = `GATEWAY_OUTBOUND_ALLOW does not allow policies to read ${href}.`
     problem('badValue', path, sentence)
   }

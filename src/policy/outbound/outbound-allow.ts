@@ -181,4 +181,6 @@ export interface PolicyReach {
   readonly secrets?: PolicySecrets | undefined
   /** Allowed key files, by path. Default: none. */
   readonly mayRead?: ((path: string) => boolean) | undefined
+  /** The policy is for another machine: a key file that may not be read here is unreadable, not a mistake. */
+  readonly isElsewhere?: boolean | undefined
 }
