@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
+import { WarningPace } from '../base/warning-pace.ts'
 import type { ActionContext, ActionDefinition, ConfigPath } from './actions/action.ts'
 import { ACTIONS, UNAVAILABLE_ACTIONS } from './actions/all-actions.ts'
 import { meantType, missingType } from './actions/mistaken-types.ts'
@@ -126,8 +127,8 @@ export class Compiler {
     const document = yield* this.#document(source)
     const { isEnabled, rules: inner } = document
     const { rules: outer } = readDocument(around, this.#problems, AROUND)
-    const { log, lane } = this.#options
-    const member = new SchedulerMember(lane)
+    const { clock, log, lane } = this.#options
+    const shared = { log, warnings: new WarningPace(clock), lane: new SchedulerMember(lane) }
     const phases: Partial<Record<Phase, PhaseRules>> = {}
     for (const phase of PHASES) {
       this.#scope.enterPhase(phase)
@@ -136,7 +137,7 @@ export class Compiler {
       const last = phase === 'on_http_response' ? yield* this.#compileRules(outer, phase) : []
       const rules = [...first, ...(isEnabled ? own : []), ...last]
       this.#refuseCostly([...first, ...own, ...last], phase)
-      phases[phase] = new PhaseRules(phase, rules, log, member)
+      phases[phase] = new PhaseRules(phase, rules, shared)
     }
     const { allowsAmbiguousPaths } = document
     return { phases: phases as Record<Phase, PhaseRules>, allowsAmbiguousPaths }

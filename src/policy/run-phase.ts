@@ -1,4 +1,5 @@
 import type { Logger } from '../base/logger.ts'
+import type { WarningPace } from '../base/warning-pace.ts'
 import type { RunningAction } from './actions/action.ts'
 import { CLOSE, CONTINUE, type MaybePromise, type Outcome, refuse } from './exchange/outcome.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
@@ -53,18 +54,31 @@ export function leastStepsOf(rules: readonly CompiledRule[]): number {
   }, 0)
 }
 
+interface PhaseRulesOptions {
+  readonly log: Logger
+  /** Of the policy, for the failures of all its phases. */
+  readonly warnings: WarningPace
+  /** Of the policy, which has turns for all its phases together. */
+  readonly lane: SchedulerMember
+}
+
 /** The rules of one phase, in order. */
 export class PhaseRules {
   readonly #phase: Phase
   readonly #rules: readonly CompiledRule[]
   readonly #log: Logger
+  readonly #warnings: WarningPace
   readonly #lane: SchedulerMember
 
-  /** `lane`: of the policy, which has turns for all its phases together. */
-  constructor(phase: Phase, rules: readonly CompiledRule[], log: Logger, lane: SchedulerMember) {
+  constructor(
+    phase: Phase,
+    rules: readonly CompiledRule[],
+    { log, warnings, lane }: PhaseRulesOptions,
+  ) {
     this.#phase = phase
     this.#rules = rules
     this.#log = log
+    this.#warnings = warnings
     this.#lane = lane
   }
 
@@ -212,8 +226,9 @@ export class PhaseRules {
   ): Outcome {
     const phase = this.#phase
     const name = this.#rules[index]?.name
+    const { id: endpoint, host } = exchange.endpoint
     const context = {
-      endpoint: exchange.endpoint.id,
+      endpoint,
       phase,
       index,
       rule: name,
@@ -222,7 +237,9 @@ export class PhaseRules {
     const { readSecrets } = exchange
     const message = readSecrets.mask(error instanceof Error ? error.message : String(error))
     if (error instanceof EvaluationError) {
-      this.#log.info({ ...context, problem: message }, 'policy failed for a request')
+      // The owner must see that visitors get errors. Visitors decide how often that happens.
+      const level = this.#warnings.next()
+      this.#log[level]({ ...context, host, problem: message }, 'policy failed for a request')
     } else {
       this.#log.error({ ...context, err: readSecrets.maskError(error) }, 'policy action failed')
     }

@@ -159,6 +159,22 @@ describe('a policy that fails while it runs', () => {
     ])
   })
 
+  it('is logged as a warning once a minute, with the host', async () => {
+    const bench = new PolicyBench({
+      on_http_request: [{ expressions: [failing], actions: [{ type: 'deny' }] }],
+      on_http_response: [
+        { expressions: [failing], actions: [{ type: 'log', config: { metadata: {} } }] },
+      ],
+    })
+    await bench.request()
+    await bench.request()
+    await bench.response()
+    await bench.clock.advance(60_000)
+    await bench.request()
+    expect(bench.captured.lines.map(({ level }) => level)).toEqual(['warn', 'info', 'info', 'warn'])
+    expect(bench.captured.lines[0]).toMatchObject({ host: 'device.example.com' })
+  })
+
   it('answers 500 when an interpolation fails', async () => {
     const { outcome } = await new PolicyBench(
       onRequest('add-headers', { headers: { 'x-a': "${req.headers['x-none'][0]}" } }),

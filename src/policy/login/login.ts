@@ -2,6 +2,7 @@ import { createHash, createHmac, randomBytes } from 'node:crypto'
 import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
+import { WarningPace } from '../../base/warning-pace.ts'
 import { cookiesOf, loginCookieName, setLoginCookie } from '../exchange/login-cookie.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import {
@@ -130,7 +131,6 @@ const MAX_SEALERS = 256
 /** Share of the idle time after which the browser gets a new time of use. */
 const SEEN_SHARE = 0.1
 const MAX_CAUSES = 5
-const WARN_EVERY_MS = 60_000
 
 interface LoginOptions {
   readonly kind: LoginKind
@@ -169,11 +169,11 @@ export class Login {
   readonly #tag: string
   readonly #sealers = new BoundedCache((purpose) => this.#createSealer(purpose), MAX_SEALERS)
   readonly #ownKey = randomBytes(32)
-  /** Monotonic; failures of the provider are warnings from then on. */
-  #warnAt = Number.NEGATIVE_INFINITY
+  readonly #warnings: WarningPace
 
   constructor(options: LoginOptions) {
     this.#options = options
+    this.#warnings = new WarningPace(options.clock)
     const { kind, authId, provider } = options
     const identity = JSON.stringify([kind, authId, provider])
     this.#tag = createHash('sha256').update(identity).digest('hex').slice(0, 12)
@@ -370,10 +370,7 @@ export class Login {
 
   /** The owner must see why no visitor can sign in. Visitors decide how often that happens. */
   #levelOf({ fault }: LoginError): 'warn' | 'info' {
-    const now = this.#options.clock.monotonic()
-    if (LOGIN_FAULTS[fault].status !== 502 || now < this.#warnAt) return 'info'
-    this.#warnAt = now + WARN_EVERY_MS
-    return 'warn'
+    return LOGIN_FAULTS[fault].status === 502 ? this.#warnings.next() : 'info'
   }
 
   #loginUrl(origin: string): string {
