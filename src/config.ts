@@ -1,12 +1,13 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { shippedPolicyPath } from './agent/policies/shipped-policy.ts'
+import { allowProblems } from './agent/upstreams/forward-rules.ts'
 import { StartError } from './base/app-error.ts'
 import type { Secret } from './base/secret.ts'
 import { agentSettings } from './settings/agent-settings.ts'
 import { apiToken, Problem } from './settings/forms.ts'
 import { gatewaySettings } from './settings/gateway-settings.ts'
-import { type Environment, parseSettings } from './settings/settings.ts'
+import { type Environment, parseSettings, SettingsError } from './settings/settings.ts'
 
 /** Typed settings of all processes, by group. Paths are absolute. */
 export type Config = ReturnType<typeof parseConfig>
@@ -14,6 +15,7 @@ export type Config = ReturnType<typeof parseConfig>
 /** Builds the configuration from an environment. Throws a StartError with all problems. */
 export function parseConfig(environment: Environment) {
   const settings = parseSettings(environment)
+  requireRules(settings.AGENT_FORWARD_ALLOW)
   const dataDir = agentDataDir(environment)
   const apiTokenFile = credential(environment, 'api-token')
   // A join that was interrupted has written this token together with the address of its gateway.
@@ -34,6 +36,13 @@ export function parseConfig(environment: Environment) {
     apiKey: settings.SVC_API_KEY,
     logLevel: settings.LOG_LEVEL,
   }
+}
+
+/** Checked here, so that commands find the same mistakes as a start. */
+function requireRules(allow: readonly string[]): void {
+  const name = 'AGENT_FORWARD_ALLOW'
+  const problems = allowProblems(allow).map((it) => ({ name, message: `${name}: ${it}.` }))
+  if (problems.length > 0) throw new SettingsError(problems)
 }
 
 /** Data directory of the agent, also while other settings are wrong. */

@@ -2,15 +2,15 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
+import { parseConfig } from '../../src/config.ts'
 import { readHandover } from '../../src/cli/service/handover-file.ts'
 import { withPlaces } from '../../src/cli/settings-place.ts'
-import { parseSettings } from '../../src/settings/settings.ts'
 import { runProgram } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 function errorOf(environment: Record<string, string>, files: readonly string[]): string {
   try {
-    parseSettings(environment)
+    parseConfig(environment)
   } catch (error) {
     const placed = withPlaces(error, environment, files)
     expect(placed).toBeInstanceOf(StartError)
@@ -39,6 +39,14 @@ describe('withPlaces', () => {
     const first = fileOf('LOG_LEVEL=info\r\nLOG_LEVEL=loud\r\n')
     const second = fileOf('LOG_LEVEL=loud\n')
     expect(errorOf({ LOG_LEVEL: 'loud' }, [first, second])).toMatch(`${first}:2: LOG_LEVEL must`)
+  })
+
+  it('finds a wrong entry of AGENT_FORWARD_ALLOW before the agent is built', () => {
+    const allow = 'nas.lan, https://cam.local:9103'
+    const path = fileOf(`LOG_LEVEL=info\nAGENT_FORWARD_ALLOW=${allow}\n`)
+    expect(errorOf({ AGENT_FORWARD_ALLOW: allow }, [path])).toBe(
+      `${path}:2: AGENT_FORWARD_ALLOW: https://cam.local:9103 is not a host or CIDR with an optional :port: write cam.local:9103.`,
+    )
   })
 
   it('names no file that has another value, because the environment wins', () => {

@@ -55,7 +55,11 @@ export class ForwardRules {
   constructor(options: ForwardRulesOptions) {
     const { allow, ownAddresses, ownSockets = () => [], resolve = resolveName } = options
     this.#ownSockets = ownSockets
-    this.#allow = allow.map(parseRule)
+    this.#allow = allow.map((text) => {
+      const rule = parseRule(text)
+      if (typeof rule === 'string') throw new StartError(`AGENT_FORWARD_ALLOW: ${rule}.`)
+      return rule
+    })
     this.#ownAddresses = ownAddresses
     this.#resolve = resolve
   }
@@ -131,16 +135,25 @@ export class ForwardRules {
 
 const NO_HOST = { host: undefined, range: undefined, port: undefined }
 
-function parseRule(text: string): AllowRule {
+/** The problem of each entry of AGENT_FORWARD_ALLOW that is no rule. */
+export function allowProblems(allow: readonly string[]): string[] {
+  return allow.map(parseRule).filter((rule) => typeof rule === 'string')
+}
+
+/** Returns the entry of AGENT_FORWARD_ALLOW that allows a target: the list takes no `https://`. */
+export function allowEntryFor(target: ForwardTarget): string {
+  return formatForwardTarget('path' in target ? target : { host: target.host, port: target.port })
+}
+
+/** The rule of an entry, or its problem. */
+function parseRule(text: string): AllowRule | string {
   if (text.startsWith(UNIX)) {
     const path = text.slice(UNIX.length)
     const socket = parseForwardTarget(`${UNIX}${path.replace(/\/$/, '/a')}`)
     if (socket && 'path' in socket) {
       return { ...NO_HOST, path: path.endsWith('/') ? socket.path.slice(0, -1) : socket.path }
     }
-    throw new StartError(
-      `AGENT_FORWARD_ALLOW: ${text} is not an absolute path of a socket or directory.`,
-    )
+    return `${text} is not an absolute path of a socket or directory`
   }
   const [, bracketed, bare, digits] = /^(?:\[(.+)\]|([^[\]]+?))(?::(\d{1,5}))?$/.exec(text) ?? []
   // An IPv6 address without brackets ends like a port.
@@ -149,18 +162,26 @@ function parseRule(text: string): AllowRule {
   return ruleOf(text, bracketed ?? bare ?? '', port)
 }
 
-function ruleOf(text: string, what: string, port: number | undefined): AllowRule {
+function ruleOf(text: string, what: string, port: number | undefined): AllowRule | string {
   if (ipaddr.isValidCIDR(what)) return { host: undefined, range: ipaddr.parseCIDR(what), port }
   const target = parseForwardTarget(`${what.includes(':') ? `[${what}]` : what}:${port ?? 1}`)
-  if (!target || 'path' in target || what === '') {
-    throw new StartError(
-      `AGENT_FORWARD_ALLOW: ${text} is not a host or CIDR with an optional :port.`,
-    )
-  }
+  if (!target || 'path' in target || what === '') return notARule(text)
   if (!ipaddr.isValid(what)) return { host: target.host, range: undefined, port }
   const address = ipaddr.parse(what)
   return { host: undefined, range: [address, address.kind() === 'ipv4' ? 32 : 128], port }
 }
+
+/** People copy the URL of a tunnel's upstream or of a browser. */
+function notARule(text: string): string {
+  const problem = `${text} is not a host or CIDR with an optional :port`
+  const [, scheme = '', authority = ''] = /^(\w+):\/\/([^/]+)/.exec(text) ?? []
+  const port = SCHEME_PORTS[scheme]
+  const target =
+    parseForwardTarget(authority) ?? (port && parseForwardTarget(`${authority}:${port}`))
+  return target ? `${problem}: write ${allowEntryFor(target)}` : problem
+}
+
+const SCHEME_PORTS: Readonly<Record<string, number>> = { http: 80, https: 443, rtsp: 554, ssh: 22 }
 
 function fits({ host, port: only }: AllowRule, name: string, port: number): boolean {
   return host === name && (only === undefined || only === port)

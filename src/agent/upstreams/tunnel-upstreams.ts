@@ -1,6 +1,6 @@
 import type { Logger } from '../../base/logger.ts'
 import { ProblemError } from '../problem.ts'
-import type { ForwardRules } from './forward-rules.ts'
+import { allowEntryFor, type ForwardRules } from './forward-rules.ts'
 import {
   carrierOf,
   type ForwardTarget,
@@ -93,7 +93,7 @@ export class TunnelUpstreams {
       throw new ProblemError({
         reason: 'upstream',
         detail: error.message,
-        remedy: 'Forward to an allowed address, or add this address to AGENT_FORWARD_ALLOW.',
+        remedy: `Forward to an allowed address, or add ${allowEntryFor(target)} to AGENT_FORWARD_ALLOW and restart the agent.`,
         permanent: true,
       })
     })

@@ -1,6 +1,8 @@
 import { accessSync, constants, existsSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type * as z from 'zod'
+import { allowEntryFor } from '../../agent/upstreams/forward-rules.ts'
+import { parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
 import { INSTALLED_SOCKET, localSocket } from '../../api/local-socket.ts'
 import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
@@ -214,14 +216,19 @@ function refusalText(problem: Problem, socketPath: string): string {
   return [`${detail} (${code})`, ...lines, ...advice].map(plainLine).join('\n')
 }
 
+const LINKS = / links to a path /
+
 /** Says where AGENT_FORWARD_ALLOW of the agent stands, if that setting is the reason. */
 function forwardRemedy(detail: string, socketPath: string): string | undefined {
-  const [, target] =
-    /^Forwarding to (\S+) is not allowed: .* AGENT_FORWARD_ALLOW\b/.exec(detail) ?? []
+  const [, given = '', rule = ''] =
+    /^Forwarding to (\S+) is not allowed: (.* AGENT_FORWARD_ALLOW\b)/.exec(detail) ?? []
+  const target = parseForwardTarget(given)
   if (target === undefined) return undefined
+  // The link itself is in the list already.
+  const entry = LINKS.test(rule) ? 'unix: with the path of the link target' : allowEntryFor(target)
   const [file, restart] =
     socketPath === INSTALLED_SOCKET
       ? [INSTALLED_SETTINGS, 'run sudo systemctl restart device-agent']
       : ['.env, in the folder where the agent was started', 'restart the agent']
-  return `Add ${target} to AGENT_FORWARD_ALLOW in ${file}, then ${restart}.`
+  return `Add ${entry} to AGENT_FORWARD_ALLOW in ${file}, then ${restart}.`
 }

@@ -195,3 +195,14 @@ describe('ForwardRules', () => {
     },
   )
 })
+
+it.each([
+  ['https://cam.local:9103', 'cam.local:9103'],
+  ['https://nas.lan', 'nas.lan:443'],
+  ['http://192.168.1.20/video', '192.168.1.20:80'],
+  ['tcp://10.0.0.7:22', '10.0.0.7:22'],
+  ['rtsp://cam.lan', 'cam.lan:554'],
+])('names the entry for the URL %s', (url, entry) => {
+  expect(() => rules([url])).toThrow(`:port: write ${entry}.`)
+  expect(() => rules([entry])).not.toThrow()
+})

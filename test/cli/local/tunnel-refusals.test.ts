@@ -6,6 +6,7 @@ import { PassThrough } from 'node:stream'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { serviceProblem } from '../../../src/agent/service-error.ts'
 import { tunnelsCommand } from '../../../src/cli/local/tunnels.ts'
+import { parseConfig } from '../../../src/config.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const POLICY = `on_http_request:
@@ -95,5 +96,17 @@ describe('a refused tunnel', () => {
     expect(await refusalOf(['web', '192.168.1.20:80'], problem)).toBe(
       `${detail} (forwards-to-not-allowed)\n  at forwards_to\n  → Add 192.168.1.20:80 to AGENT_FORWARD_ALLOW in .env, in the folder where the agent was started, then restart the agent.`,
     )
+  })
+
+  it.each([
+    ['https://cam.local:9103', 'cam.local:9103'],
+    ['https://192.168.1.21:443', '192.168.1.21:443'],
+    ['https://[fd00::2]:5001', '[fd00::2]:5001'],
+    ['unix:/run/app.sock', 'unix:/run/app.sock'],
+  ])('for %s, names an entry that the setting takes', async (target, entry) => {
+    const detail = `Forwarding to ${target} is not allowed: it is not in AGENT_FORWARD_ALLOW.`
+    const refused = await refusalOf(['web', target], { code: 'forwards-to-not-allowed', detail })
+    expect(refused).toContain(`→ Add ${entry} to AGENT_FORWARD_ALLOW in .env,`)
+    expect(() => parseConfig({ AGENT_FORWARD_ALLOW: entry })).not.toThrow()
   })
 })
