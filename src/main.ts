@@ -1,9 +1,6 @@
 #!/usr/bin/env node
-import { existsSync, readFileSync } from 'node:fs'
 import process from 'node:process'
 import type { Command } from 'commander'
-import { parse as parseDotenv } from 'dotenv'
-import { StartError } from './base/app-error.ts'
 import { InheritedSockets } from './base/listen-address.ts'
 import { leadsToJournal } from './base/logger.ts'
 import type { CommandContext } from './cli/command-context.ts'
@@ -11,7 +8,7 @@ import { openPrivateStdout } from './cli/private-stdout.ts'
 import { exitCodeOf, failureLine, reasonOf } from './cli/program-failure.ts'
 import { Predecessor } from './cli/reload/predecessor.ts'
 import { isService, serviceProgram } from './cli/service-program.ts'
-import { withPlaces } from './cli/settings-place.ts'
+import { readSettingsFile, withPlaces } from './cli/settings-place.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
 import { withJoined } from './cli/surroundings.ts'
 import { SECRET_SETTINGS } from './settings/settings.ts'
@@ -19,20 +16,9 @@ import { SECRET_SETTINGS } from './settings/settings.ts'
 const args = process.argv.slice(2)
 const servesOn = isService(args)
 
-function readSettingsFile(): Record<string, string> {
-  try {
-    return existsSync('.env') ? parseDotenv(readFileSync('.env')) : {}
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`Cannot read the file .env in the current directory: ${code}.`, {
-      cause: error,
-    })
-  }
-}
-
 /** Removes secrets from `process.env`, so that child processes and crash dumps do not contain them. */
 function readEnvironment(): Record<string, string | undefined> {
-  const environment = { ...readSettingsFile(), ...process.env }
+  const environment = { ...readSettingsFile('.env'), ...process.env }
   for (const name of SECRET_SETTINGS) delete process.env[name]
   return withJoined(environment)
 }

@@ -30,6 +30,45 @@ export function withPlaces(
   return new StartError(lines.join('\n'), { cause: error })
 }
 
+/**
+ * Settings of a file, empty without it. Throws a StartError if it cannot be read, or if a line with the name of a
+ * setting sets nothing: the agent would use the default, and nobody would see why.
+ */
+export function readSettingsFile(path: string): Record<string, string> {
+  try {
+    if (!existsSync(path)) return {}
+    const text = readFileSync(path, 'utf8')
+    const problems = strayLines(path, text)
+    if (problems.length > 0) throw new StartError(problems.join('\n'))
+    return parse(text)
+  } catch (error) {
+    if (error instanceof StartError) throw error
+    const { code } = error as NodeJS.ErrnoException
+    throw new StartError(`Cannot read the file ${path} in the current directory: ${code}.`, {
+      cause: error,
+    })
+  }
+}
+
+/** One line, or several in quotes, as dotenv reads them. */
+const ASSIGNMENT =
+  /^\s*(?:export\s+)?[\w.-]+(?:\s*=\s*?|:\s+?)(?:\s*'(?:\\'|[^'])*'|\s*"(?:\\"|[^"])*"|\s*`(?:\\`|[^`])*`|[^#\r\n]+)?\s*(?:#.*)?$/gm
+/** A comment, or the export of a variable that another line sets. */
+const IGNORED = /^\s*(?:[#;]|export\s[\w\s]+$)/
+const NAME = /\b(?:(?:AGENT|SVC|GATEWAY)_[A-Z0-9_]+|LOG_LEVEL\b)/
+
+/** The problem of each line with the name of a setting that dotenv ignores. Files may have lines of other programs. */
+export function strayLines(path: string, text = readIfReadable(path)): string[] {
+  const rest = text
+    .replaceAll(/\r\n?/g, '\n')
+    .replaceAll(ASSIGNMENT, (lines) => lines.replaceAll(/[^\n]/g, ''))
+  return rest.split('\n').flatMap((line, at) => {
+    const [name] = IGNORED.test(line) ? [] : (NAME.exec(line) ?? [])
+    const problem = `${path}:${at + 1}: The line of ${name} is not a setting. Write ${name}=VALUE.`
+    return name === undefined ? [] : [problem]
+  })
+}
+
 /** Settings of the file `.env` in this folder. Empty without it. */
 export function readDotenv(): Readonly<Record<string, string>> {
   return parse(readIfReadable('.env'))

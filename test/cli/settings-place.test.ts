@@ -2,9 +2,9 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
-import { parseConfig } from '../../src/config.ts'
 import { readHandover } from '../../src/cli/service/handover-file.ts'
-import { withPlaces } from '../../src/cli/settings-place.ts'
+import { readSettingsFile, withPlaces } from '../../src/cli/settings-place.ts'
+import { parseConfig } from '../../src/config.ts'
 import { runProgram } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -62,6 +62,47 @@ describe('withPlaces', () => {
   it('leaves other errors unchanged', () => {
     const error = new StartError('No tunnel web.')
     expect(withPlaces(error, {})).toBe(error)
+  })
+})
+
+describe('readSettingsFile', () => {
+  it.each([
+    'AGENT_LISTEN 127.0.0.1:7050',
+    '  export AGENT_LISTEN 127.0.0.1:7050',
+    '- AGENT_LISTEN=127.0.0.1:7050',
+    '=AGENT_LISTEN',
+  ])('refuses %s, which sets nothing', (line) => {
+    const path = fileOf(`# AGENT_LISTEN x\nLOG_LEVEL=info\r\n${line}\nAGENT_DOMAIN=a.test\n`)
+    expect(() => readSettingsFile(path)).toThrow(
+      new StartError(
+        `${path}:3: The line of AGENT_LISTEN is not a setting. Write AGENT_LISTEN=VALUE.`,
+      ),
+    )
+  })
+
+  it('takes comments, quotes, exports and the lines of other programs', () => {
+    const lines = [
+      '\ufeff# AGENT_LISTEN 1, do not',
+      '; AGENT_LISTEN 1',
+      'set -a',
+      ' export  SVC_AUTHTOKEN = "one # AGENT_X 2" # AGENT_Y 3',
+      'export SVC_AUTHTOKEN',
+      "GATEWAY_PUBLIC_NAMES='a",
+      'GATEWAY_DOMAIN b',
+      "c'",
+      'AGENT_LISTEN: 127.0.0.1:1',
+      'AGENT_DOMAIN=',
+      "LOG_LEVEL=it's # a comment",
+      '',
+    ]
+    expect(readSettingsFile(fileOf(lines.join('\n')))).toEqual({
+      SVC_AUTHTOKEN: 'one # AGENT_X 2',
+      GATEWAY_PUBLIC_NAMES: 'a\nGATEWAY_DOMAIN b\nc',
+      AGENT_LISTEN: '127.0.0.1:1',
+      AGENT_DOMAIN: '',
+      LOG_LEVEL: "it's",
+    })
+    expect(readSettingsFile('/no/such/file')).toEqual({})
   })
 })
 

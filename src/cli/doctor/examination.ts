@@ -1,7 +1,7 @@
 import { StartError } from '../../base/app-error.ts'
 import { type Config, parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
-import { readDotenv, withPlaces } from '../settings-place.ts'
+import { readDotenv, strayLines, withPlaces } from '../settings-place.ts'
 import { type Surroundings, surroundingsOf } from '../surroundings.ts'
 import type { SeenAgent } from './agent-checks.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
@@ -79,14 +79,18 @@ function readSettings(surroundings: Surroundings): {
   const { environment } = surroundings
   const source = sourceOf(surroundings)
   try {
-    return { config: parseConfig(environment), finding: good(check, `from ${source}`) }
+    const config = parseConfig(environment)
+    const ignored = source === 'environment' ? [] : strayLines(source)
+    if (ignored.length === 0) return { config, finding: good(check, `from ${source}`) }
+    return { config, finding: bad(check, ignored.join('\n'), fixIn(source)) }
   } catch (reason) {
     const error = withPlaces(reason, environment)
     if (!(error instanceof StartError)) throw error
-    const remedy = `Fix the settings in ${source}, then restart the agent.`
-    return { config: undefined, finding: bad(check, error.message, remedy) }
+    return { config: undefined, finding: bad(check, error.message, fixIn(source)) }
   }
 }
+
+const fixIn = (source: string) => `Fix the settings in ${source}, then restart the agent.`
 
 /** The program adds the settings of `.env` to its environment. */
 function sourceOf({ environment, source }: Surroundings): string {
