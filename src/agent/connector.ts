@@ -37,6 +37,8 @@ export interface ConnectRequest {
   readonly onCommand: (command: ServiceCommand) => void
   /** The service refused another process with the same identity, at address `ip`. Must not throw. */
   readonly onDuplicate: (ip: string) => void
+  /** Our gateway tells its id, because this agent has several sessions there. Must not throw. */
+  readonly onGateway?: (gateway: string) => void
   /** Message of the service that is not a command, such as a report about visitors. Must not throw. */
   readonly onNotice?: (text: string) => void
 }

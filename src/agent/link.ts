@@ -72,6 +72,7 @@ export class Link {
     onEnd: (session) => this.#ended(session),
     onCommand: (session, command) => this.#commanded(session, command),
     onDuplicate: (ip) => this.#duplicated(ip),
+    onGateway: () => this.#standby?.changed(),
   }
   #running: Promise<void> | undefined
   #state: LinkState = 'waiting'
@@ -463,7 +464,7 @@ export class Link {
     return new Standby({
       opener: this.#opener,
       events: this.#events,
-      serving: () => this.#current?.place,
+      serving: () => this.#current,
       timings,
       clock,
       log,

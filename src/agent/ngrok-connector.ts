@@ -26,6 +26,7 @@ import {
   DRAINED,
   drainNotice,
   duplicateIn,
+  gatewayIn,
   TRAFFIC_DOMAIN,
   TRAFFIC_NOTICE,
   trafficIn,
@@ -186,6 +187,8 @@ export class NgrokConnector implements Connector {
       .handleUpdateCommand(({ version }) => {
         const ip = duplicateIn(version)
         if (ip !== undefined) wire.to?.request.onDuplicate(ip)
+        const gateway = gatewayIn(version)
+        if (gateway !== undefined) wire.to?.request.onGateway?.(gateway)
         wire.to?.lane.onAwaited(awaitedIn(version))
         wire.to?.request.onNotice?.(version)
       })

@@ -50,6 +50,7 @@ const MAX_LENGTH = 4_096
 const Notice = z.object({
   'device-agent': z.object({
     duplicate: z.object({ ip: z.string().max(64) }).optional(),
+    gateway: z.string().max(64).optional(),
     awaited: z.array(z.string()).optional(),
     retry: z.object({}).optional(),
     policies: z
@@ -106,6 +107,14 @@ export function trafficIn(url = ''): EndpointTraffic[] | undefined {
  */
 export function duplicateIn(version: string): string | undefined {
   return noticeIn(version)?.duplicate?.ip
+}
+
+/**
+ * Returns the id of the gateway at the other end. Our gateway sends it, in the same way, to an agent with several
+ * sessions there.
+ */
+export function gatewayIn(version: string): string | undefined {
+  return noticeIn(version)?.gateway
 }
 
 /** Returns the names that visitors wait for, the longest wait first. Sent in the same way. */

@@ -135,6 +135,7 @@ export class SessionOpener {
       },
       onCommand: (command) => session.obey(command),
       onDuplicate: (ip) => session.duplicated(ip),
+      onGateway: (gateway) => session.met(gateway),
     })
     try {
       session.sdk = await abortable(connecting, signal)
@@ -227,6 +228,8 @@ export interface SessionEvents {
   readonly onCommand: (session: LinkSession, command: ServiceCommand) => void
   /** Another process with the same identity tried to connect, from this address. */
   readonly onDuplicate: (ip: string) => void
+  /** `session.gateway` is known now. */
+  readonly onGateway: () => void
 }
 
 /** A session of the link: its address, its token and its events. */
@@ -241,6 +244,8 @@ export class LinkSession {
   problem: Problem | undefined
   /** Command of the service: replace the session, or end it. */
   asked: ServiceCommand | undefined
+  /** Id of its gateway. Known if the gateway has another session of this agent. */
+  gateway: string | undefined
   latencyMs: number | undefined
   /** Monotonic. A standby session was open before it serves. */
   openedAt = 0
@@ -275,5 +280,10 @@ export class LinkSession {
 
   duplicated(ip: string): void {
     this.#events.onDuplicate(ip)
+  }
+
+  met(gateway: string): void {
+    this.gateway = gateway
+    this.#events.onGateway()
   }
 }

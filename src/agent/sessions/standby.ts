@@ -43,8 +43,8 @@ export interface StandbyStatus extends ShownProblem {
 export interface StandbyOptions {
   readonly opener: SessionOpener
   readonly events: SessionEvents
-  /** Index of the serving address. Undefined while the link is down, because the link has priority. */
-  readonly serving: () => number | undefined
+  /** The serving session. Undefined while the link is down, because the link has priority. */
+  readonly serving: () => LinkSession | undefined
   readonly timings: LinkTimings
   readonly random?: () => number
   readonly clock: Clock
@@ -65,6 +65,8 @@ export interface StandbyOptions {
  * - Only `#run` connects, and only while the link has a session. A ready session has no endpoints, so closing
  *   it interrupts nothing.
  * - It is never at the serving address. If an address is listed twice, both are the same service.
+ * - It stays at another address of the serving gateway, such as its IP address, only if no address leads to
+ *   another gateway: it would be lost with that gateway. Our gateway tells its id for this.
  */
 export class Standby {
   readonly #options: StandbyOptions
@@ -79,6 +81,8 @@ export class Standby {
   /** The attempt in progress. */
   #attempt: { readonly place: number; readonly session: Promise<LinkSession> } | undefined
   #problem: Problem | undefined
+  /** Index of the address with the problem. The next attempt may be at another address. */
+  #failedAt: number | undefined
   /** Wall clock, for display. */
   #nextRetryAt: number | undefined
   /** Monotonic time of the next attempt. Infinity: no attempt until a change. */
@@ -86,6 +90,8 @@ export class Standby {
   /** Monotonic time before which the names of the link come back undisturbed. */
   #restUntil = 0
   readonly #random: () => number
+  /** Other addresses of the gateway of the session `of`. */
+  #twins: { of?: LinkSession | undefined; places: Set<number> } = { places: new Set() }
 
   constructor(options: StandbyOptions) {
     const { timings } = options
@@ -102,7 +108,7 @@ export class Standby {
   get status(): StandbyStatus {
     return {
       state: this.#state,
-      serverAddr: this.#options.opener.addressOf(this.#place),
+      serverAddr: this.#options.opener.addressOf(this.#failedAt ?? this.#place),
       nextRetryAt: this.#nextRetryAt,
       ...shownProblem(this.#problem),
     }
@@ -149,10 +155,10 @@ export class Standby {
 
   /** Uses a session that the link does not need. Returns false if this standby does not need it either. */
   keep(session: LinkSession): boolean {
-    const { opener, serving } = this.#options
+    const { opener } = this.#options
     const isMissing = !this.#ready && !this.#attempt && !this.#stopping.signal.aborted
     const isFresh = opener.isCurrent(session) && session.asked === undefined && !session.problem
-    if (!isMissing || !isFresh || session.place === serving()) return false
+    if (!isMissing || !isFresh || this.#isTaken(session.place)) return false
     this.#move('connect')
     this.#use(session)
     this.#options.onReady()
@@ -180,7 +186,7 @@ export class Standby {
     this.#wakeUp.set()
   }
 
-  /** Reports that the link has come up, or that its session has another address. */
+  /** Reports that the link has come up, that its session has another address, or that a gateway has told its id. */
   changed(): void {
     this.#wakeUp.set()
   }
@@ -205,9 +211,10 @@ export class Standby {
   async #run(signal: AbortSignal): Promise<void> {
     const { clock, serving } = this.#options
     while (!signal.aborted) {
-      const isWanted = serving() !== undefined
-      if (!isWanted) await this.#release()
-      const isMissing = isWanted && !this.#ready
+      const current = serving()
+      if (!current) await this.#release()
+      this.#leaveTwin(current)
+      const isMissing = current !== undefined && !this.#ready
       const tryAt = Math.max(this.#tryAt, this.#restUntil)
       const waitMs = isMissing ? tryAt - clock.monotonic() : Infinity
       if (waitMs > 0) await this.#wakeUp.wait(clock, Number.isFinite(waitMs) ? waitMs : undefined)
@@ -215,9 +222,31 @@ export class Standby {
     }
   }
 
+  /** Ends a session at the gateway that serves, because the link has moved there or both addresses lead there. */
+  #leaveTwin(current: LinkSession | undefined): void {
+    const { opener, log } = this.#options
+    if (current !== this.#twins.of) this.#twins = { of: current, places: new Set() }
+    const ready = this.#ready
+    if (!ready || !current) return
+    if (ready.place === current.place) {
+      this.renew()
+      return
+    }
+    if (ready.gateway === undefined || ready.gateway !== current.gateway) return
+    this.#twins.places.add(ready.place)
+    const place = this.#nextPlace()
+    if (this.#isTaken(place)) return
+    log.info(
+      { serverAddr: opener.addressOf(ready.place) },
+      'this address leads to the gateway that serves, so the standby session moves to another gateway',
+    )
+    this.renew()
+    this.#place = place
+  }
+
   async #try(signal: AbortSignal): Promise<void> {
     const { opener, events, serving, onPoisoned } = this.#options
-    if (this.#place === serving()) this.#place = this.#nextPlace()
+    if (this.#isTaken(this.#place)) this.#place = this.#nextPlace()
     this.#nextRetryAt = undefined
     try {
       this.#move('connect')
@@ -230,7 +259,7 @@ export class Standby {
       }
       this.#use(session)
       const isOutdated = !opener.isCurrent(session) || session.asked !== undefined
-      if (isOutdated || session.place === serving()) this.renew()
+      if (isOutdated || session.place === serving()?.place) this.renew()
       else this.#options.onReady()
     } catch (error) {
       this.#attempt = undefined
@@ -247,15 +276,26 @@ export class Standby {
     this.#ready = session
     this.#place = session.place
     this.#problem = undefined
+    this.#failedAt = undefined
     this.#nextRetryAt = undefined
     this.#move('connected')
   }
 
   /** Returns the next address. With three or more, those that do not serve take turns. */
   #nextPlace(): number {
-    const { opener, serving } = this.#options
-    const next = (this.#place + 1) % opener.places
-    return next === serving() ? (next + 1) % opener.places : next
+    const { places } = this.#options.opener
+    for (let step = 1; step < places; step += 1) {
+      const next = (this.#place + step) % places
+      if (!this.#isTaken(next)) return next
+    }
+    return this.#place
+  }
+
+  /** Whether the gateway at this address serves. */
+  #isTaken(place: number): boolean {
+    const current = this.#options.serving()
+    const { of, places } = this.#twins
+    return place === current?.place || (of === current && places.has(place))
   }
 
   #fail(problem: Problem): void {
@@ -263,6 +303,7 @@ export class Standby {
     const delayMs = (problem.permanent ? this.#refusals : this.#backoff).next()
     const isNews = this.#problem?.detail !== problem.detail
     this.#problem = problem
+    this.#failedAt = this.#place
     this.#tryAt = clock.monotonic() + delayMs
     this.#nextRetryAt = clock.now() + delayMs
     const { reason, detail, serviceCode } = problem

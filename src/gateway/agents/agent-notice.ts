@@ -111,6 +111,14 @@ export function duplicateNotice(ip: string): object {
   return { Version: version, PermitMajorVersion: false }
 }
 
+/**
+ * Update command that tells an agent which gateway a session is connected to. Two addresses of the agent may lead to
+ * one gateway.
+ */
+export function gatewayNotice(gateway: string): object {
+  return { Version: JSON.stringify({ [MARK]: { gateway } }), PermitMajorVersion: false }
+}
+
 /** Update command that tells an agent to bind refused names again. */
 export function retryNotice(): object {
   return { Version: JSON.stringify({ [MARK]: { retry: {} } }), PermitMajorVersion: false }

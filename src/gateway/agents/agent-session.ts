@@ -25,6 +25,7 @@ import {
   COMPLETED_URL,
   drainedUrl,
   duplicateNotice,
+  gatewayNotice,
   trafficUrl,
   upstreamNoticeIn,
 } from './agent-notice.ts'
@@ -88,6 +89,7 @@ export class AgentSession implements TableEntry {
   readonly #namesToCome: NamesToCome
   readonly #ending = new AbortController()
   #isEnded = false
+  #hasToldGateway = false
 
   constructor(identity: AgentIdentity, session: Session, deps: AgentDeps) {
     const { clock, ids, limits } = deps
@@ -268,6 +270,12 @@ export class AgentSession implements TableEntry {
     // comes back.
     if (isNews && this.#notices) this.#call(StreamType.update, duplicateNotice(ip)).catch(() => {})
     return isNews
+  }
+
+  tellGateway(gateway: string): void {
+    if (this.#hasToldGateway || !this.#notices) return
+    this.#hasToldGateway = true
+    void this.#tell(gatewayNotice(gateway))
   }
 
   giveWay(

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
 import { SlidingLog } from '../../base/limiter.ts'
 import {
@@ -64,6 +65,8 @@ export interface TableEntry extends ConnectedAgent {
    * Another connection of the same client has ended. This session serves the endpoints that both have bound.
    */
   legEnded?(): void
+  /** The process of the agent has several sessions here. Tells it the id of this gateway. */
+  tellGateway?(gateway: string): void
   /** Names can be confirmed again. Tells an agent of which a name was refused. */
   retryNames?(): void
   /** Ends the session or endpoints that the credential no longer allows. */
@@ -99,6 +102,8 @@ export interface SessionWatch {
  * - A bind is counted before it is validated, so refused binds also count for the minute.
  */
 export class SessionTable {
+  /** Differs in each process, because a single gateway has no id of its own. */
+  readonly #gateway = randomUUID()
   readonly #limits: CredentialLimits
   readonly #watch: SessionWatch | undefined
   #elsewhere: UsageElsewhere = NO_USAGE
@@ -221,6 +226,10 @@ export class SessionTable {
       this.#drop(session)
       throw error
     }
+    const together = [...(this.#byDevice.get(deviceKey(identity) ?? '') ?? [])].filter((it) =>
+      isSameProcess(it.identity, identity),
+    )
+    if (together.length > 1) for (const it of together) it.tellGateway?.(this.#gateway)
   }
 
   /** Checks a further connection of a process that already has `own` connections. */

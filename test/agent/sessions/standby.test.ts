@@ -251,3 +251,109 @@ describe('a standby that gets ready while the link has no session', () => {
     expect(connector.connects).toBeLessThan(100)
   })
 })
+
+/** A link to several gateways, with all its sessions open. */
+async function upTo(...serverAddrs: string[]) {
+  const on = linkOnFake({ serverAddrs })
+  await on.start()
+  const open = () => on.connector.sessions.filter(({ isClosed }) => !isClosed)
+  const places = () => open().map(({ request }) => request.serverAddr)
+  return { ...on, open, places }
+}
+
+describe('a standby at the gateway that serves', () => {
+  it('moves when the link has moved to its gateway', async () => {
+    const { link, connector, clock, places } = await upTo(HOME as string, OTHER as string)
+    const [serving] = connector.sessions as [FakeSession]
+    expect(places()).toEqual([HOME, OTHER])
+    // The gateway at home restarts, so the session is replaced elsewhere.
+    connector.onConnect = ({ serverAddr }) => {
+      if (serverAddr === HOME) throw new ProblemError(networkProblem('refused'))
+    }
+    serving.command('restart')
+    for (let second = 0; second < 60; second += 1) await clock.advance(1_000)
+    expect(link.status.serverAddr).toBe(OTHER)
+    connector.onConnect = () => {}
+    for (let second = 0; second < 120; second += 1) await clock.advance(1_000)
+    expect(link.status).toMatchObject({
+      serverAddr: OTHER,
+      standby: { state: 'ready', serverAddr: HOME },
+    })
+  })
+
+  it('goes on to another gateway when both addresses lead to one', async () => {
+    const { link, connector, clock, places } = await upTo('a.test:1', '10.0.0.1:1', 'b.test:1')
+    const [serving, twin] = connector.sessions as [FakeSession, FakeSession]
+    twin.request.onGateway?.('gateway-a')
+    await clock.advance(0)
+    expect(twin.isClosed).toBe(false)
+    serving.request.onGateway?.('gateway-a')
+    await clock.advance(0)
+    expect(twin.isClosed).toBe(true)
+    await clock.advance(1_000)
+    expect(places()).toEqual(['a.test:1', 'b.test:1'])
+    expect(link.status.standby).toMatchObject({ state: 'ready', serverAddr: 'b.test:1' })
+    // It does not come back there while the other gateway is away.
+    const tried: (string | undefined)[] = []
+    connector.onConnect = ({ serverAddr }) => {
+      tried.push(serverAddr)
+      throw new ProblemError(networkProblem('refused'))
+    }
+    connector.last.lose()
+    for (let minute = 0; minute < 10; minute += 1) await clock.advance(60_000)
+    expect(tried.length).toBeGreaterThan(3)
+    expect(new Set(tried)).toEqual(new Set(['b.test:1']))
+  })
+
+  it('stays when no address leads elsewhere, because it helps when only the link fails', async () => {
+    const { link, connector, clock, places } = await upTo('a.test:1', '10.0.0.1:1')
+    for (const { request } of connector.sessions) request.onGateway?.('gateway-a')
+    await clock.advance(60_000)
+    expect(places()).toEqual(['a.test:1', '10.0.0.1:1'])
+    expect(link.status.standby).toMatchObject({ state: 'ready' })
+    expect(connector.connects).toBe(2)
+  })
+
+  it('forgets which addresses those are when another session serves', async () => {
+    const { link, connector, clock, places } = await upTo('a.test:1', '10.0.0.1:1', 'b.test:1')
+    for (const { request } of connector.sessions) request.onGateway?.('gateway-a')
+    await clock.advance(1_000)
+    expect(places()).toEqual(['a.test:1', 'b.test:1'])
+    const [serving] = connector.sessions as [FakeSession]
+    connector.onConnect = ({ serverAddr }) => {
+      if (serverAddr !== '10.0.0.1:1') throw new ProblemError(networkProblem('refused'))
+    }
+    serving.lose()
+    for (let second = 0; second < 180; second += 1) await clock.advance(1_000)
+    expect(link.status).toMatchObject({
+      serverAddr: 'b.test:1',
+      standby: { state: 'ready', serverAddr: '10.0.0.1:1' },
+    })
+  })
+
+  it('names the address that failed, also before an attempt at another address', async () => {
+    const { link, connector, clock, start } = linkOnFake({
+      serverAddrs: ['a.test:1', 'b.test:1', 'c.test:1'],
+    })
+    connector.onConnect = ({ serverAddr }) => {
+      if (serverAddr !== 'a.test:1') throw new ProblemError(networkProblem(`${serverAddr} refuses`))
+    }
+    await start()
+    const failed = () => link.status.standby
+    for (let step = 0; step < 8; step += 1) {
+      expect(failed()?.lastError).toBe(`${failed()?.serverAddr} refuses`)
+      await clock.advance(TIMINGS.backoffBaseMs)
+    }
+    expect(connector.connects).toBeGreaterThan(3)
+  })
+
+  it('stays beside another gateway, whatever earlier sessions were told', async () => {
+    const { link, connector, clock } = await upTo(HOME as string, OTHER as string)
+    const [first, second] = connector.sessions as [FakeSession, FakeSession]
+    first.request.onGateway?.('gateway-a')
+    second.request.onGateway?.('gateway-b')
+    await clock.advance(60_000)
+    expect(link.status.standby).toMatchObject({ state: 'ready', serverAddr: OTHER })
+    expect(connector.connects).toBe(2)
+  })
+})

@@ -244,6 +244,23 @@ describe('two processes with the identity of one device', () => {
     expect(sessions.size).toBe(3)
   })
 
+  it('is not what several sessions of one process are: they hear the id of their gateway, once', async () => {
+    const running = await startGateway()
+    const heard: string[][] = [[], [], [], []]
+    const connect = (at: number, metadata: string) =>
+      connectSdk(running, { metadata, onUpdate: (version) => heard[at]?.push(version) })
+    await connect(0, METADATA)
+    await connect(1, METADATA)
+    await connect(2, METADATA)
+    await connect(3, deviceMetadata('process-1', 'device-8'))
+    await eventually(() => expect(heard.slice(0, 3).flat()).toHaveLength(3))
+    const [first] = heard.flat()
+    expect(heard).toEqual([[first], [first], [first], []])
+    expect(JSON.parse(first ?? '')).toEqual({
+      'device-agent': { gateway: expect.stringMatching(/^[0-9a-f-]{36}$/) },
+    })
+  })
+
   it('are one after the other when the older one does not answer any more', async () => {
     const clock = new ManualClock(Date.now())
     const running = await startGateway({ clock })

@@ -42,12 +42,12 @@ describe.skipIf(!hasPostgres)('a gateway of several that is to end', () => {
     two = await cluster.start({ authtoken: one.authtoken, apiListen: API })
   }
   /** One of ours that knows both, linked to the first. */
-  const startAgent = async () => {
-    const addressOf = ({ addresses }: RunningGateway) =>
-      formatListenAddress(addresses.agent).replace('127.0.0.1', 'localhost')
+  const addressOf = ({ addresses }: RunningGateway) =>
+    formatListenAddress(addresses.agent).replace('127.0.0.1', 'localhost')
+  const startAgent = async (serverAddrs = [addressOf(one), addressOf(two)]) => {
     const { agent } = await agentOnGateway({
       running: one,
-      serverAddrs: [addressOf(one), addressOf(two)],
+      serverAddrs,
       // What a busy machine holds up is not lost.
       connector: new NgrokConnector({
         version: '1.2.3',
@@ -80,6 +80,21 @@ describe.skipIf(!hasPostgres)('a gateway of several that is to end', () => {
       return [...statuses.keys()]
     }
   }
+
+  it('is not where the standby of its agents is, if one of them knows it by two addresses', async () => {
+    await start()
+    const { port } = one.addresses.agent
+    const agent = await startAgent([addressOf(one), `127.0.0.1:${port}`, addressOf(two)])
+    await eventually(() =>
+      expect(agent.status().link).toMatchObject({
+        serverAddr: addressOf(one),
+        standby: { state: 'ready', serverAddr: addressOf(two) },
+      }),
+    )
+    await eventually(() => {
+      for (const { gateway } of [one, two]) expect(gateway.parts.sessions.size).toBe(1)
+    })
+  })
 
   it('sends its agents away with their names and what their limits have counted', async () => {
     await start()
