@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
-import { JOIN, JOIN_OR_HOSTED, type Problem, type ShownProblem } from './problem.ts'
+import { JOIN, JOIN_AGAIN, JOIN_OR_HOSTED, type Problem, type ShownProblem } from './problem.ts'
 import { isTokenRefused } from './service-error.ts'
 import { type FileReading, WatchedFile } from './watched-file.ts'
 
@@ -101,6 +101,9 @@ function isSame(a: Secret | Problem, b: Secret | Problem): boolean {
   return !(a instanceof Secret) && !(b instanceof Secret) && a.detail === b.detail
 }
 
+/** The text is no authtoken, so the gateway may still have the right one. */
+const MALFORMED = 'ERR_NGROK_105'
+
 const OFFLINE = 'All tunnels are offline until then.'
 
 /** Where an authtoken has to be written, and what follows. */
@@ -126,7 +129,8 @@ export function withTokenPlace<T extends ShownProblem>(
     ? `write a valid authtoken to ${place.file}. ${place.next}`
     : 'set SVC_AUTHTOKEN to a valid authtoken and restart the agent.'
   const effect = isServing ? 'The tunnels stay online while this connection lasts.' : OFFLINE
-  return { ...problem, remedy: `${JOIN} Or ${step} ${effect}` }
+  const join = problem.serviceCode === MALFORMED ? JOIN_AGAIN : JOIN
+  return { ...problem, remedy: `${join} Or ${step} ${effect}` }
 }
 
 /**
@@ -146,6 +150,6 @@ export function authtokenLack(path: string | undefined, flaw: string | undefined
   return {
     ...shared,
     detail: flaw ? `cannot use the authtoken file: ${flaw}` : 'the authtoken file is missing',
-    remedy: `Write an authtoken to ${file}, readable ${reader}. ${next} For a new authtoken: ${JOIN} ${OFFLINE}`,
+    remedy: `Write an authtoken to ${file}, readable ${reader}. ${next} For a new authtoken: ${JOIN_AGAIN} ${OFFLINE}`,
   }
 }

@@ -100,26 +100,40 @@ export const UNNAMED = 'NAME is the name of this device.'
 /** A step at a gateway of one's own. */
 export const JOIN = `${joinWith('NAME')} ${UNNAMED}`
 
+/** The gateway gives a name with an authtoken to another one only with `--replace`. */
+const REPLACE = 'If the device has joined before, add --replace.'
+/** The same step where the gateway may still have a valid authtoken of this device. */
+export const JOIN_AGAIN = `${JOIN} ${REPLACE}`
+
+const REPEAT =
+  'The new invitation replaces all rules: repeat the --domain and each --allow of the earlier one.'
 const ALLOW = ' Or allow this address.'
 /** Added to a remedy: the same step with a rule for a TCP address. */
 export const joinToAllow = (address: string) =>
-  `${ALLOW} ${joinWith('NAME', ` --allow '${address}'`)} ${UNNAMED} The new invitation replaces all rules: repeat the --domain and each --allow of the earlier one.`
+  `${ALLOW} ${joinWith('NAME', ` --allow '${address}'`)} ${UNNAMED} ${REPEAT}`
 
-const STEP = new RegExp(`${joinWith('NAME', "( --allow '[^']+')?")} ${UNNAMED}`, 'g')
+const STEP = new RegExp(
+  `${joinWith('NAME', "( --allow '[^']+')?")} ${UNNAMED}( ${REPLACE})?( ${REPEAT})?`,
+  'g',
+)
 
-/** Returns a text with the name of this device in that step. */
+/** Returns a text with the name of this device, which has joined before, in that step. */
 export function withDeviceName(text: string, name: string): string {
-  return text.replaceAll(STEP, (_step, allow = '') => joinWith(name, allow))
+  return text.replaceAll(STEP, (_step, allow = '', replace?: string) => {
+    const options = replace === undefined ? allow : ` --replace${allow}`
+    return `${joinWith(name, options)} ${REPEAT}`
+  })
 }
 
 /** The first step of a device without an authtoken, for both kinds of service. */
-export const JOIN_OR_HOSTED = `${JOIN} For the hosted service, copy an authtoken from its dashboard.`
+export const JOIN_OR_HOSTED = `${JOIN_AGAIN} For the hosted service, copy an authtoken from its dashboard.`
 
 /** Texts name the remote side `the gateway`. Returns a text for the hosted service. */
 export function hostedWords(text: string): string {
   if (text.startsWith(JOIN_OR_HOSTED)) return text
   return text
     .replace(new RegExp(`${ALLOW} .*`), '')
+    .replace(JOIN_AGAIN, JOIN)
     .replace(JOIN, 'Copy an authtoken from the dashboard of the hosted service.')
     .replace(/\b([Tt])he gateway\b/g, '$1he hosted service')
 }

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { hostedWords, withDeviceName } from '../../src/agent/problem.ts'
+import { authtokenLack, withTokenPlace } from '../../src/agent/authtoken-source.ts'
+import { hostedWords, type ShownProblem, withDeviceName } from '../../src/agent/problem.ts'
 import { refusalAnswer, serviceProblem } from '../../src/agent/service-error.ts'
 
 describe('serviceProblem', () => {
@@ -46,6 +47,27 @@ describe('serviceProblem', () => {
     expect(remedyOf(of("x' ; reboot ':1"))).toBe(bare)
     expect(remedyOf(of('cam.other.test'))).toBe(bare)
     expect(hostedWords(remedyOf(of('tcp.ngrok.app:1')))).toBe(hostedWords(bare))
+  })
+
+  it('replaces an authtoken that may be valid, and names the rules that go with it', () => {
+    const replace = 'device-agent gateway invite --name cam01 --replace on the gateway'
+    const refused = (serviceCode: string) =>
+      withTokenPlace<ShownProblem>({ serviceCode }, undefined).remedy ?? ''
+    for (const remedy of [
+      authtokenLack(undefined, undefined).remedy,
+      authtokenLack('/run/authtoken', undefined).remedy,
+      refused('ERR_NGROK_105'),
+    ]) {
+      expect(remedy).toContain('If the device has joined before, add --replace.')
+      const named = withDeviceName(remedy, 'cam01')
+      expect(named).toContain(replace)
+      expect(named).toContain('repeat the --domain and each --allow of the earlier one.')
+      expect(named).not.toMatch(/NAME|joined before/)
+    }
+    expect(hostedWords(refused('ERR_NGROK_105'))).not.toContain('--replace')
+    const deleted = withDeviceName(refused('ERR_NGROK_107'), 'cam01')
+    expect(deleted).toContain('invite --name cam01 on the gateway')
+    expect(deleted).toContain('repeat the --domain and each --allow of the earlier one.')
   })
 
   it('sends nobody to update for an address that is not served', () => {

@@ -150,7 +150,8 @@ describe('the command line on the device', () => {
     const { folder } = await startAgent(none)
     const run = (...args: string[]) => runProgram({ args, cwd: folder, env: none })
     const { status } = JSON.parse((await run('status', '--json')).stdout)
-    const step = 'device-agent join on this device. NAME is the name of this device. For the hosted'
+    const step =
+      'NAME is the name of this device. If the device has joined before, add --replace. For the'
     expect(status.link).toMatchObject({
       last_error: 'no authtoken is set',
       remedy: expect.stringMatching(/^Run device-agent gateway invite --name NAME on the gateway/),
@@ -196,11 +197,13 @@ describe('the command line on the device', () => {
       ]
       return ran.map(({ stdout }) => /invite (--name \S+).*?(?= For the)/.exec(stdout)?.slice(0, 2))
     }
-    const unnamed = /^invite --name NAME on the gateway .* NAME is the name of this device\.$/
+    const unnamed =
+      /^invite --name NAME on the gateway .* NAME is the name of this device\. If the device has joined before, add --replace\.$/
     const isUnnamed = [expect.stringMatching(unnamed), '--name NAME']
     expect(await all()).toEqual(Array(4).fill(isUnnamed))
     record('cam-7')
-    const named = 'invite --name cam-7 on the gateway and device-agent join on this device.'
+    const named =
+      'invite --name cam-7 --replace on the gateway and device-agent join on this device. The new invitation replaces all rules: repeat the --domain and each --allow of the earlier one.'
     const isNamed = [named, '--name cam-7']
     expect(await all()).toEqual(Array(4).fill(isNamed))
     // The text is pasted into a shell.

@@ -24,7 +24,7 @@ const writeToken = ({ on, settings }: FaultyDevice) => {
   writeFileSync(path, on.authtoken.reveal(), { mode: 0o600 })
 }
 const WRITE =
-  /^Write an authtoken to \/\S+, readable by the agent\. No restart is needed\. For a new authtoken: Run device-agent gateway invite --name NAME on the gateway and device-agent join on this device\. NAME is the name of this device\. All tunnels are offline/
+  /^Write an authtoken to \/\S+, readable by the agent\. No restart is needed\. For a new authtoken: Run device-agent gateway invite --name NAME on the gateway and device-agent join on this device\. NAME is the name of this device\. If the device has joined before, add --replace\. All tunnels are offline/
 /** Writes the file that systemd passes to the service as a credential. Returns its path. */
 const writeCredential = (device: FaultyDevice) => {
   mkdirSync(join(device.on.folder, 'credstore'), { recursive: true })
@@ -126,7 +126,7 @@ faultTable('the authtoken', {
     check: 'authtoken',
     detail: /^no authtoken is set$/,
     remedy:
-      /^Run device-agent gateway invite --name NAME on the gateway and device-agent join on this device\. NAME is the name of this device\. For the hosted service, copy an authtoken from its dashboard\. With an authtoken at hand, run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and/,
+      /^Run device-agent gateway invite --name NAME on the gateway and device-agent join on this device\. NAME is the name of this device\. If the device has joined before, add --replace\. For the hosted service, copy an authtoken from its dashboard\. With an authtoken at hand, run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and/,
     mend: (device) => device.start({ SVC_AUTHTOKEN_FILE: device.on.tokenPath }),
   },
   'the file is missing': {
@@ -164,6 +164,8 @@ faultTable('the authtoken', {
   'it is mistyped': {
     settings: tokenFrom('typo', 'my-token'),
     ...REFUSED,
+    remedy:
+      /NAME is the name of this device\. If the device has joined before, add --replace\. Or write /,
     detail: /The authtoken is malformed/,
     mend: writeToken,
   },
