@@ -137,9 +137,11 @@ export function readConditions(request: Request): Conditions {
   return {
     require: (etag) => {
       // A weak tag means that two versions are equivalent, but a change requires the same version.
-      if (match && !fits(match, etag)) throw failed(etag)
+      if (match && !fits(match, etag)) throw unmatched(etag)
       if (noneMatch && fits(noneMatch === '*' ? '*' : noneMatch.map(strong), etag)) {
-        throw failed(etag)
+        throw failed(
+          `The resource exists already. To change it, send If-Match: ${etag} instead of If-None-Match.`,
+        )
       }
     },
   }
@@ -164,7 +166,15 @@ function fits(tags: Tags, etag: string | undefined): boolean {
 
 const strong = (tag: string) => tag.replace(/^W\//, '')
 
-function failed(etag: string | undefined): AppError {
-  const now = etag === undefined ? 'The resource does not exist' : `The current ETag is ${etag}`
-  return new AppError('precondition-failed', `${now}. Read the resource again, then retry.`)
+/** A retry helps only if there is a version to read. */
+function unmatched(etag: string | undefined): AppError {
+  return failed(
+    etag === undefined
+      ? 'The resource does not exist. To create it, send the request without If-Match.'
+      : `The current ETag is ${etag}. Read the resource again, then retry.`,
+  )
+}
+
+function failed(text: string): AppError {
+  return new AppError('precondition-failed', text)
 }

@@ -105,7 +105,7 @@ describe('toPointer', () => {
 const TAG = '"5c1f"'
 
 /** `etag` null: there is nothing yet. */
-async function statusOf(headers: Record<string, string>, etag: string | null = TAG) {
+async function answerTo(headers: Record<string, string>, etag: string | null = TAG) {
   const app = appWith((it) =>
     it.put('/', (request, response) => {
       readConditions(request).require(etag ?? undefined)
@@ -113,7 +113,11 @@ async function statusOf(headers: Record<string, string>, etag: string | null = T
     }),
   )
   const { at } = await serveHttp(app)
-  const { status, json } = await sendRequest(at, { method: 'PUT', headers })
+  return sendRequest(at, { method: 'PUT', headers })
+}
+
+async function statusOf(headers: Record<string, string>, etag: string | null = TAG) {
+  const { status, json } = await answerTo(headers, etag)
   return json ? `${status} ${json.code}` : String(status)
 }
 
@@ -144,6 +148,25 @@ describe('readConditions', () => {
     [{ 'if-none-match': TAG }, '200'],
   ])('where there is nothing, for %j answers %s', async (headers, expected) => {
     expect(await statusOf(headers as Record<string, string>, null)).toBe(expected)
+  })
+
+  it.each([
+    [{ 'if-match': '"other"' }, TAG, /^The current ETag is "5c1f"\. Read the resource again, then/],
+    [
+      { 'if-none-match': '*' },
+      TAG,
+      /^The resource exists already.* send If-Match: "5c1f" instead of/,
+    ],
+    [{ 'if-none-match': TAG }, TAG, /^The resource exists already/],
+    [
+      { 'if-match': '*' },
+      null,
+      /^The resource does not exist\. To create it, .* without If-Match\.$/,
+    ],
+    [{ 'if-match': TAG }, null, /^The resource does not exist\. To create it, /],
+  ])('for %j at %s says what helps', async (headers, etag, expected) => {
+    const { json } = await answerTo(headers as Record<string, string>, etag)
+    expect(json.detail).toMatch(expected)
   })
 
   it.each(['', '5c1f', '"5c1f', '"a" "b"', '"a",', Array(21).fill('"a"').join(', ')])(
