@@ -7,8 +7,9 @@ import { StartError } from '../base/app-error.ts'
 import { parseConfig } from '../config.ts'
 import { tryLockFolder } from '../store/data-folder.ts'
 import type { CommandContext } from './command-context.ts'
+import { restartCommand } from './local/stopped-service.ts'
 import { openProcessLog } from './process-log.ts'
-import { surroundingsOf } from './surroundings.ts'
+import { INSTALLED, surroundingsOf } from './surroundings.ts'
 import { refuseOnTrial } from './update/refuse-on-trial.ts'
 
 export interface ResetOptions {
@@ -25,7 +26,7 @@ export function resetIdentity(
   { yes = false, json = false }: ResetOptions,
   effects: string,
 ): void {
-  const { environment } = surroundingsOf(context.environment, undefined)
+  const { environment, source } = surroundingsOf(context.environment, undefined)
   const { dataDir } = parseConfig(environment).agent
   requireData(dataDir)
   if (!yes) {
@@ -41,7 +42,7 @@ export function resetIdentity(
     return
   }
   const next = isRunning
-    ? 'The running agent still uses the old identity. Restart it: systemctl restart device-agent.\n'
+    ? `The running agent still uses the old identity. Restart it: ${restartCommand(source === INSTALLED.settings)}.\n`
     : 'The agent uses the new identity after its next start.\n'
   context.stdout.write(
     `New device id: ${after} (previous: ${before ?? 'none'}).\n${next}${effects}`,

@@ -451,7 +451,8 @@ describe('device-agent doctor beside a gateway', () => {
           check: 'update',
           outcome: 'bad',
           detail: `99.0.0 is installed, but ${manifest.version} is running`,
-          remedy: 'Restart the agent: systemctl restart device-agent.',
+          remedy:
+            'Restart the agent: stop it, then device-agent run or device-agent up, in its folder.',
         },
       ])
     })

@@ -19,14 +19,18 @@ import type { CommandContext } from '../command-context.ts'
 import { commandRemedy } from '../local/command-remedy.ts'
 import { LocalAgent, NO_ACCESS } from '../local/local-agent.ts'
 import { tunnelIn } from '../local/status-text.ts'
-import { adviceText, stoppedService } from '../local/stopped-service.ts'
+import {
+  adviceText,
+  hasAgentService,
+  restartCommand,
+  startCommand,
+  stoppedService,
+} from '../local/stopped-service.ts'
 import { readVersion } from '../version.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
 
 /** Time for an answer, below the time that the tunnel allows. */
 const MAX_ANSWER_MS = 15_000
-const START =
-  'Start the agent: systemctl start device-agent. If it stops again, check device-agent logs.'
 const SEE_LOG = 'Check the log: device-agent logs.'
 
 /** Answers of the running agent. */
@@ -87,7 +91,15 @@ function notRunning(message: string): Finding {
   const stopped = stoppedService()
   return stopped && message === adviceText(stopped)
     ? bad(check, stopped.problem, stopped.remedy)
-    : bad(check, message, START)
+    : bad(check, message, startOf(message))
+}
+
+/** The command of the message. Without one, that of the service, if there is one. */
+function startOf(message: string): string {
+  const [, given] = /\bStart it \((.+?)\)/.exec(message) ?? []
+  const command = given ?? startCommand(hasAgentService())
+  const log = command.startsWith('systemctl') ? 'check device-agent logs' : 'read its output'
+  return `Start the agent: ${command}. If it stops again, ${log}.`
 }
 
 /** What the status says beside the checks. On a healthy device these are notes. */
@@ -115,7 +127,7 @@ function update({ versions: { agent }, update: last, link: { state } }: StatusVi
   const installed = readVersion()
   if (installed === agent) return good(check, `${agent} is installed and running`)
   const flaw = `${installed} is installed, but ${agent} is running`
-  return bad(check, flaw, 'Restart the agent: systemctl restart device-agent.')
+  return bad(check, flaw, `Restart the agent: ${restartCommand(hasAgentService())}.`)
 }
 
 function storage({ storage: { problem, unconfirmed } }: StatusView): Finding[] {

@@ -19,7 +19,14 @@ import {
   type TransportRequest,
 } from '../agent-client.ts'
 import type { CommandContext } from '../command-context.ts'
-import { adviceText, loneGateway, stoppedService } from './stopped-service.ts'
+import {
+  adviceText,
+  hasAgentService,
+  loneGateway,
+  restartCommand,
+  startCommand,
+  stoppedService,
+} from './stopped-service.ts'
 import { plainLine } from './terminal-text.ts'
 
 /** How often an agent that is starting is asked again, and how long between. */
@@ -68,7 +75,7 @@ export class LocalAgent {
     throw new StartError(
       `No agent is running: there is no socket at ${paths.join(' or ')}. ` +
         (dataDir === undefined
-          ? 'Start it (systemctl start device-agent), or set --data-dir to its data directory.'
+          ? `Start it (${startCommand(hasAgentService())}), or set --data-dir to its data directory.`
           : 'Start the agent of this directory, or leave out --data-dir to ask the installed service.'),
     )
   }
@@ -115,11 +122,11 @@ export class LocalAgent {
 class SocketTransport implements Transport {
   readonly #socketPath: string
   readonly #limits: SocketLimits
-  readonly unknownFormat =
-    'The agent has another version than this command. Restart it (systemctl restart device-agent).'
+  readonly unknownFormat: string
 
   constructor(socketPath: string, limits: SocketLimits) {
     this.#socketPath = socketPath
+    this.unknownFormat = `The agent has another version than this command. Restart it (${restartCommand(isOfService(socketPath))}).`
     this.#limits = limits
   }
 
@@ -141,7 +148,7 @@ class SocketTransport implements Transport {
     const isBarred = error.code === 'ECONNREFUSED' && isOnReadOnlyDisk(this.#socketPath)
     const reason = isBarred
       ? readOnlyText(this.#socketPath)
-      : (SENTENCES[error.code ?? ''] ?? `The agent does not answer: ${error.message}.`)
+      : (sentenceOf(error.code, this.#socketPath) ?? `The agent does not answer: ${error.message}.`)
     return new StartError(reason, { cause: error })
   }
 
@@ -193,11 +200,23 @@ export const NO_ACCESS =
   'Permission denied. Run this command with sudo: only root and the user of the agent have access.'
 
 const SENTENCES: Readonly<Record<string, string>> = {
-  ECONNREFUSED: 'The agent is not running (stale socket). Start it (systemctl start device-agent).',
   ECONNRESET: NO_ANSWER,
   EPIPE: NO_ANSWER,
-  ENOENT: 'The agent has just stopped. Start it (systemctl start device-agent).',
   EACCES: NO_ACCESS,
+}
+
+/** State of an agent that was here. The text adds how to start it. */
+const STOPPED: Readonly<Record<string, string>> = {
+  ECONNREFUSED: 'The agent is not running (stale socket).',
+  ENOENT: 'The agent has just stopped.',
+}
+
+const isOfService = (socketPath: string) => socketPath === INSTALLED_SOCKET
+
+function sentenceOf(code = '', socketPath: string): string | undefined {
+  const stopped = STOPPED[code]
+  if (stopped === undefined) return SENTENCES[code]
+  return `${stopped} Start it (${startCommand(isOfService(socketPath))}).`
 }
 
 /** Remedies for refusals of the API, by code. */
@@ -226,9 +245,8 @@ function forwardRemedy(detail: string, socketPath: string): string | undefined {
   if (target === undefined) return undefined
   // The link itself is in the list already.
   const entry = LINKS.test(rule) ? 'unix: with the path of the link target' : allowEntryFor(target)
-  const [file, restart] =
-    socketPath === INSTALLED_SOCKET
-      ? [INSTALLED_SETTINGS, 'run sudo systemctl restart device-agent']
-      : ['.env, in the folder where the agent was started', 'restart the agent']
+  const [file, restart] = isOfService(socketPath)
+    ? [INSTALLED_SETTINGS, 'run sudo systemctl restart device-agent']
+    : ['.env, in the folder where the agent was started', 'restart the agent']
   return `Add ${entry} to AGENT_FORWARD_ALLOW in ${file}, then ${restart}.`
 }

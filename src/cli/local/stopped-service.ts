@@ -46,6 +46,19 @@ export function stoppedService(unit: keyof typeof ROLES = 'device-agent'): Advic
   return is('is stopped', `Run systemctl start ${units}.`)
 }
 
+/** Whether systemd knows the service of the agent. */
+export const hasAgentService = () => shownByName('device-agent').LoadState === 'loaded'
+
+const IN_FOLDER = 'device-agent run or device-agent up, in its folder'
+
+/** Command that starts the agent: as a service, or in the folder of its settings. */
+export const startCommand = (isService: boolean) =>
+  isService ? 'systemctl start device-agent' : IN_FOLDER
+
+/** The same for an agent that runs. */
+export const restartCommand = (isService: boolean) =>
+  isService ? 'systemctl restart device-agent' : `stop it, then ${IN_FOLDER}`
+
 export const adviceText = ({ problem, remedy }: Advice) => `${problem} ${remedy}`
 
 /** Why the installed gateway does not run, and the fix. Undefined: it runs, or the settings are for another gateway. */

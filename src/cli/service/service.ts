@@ -130,7 +130,7 @@ export function installFiles(
 ): FileChange[] {
   const changes = planFiles(installation)
   // Before anything is written: a machine without systemd is left as it was.
-  if (isLive(installation) && !dryRun) systemctl(['show', '--property=Version'])
+  if (isLive(installation) && !dryRun) systemctl(['show', '--property=Version'], installation.name)
   writeFiles(stdout, installation, changes, dryRun)
   return changes
 }
@@ -212,17 +212,24 @@ function uninstall({ stdout }: CommandContext, options: InstallOptions): void {
 
 function status({ stdout }: CommandContext, options: Target & { json?: boolean }): void {
   const name = nameOf(options)
-  const output = systemctl([
-    'show',
-    name,
-    '--no-pager',
-    `--property=${STATUS_PROPERTIES.join(',')}`,
-  ])
+  const output = shownBySystemd(name)
   const shown = readServiceStatus(name, output)
   const credential = join(options.root, '/etc/credstore/svc-authtoken')
   const status = { ...shown, status: lineWithCredential(shown.status, credential) }
   stdout.write(`${options.json ? JSON.stringify(status) : describeServiceStatus(status)}\n`)
   if (!status.active) process.exitCode = 1
+}
+
+function shownBySystemd(name: ServiceName): string {
+  try {
+    return systemctl(['show', name, '--no-pager', `--property=${STATUS_PROPERTIES.join(',')}`])
+  } catch (error) {
+    if (!(error instanceof NoSystemdError)) throw error
+    throw new StartError(
+      `${WITHOUT_SYSTEMD}, so there is no service. Run ${BY_HAND[name].check} for the ${name.replace('device-', '')}.`,
+      { cause: error },
+    )
+  }
 }
 
 const nameOf = ({ gateway }: Target): ServiceName => (gateway ? 'device-gateway' : 'device-agent')
@@ -264,12 +271,25 @@ function runSystemctl(
   }
 }
 
-const WITHOUT_SYSTEMD =
-  'systemd is not running on this machine. Start device-agent run with another supervisor, ' +
-  'and check it with device-agent status. To build an image, use --root.'
+const WITHOUT_SYSTEMD = 'systemd is not running on this machine'
+const BY_HAND = {
+  'device-agent': { run: 'device-agent run', check: 'device-agent status' },
+  'device-gateway': { run: 'device-agent gateway', check: 'device-agent health --gateway' },
+} as const
+
+/** Says how to run a service on a machine without systemd. */
+class NoSystemdError extends StartError {
+  constructor(name: ServiceName, options: ErrorOptions) {
+    const { run, check } = BY_HAND[name]
+    super(
+      `${WITHOUT_SYSTEMD}. Start ${run} with another supervisor, and check it with ${check}. To build an image, use --root.`,
+      options,
+    )
+  }
+}
 
 /** Runs systemctl. Throws a StartError with its reason, or without systemd. */
-export function systemctl(command: readonly string[]): string {
+export function systemctl(command: readonly string[], name: ServiceName = 'device-agent'): string {
   try {
     return execFileSync('systemctl', command, {
       encoding: 'utf8',
@@ -285,9 +305,9 @@ export function systemctl(command: readonly string[]): string {
       readonly stderr?: string
     }
     // Its terminal has closed, and this process goes on. systemctl may not have told systemd.
-    if (signal === 'SIGHUP') return systemctl(command)
+    if (signal === 'SIGHUP') return systemctl(command, name)
     if (code === 'ENOENT' || /booted with systemd|connect to (system scope )?bus/i.test(stderr)) {
-      throw new StartError(WITHOUT_SYSTEMD, { cause: error })
+      throw new NoSystemdError(name, { cause: error })
     }
     const reason = stderr.trim().replace(/\.$/, '')
     const isRefused = /access denied|permission denied|authentication required/i.test(reason)

@@ -23,6 +23,7 @@ import { AuditTrail } from '../../store/audit-trail.ts'
 import { tryLockFolder } from '../../store/data-folder.ts'
 import type { CommandContext } from '../command-context.ts'
 import { LocalAgent } from '../local/local-agent.ts'
+import { hasAgentService, startCommand } from '../local/stopped-service.ts'
 import { openProcessLog } from '../process-log.ts'
 import { refuseOnTrial } from '../update/refuse-on-trial.ts'
 import type { UpdateHome } from '../update/update-home.ts'
@@ -140,7 +141,7 @@ function noDatabase(dataDir: string): StartError {
 function refuseForeignFolder(dataDir: string): void {
   if (process.geteuid?.() !== 0 || statSync(dataDir).uid === 0) return
   throw new StartError(
-    'The agent is not running, and its data belongs to another user. Start the agent first: systemctl start device-agent.',
+    `The agent is not running, and its data belongs to another user. Start the agent first: ${startCommand(hasAgentService())}.`,
   )
 }
 

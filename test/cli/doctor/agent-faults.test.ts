@@ -163,7 +163,7 @@ const rightAddress = async (device: Device) => {
 }
 const FORM = /SVC_SERVER_ADDR must be host:port/
 const NOT_RUNNING =
-  /^No agent is running: there is no socket at .* \(systemctl start device-agent\)/
+  /^No agent is running: there is no socket at .* Start it \(device-agent run or device-agent up, in its folder\)/
 const FIX_SETTINGS = /^Fix the settings in environment, then restart the agent\.$/
 const COPY_CA = /^Copy ca\.pem of the gateway to this path/
 
@@ -187,13 +187,14 @@ const START_FAULTS: Record<string, StartFault> = {
     cause: () => {},
     check: 'agent',
     detail: NOT_RUNNING,
-    remedy: /^Start the agent: systemctl start device-agent\. If it stops again, check/,
+    remedy:
+      /^Start the agent: device-agent run or .*, in its folder\. If it stops again, read its output/,
   },
   'was killed': {
     cause: staleSocket,
     check: 'agent',
-    detail: /^The agent is not running \(stale socket\)\. Start it/,
-    remedy: /^Start the agent: systemctl start device-agent/,
+    detail: /^The agent is not running \(stale socket\)\. Start it \(device-agent run or/,
+    remedy: /^Start the agent: device-agent run or device-agent up/,
   },
   'cannot find the CA certificate': {
     cause: setCa('ca.pem'),
@@ -265,7 +266,7 @@ describe('an agent that', () => {
     await fault.cause(device)
     if (fault.refusal) await expect(start(device)).rejects.toThrow(fault.refusal)
     const { status, findings } = await told(device)
-    expect(status).toMatch(/systemctl start device-agent/)
+    expect(status).toMatch(/Start it \(device-agent run or /)
     expect(findings.find(({ outcome }) => outcome === 'bad')).toEqual({
       check: fault.check,
       outcome: 'bad',

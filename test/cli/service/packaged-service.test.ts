@@ -15,3 +15,18 @@ it('does not call a service of the Debian package missing', async () => {
   expect(error).toContain('sudo systemctl disable --now device-agent')
   expect(error).toContain('sudo apt remove device-agent')
 })
+
+it.each([
+  [
+    ['gateway', 'status'],
+    'there is no service. Run device-agent health --gateway for the gateway.',
+  ],
+  [['service', 'status'], 'there is no service. Run device-agent status for the agent.'],
+])('names the check of a program without systemd: %j', async (args, advice) => {
+  const { root, run } = installedSystem()
+  const refusal = '#!/bin/sh\necho "System has not been booted with systemd" >&2\nexit 1\n'
+  writeFileSync(join(root, 'bin/systemctl'), refusal)
+  const { error } = await run(...args)
+  expect(error).toContain(advice)
+  expect(error).not.toContain('--root')
+})
