@@ -1,5 +1,5 @@
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { IPV6_SERVER, isIPv6Address, parseListenAddress } from '../base/listen-address.ts'
+import { Problem, servers } from '../settings/forms.ts'
 import type { CommandContext } from './command-context.ts'
 import { managementOptions } from './provision/management-access.ts'
 import type { ProvisionOptions } from './provision/provision.ts'
@@ -31,9 +31,10 @@ export function provisionCommand(context: CommandContext): Command {
       'write the authtoken to a separate file, for a single device',
     )
     .addOption(
-      new Option('--server-addr <host:port>', 'SVC_SERVER_ADDR of the devices').argParser(
-        parseServer,
-      ),
+      new Option(
+        '--server-addr <host:port,...>',
+        'SVC_SERVER_ADDR of the devices; default: all gateways of the cluster, if it runs on this machine',
+      ).argParser(parseServers),
     )
     .option('--ca-cert <file>', 'SVC_CA_CERT of the devices, a path on the device')
     .option(
@@ -61,8 +62,8 @@ export function provisionCommand(context: CommandContext): Command {
   })
 }
 
-function parseServer(text: string): string {
-  if (isIPv6Address(text)) throw new InvalidArgumentError(`It ${IPV6_SERVER}.`)
-  if (parseListenAddress(text)) return text
-  throw new InvalidArgumentError('Use host:port, such as gateway.lan:4443.')
+function parseServers(text: string): string {
+  const all = text === '' ? new Problem('must not be empty') : servers.read(text)
+  if (all instanceof Problem) throw new InvalidArgumentError(`It ${all.message}.`)
+  return all.join(',')
 }

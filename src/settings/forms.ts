@@ -146,7 +146,8 @@ export const portRange = form(
 )
 
 /** Each additional address costs at most one connection. More addresses add no safety. */
-const MAX_SERVERS = 5
+/** Addresses in SVC_SERVER_ADDR. */
+export const MAX_SERVERS = 5
 const isServer = (address: string) => (parseListenAddress(address)?.port ?? 0) > 0
 export const servers = form((given): string[] | Problem => {
   const all = given === '' ? [] : given.split(',').map((address) => address.trim())

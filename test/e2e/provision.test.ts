@@ -113,7 +113,7 @@ describe('device-agent provision', () => {
     [[], /^error: use --name for one device or --list for many/],
     [['--name', 'a', '--list', 'b'], /^error: option '--list <file>' cannot be used with/],
     [['--name', 'a', '--api-url', 'ftp://a.test'], /^error: .*Use a URL/],
-    [['--name', 'a', '--server-addr', 'a'], /^error: .*Use host:port/],
+    [['--name', 'a', '--server-addr', 'a'], /^error: .*must be host:port, or up to 5/],
     [['--name', 'a', '--server-addr', '[::1]:4443'], /^error: .*Write a host name of the gateway/],
   ])('calls %j wrong usage', async (args, sentence) => {
     const { code, stdout, stderr } = await runProgram({ args: ['provision', ...args] })

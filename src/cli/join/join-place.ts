@@ -8,14 +8,13 @@ import { formatListenAddress, isIPv6Address } from '../../base/listen-address.ts
 import { Secret } from '../../base/secret.ts'
 import type { Joined } from '../../join/join-client.ts'
 import { type JoinString, pinOf } from '../../join/join-string.ts'
+import { MAX_SERVERS } from '../../settings/forms.ts'
 import { parseSettings } from '../../settings/settings.ts'
 import { type EnvSettings, mergeSettings, readIfThere } from '../provision/env-file.ts'
 import { envTemplate } from '../service/env-template.ts'
 import { settingsPathOf } from '../service/service-files.ts'
 import { INSTALLED, JOIN_RECORD } from '../surroundings.ts'
 
-/** Most addresses that SVC_SERVER_ADDR takes. */
-const MAX_SERVERS = 5
 const PEM = /-----BEGIN CERTIFICATE-----[\s\S]*?-----END CERTIFICATE-----/g
 
 /** Files with the settings of a device, where a join writes them. */

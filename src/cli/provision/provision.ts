@@ -6,6 +6,7 @@ import type { Config } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
 import { agentReach } from '../local-address.ts'
 import { Account } from './account.ts'
+import { clusterAddresses } from './cluster-addresses.ts'
 import { DEVICE_LIST, DeviceList } from './device-list.ts'
 import {
   checkDeviceName,
@@ -46,9 +47,14 @@ export async function provision(context: CommandContext, options: ProvisionOptio
   const chosen = options.list === undefined ? [options.name ?? ''] : readDeviceNames(options.list)
   const own = options.apiUrl ? undefined : ownServer(config.gateway)
   const template = templateOf(options, config, own)
-  const devices = planDevices(chosen, template)
+  const planned = planDevices(chosen, template)
   const client = await openManagement(context, options, config)
   const account = await Account.open(client)
+  const isOwnAddress = own !== undefined && options.serverAddr === undefined && !retire
+  const serverAddr = isOwnAddress
+    ? await clusterAddresses(client, own.serverAddr)
+    : template.serverAddr
+  const devices = planned.map((device) => ({ ...device, serverAddr }))
   const list = DeviceList.read(resolve(options.devices ?? join(options.output, DEVICE_LIST)))
   const bar = new ProgressBar({ stream: stderr, total: devices.length })
   const result = await provisionAll({
