@@ -219,6 +219,12 @@ function open(
     stderr.write(`warning: other users could read the tokens in ${shownList}. Rotate the tokens.\n`)
   }
   const list = DeviceList.read(devicesPath)
+  if (list.incomplete !== undefined) {
+    const sentence = `${list.incomplete} Use a complete copy of the list, or run device-agent provision for the device.`
+    // A retired device leaves the list whatever the last line says.
+    if (!isAgain) throw new StartError(sentence)
+    stderr.write(`warning: ${plainLine(sentence)}\n`)
+  }
   if (list.all.length === 0) {
     if (fleet.mistakes.length > 0) throw mistakesError(path, fleet.mistakes)
     throw new StartError(

@@ -58,26 +58,30 @@ const Line = z.union([
 /**
  * The devices made by `provision`, with their API tokens, in a file with mode 0600. Each line is a JSON
  * object; the last line of a name counts. `put` resolves when the line is on disk. An incomplete line after a
- * power cut is ignored. A pending device does not count yet, and does not replace an earlier entry.
+ * power cut is not an entry; callers tell the user. A pending device does not count yet, and does not replace an earlier entry.
  */
 export class DeviceList {
   readonly path: string
+  /** The last line, if it has no end, as after a power cut or in a cut copy. The next change removes it. */
+  readonly incomplete: string | undefined
   readonly #devices = new Map<string, ListedDevice>()
   readonly #pending = new Map<string, PendingDevice>()
   /** To be added, and when they are. */
   readonly #lines: string[] = []
   #written: Promise<void> | undefined
 
-  private constructor(path: string) {
+  private constructor(path: string, incomplete: string | undefined) {
     this.path = path
+    this.incomplete = incomplete
   }
 
   /** A missing file is an empty list. Throws a StartError that names the bad line. */
   static read(path: string): DeviceList {
-    const list = new DeviceList(path)
     const lines = (readIfThere(path) ?? '').split('\n')
     // Without its newline it was never acknowledged.
-    lines.pop()
+    const rest = lines.pop() ?? ''
+    const incomplete = `${path}:${lines.length + 1}: the line is incomplete, so its device is not in the list.`
+    const list = new DeviceList(path, isStruck(rest) ? undefined : incomplete)
     for (const [at, line] of lines.entries()) {
       if (isStruck(line)) continue
       const entry = Line.safeParse(tryJson(line)).data

@@ -56,6 +56,9 @@ export async function provision(context: CommandContext, options: ProvisionOptio
     : template.serverAddr
   const devices = planned.map((device) => ({ ...device, serverAddr }))
   const list = DeviceList.read(resolve(options.devices ?? join(options.output, DEVICE_LIST)))
+  if (list.incomplete !== undefined) {
+    stderr.write(`warning: ${list.incomplete} A run for the device adds it again.\n`)
+  }
   const bar = new ProgressBar({ stream: stderr, total: devices.length })
   const result = await provisionAll({
     account,

@@ -53,6 +53,29 @@ describe('a fleet', () => {
     await expect(apply([], ['cam2'])).rejects.toThrow(/contains no device named cam2\.$/)
   })
 
+  it('names a line of the list that has been cut, and retires still', async () => {
+    const { path, context, said, listed } = await startFleet(['cam1', 'cam2'])
+    const listPath = join(dirname(path), 'fleet-devices.jsonl')
+    const whole = readFileSync(listPath, 'utf8')
+    const plan = () => bringFleet(context, path, { parallel: 1, isApply: false })
+    // Also where the first line is cut, or only the line break is missing.
+    for (const [end, line] of [
+      [-40, 2],
+      [-1, 2],
+      [10 - whole.length, 1],
+    ] as const) {
+      writeFileSync(listPath, whole.slice(0, end))
+      await expect(plan()).rejects.toThrow(
+        `${listPath}:${line}: the line is incomplete, so its device is not in the list. Use a complete copy of`,
+      )
+    }
+    writeFileSync(listPath, whole.slice(0, -40))
+    const options = { parallel: 1, isForced: true }
+    await retireFromFleet(context, path, ['cam1'], options)
+    expect(said()).toContain(`warning: ${listPath}:2: the line is incomplete`)
+    expect(listed()).toEqual([])
+  })
+
   it('changes nothing when the file matches nothing, and retires still', async () => {
     const yaml = 'sets: { all: { tags: [kamera], tunnels: [] } }'
     const { path, context, listed } = await startFleet(['cam1', 'cam2'], yaml)
