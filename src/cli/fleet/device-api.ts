@@ -203,9 +203,10 @@ class DomainTransport implements Transport {
     }
     const there = address ? formatListenAddress(address) : `${agentDomain}:443`
     const reason = REASONS[code]
-    return new OfflineError(reason ? `${there}: ${reason} (${code})` : code || message, {
-      cause: error,
-    })
+    const said = reason ? `${there}: ${reason} (${code})` : code || message
+    // Nobody answered there, not even the gateway.
+    const remedy = address && reason ? '. Check connect.address in the fleet file.' : ''
+    return new OfflineError(`${said}${remedy}`, { cause: error })
   }
 }
 

@@ -16,7 +16,7 @@ export interface DeviceReport extends DeviceOutcome {
 export interface DeviceGroup {
   readonly state: DeviceState
   readonly members: readonly DeviceReport[]
-  /** For several devices with `{name}`, `{site}` and `{agent_domain}` in place of their own values. */
+  /** For several devices with `{name}`, `{site}`, `{agent_domain}` and `{id}` in place of their own values. */
   readonly shown: Pick<DeviceReport, 'tunnels' | 'problem' | 'verdict'>
 }
 
@@ -52,6 +52,9 @@ function shownOf(members: readonly DeviceReport[]): Omit<DeviceGroup, 'members'>
   return { state: first.state, shown: members.length === 1 ? first : templated(first) }
 }
 
+/** Ids of resources, such as that of an authtoken. Each device has its own. */
+const RESOURCE_ID = /\b[a-z]{2,6}_[0-9A-Za-z]{27}\b/g
+
 function templated(report: DeviceReport): DeviceGroup['shown'] {
   const { name, agentDomain, tunnels, problem, verdict } = report
   const own: readonly (readonly [text: string, variable: string])[] = [
@@ -66,9 +69,10 @@ function templated(report: DeviceReport): DeviceGroup['shown'] {
   )
   const filled = (text: string) =>
     patterns.reduce((result, [pattern, variable]) => result.replace(pattern, variable), text)
+  const alike = (text: string) => filled(text).replaceAll(RESOURCE_ID, '{id}')
   return {
-    problem: problem && filled(problem),
-    verdict: verdict && filled(verdict),
+    problem: problem && alike(problem),
+    verdict: verdict && alike(verdict),
     tunnels: tunnels.map(({ action, domain, changes }) => ({
       action,
       domain: filled(domain),

@@ -3,7 +3,7 @@ import { checkPolicy } from '../../policy/check.ts'
 import { stepsOf } from '../../policy/document/problem.ts'
 import { shownPath } from '../local/terminal-text.ts'
 import type { ListedDevice } from '../provision/device-list.ts'
-import { BUILT_IN, type Fleet, isFor, type TunnelSet, VARIABLE } from './fleet-file.ts'
+import { BUILT_IN, type Fleet, isFor, type TunnelSet, VARIABLE, variablesOf } from './fleet-file.ts'
 import { namesText } from './fleet-text.ts'
 
 type Device = Pick<ListedDevice, 'name' | 'tags'>
@@ -19,16 +19,21 @@ export interface FleetProblems {
 }
 
 /** Checks the form of the file, then names that match nothing, then policies. */
-export function checkFleet(fleet: Fleet, devices: readonly Device[]): FleetProblems {
+export function checkFleet(
+  fleet: Fleet,
+  devices: readonly (Device & Pick<ListedDevice, 'agentDomain'>)[],
+): FleetProblems {
   const { leftOut } = fleet
   // A name that a left-out value has set is not unknown.
   const isOutside = leftOut.some(([top, , part]) => top !== 'sets' || part !== 'tunnels')
   const policies = checkPolicies(fleet)
+  const variables = isOutside ? [] : variableMistakes(fleet, devices)
   const mistakes = [
     ...fleet.mistakes,
     ...referenceMistakes(fleet),
     ...tagMistakes(fleet, devices),
-    ...(isOutside ? [] : variableMistakes(fleet, devices)),
+    ...variables,
+    ...(isOutside || variables.length > 0 ? [] : domainMistakes(fleet, devices)),
     ...(leftOut.length > 0 ? [] : unusedMistakes(fleet)),
     ...deviceMistakes(fleet, devices),
     ...policies.mistakes,
@@ -143,6 +148,37 @@ function variableMistakes(fleet: Fleet, devices: readonly Device[]): string[] {
 }
 
 const SET_IT = 'Set it in vars, in vars of the set, or in device_vars.'
+
+/** Domains of several devices. One device would get the tunnel, and the others would be refused. */
+function domainMistakes(
+  fleet: Fleet,
+  devices: readonly (Device & Pick<ListedDevice, 'agentDomain'>)[],
+): string[] {
+  const users = new Map<string, { domain: string; place: string; names: Set<string> }>()
+  for (const [set, content] of Object.entries(fleet.sets)) {
+    for (const device of devices.filter((it) => isFor(content, it))) {
+      const values = variablesOf(fleet, device, content)
+      const filled = (text: string) =>
+        text.replaceAll(VARIABLE, (whole, variable: string) => String(values[variable] ?? whole))
+      for (const [at, tunnel] of content.tunnels.entries()) {
+        if (tunnel.domain === undefined || tunnel.pooling_enabled) continue
+        const domain = filled(tunnel.domain)
+        const key = `${filled(tunnel.protocol)} ${domain}`
+        const place = () => fleet.placeOf(['sets', set, 'tunnels', at, 'domain'])
+        const use = users.get(key) ?? { domain, place: place(), names: new Set() }
+        users.set(key, use)
+        use.names.add(device.name)
+      }
+    }
+  }
+  const shared = [...users.values()].filter(({ names }) => names.size > 1)
+  // A template may give many pairs of devices the same domain.
+  const byPlace = new Map(shared.reverse().map((it) => [it.place, it]))
+  return [...byPlace.values()].reverse().map(({ domain, place, names }) => {
+    const owners = namesText([...names], MAX_NAMES)
+    return `${place}: ${owners} would have the same domain ${domain}. Put {name} into it, or set pooling_enabled.`
+  })
+}
 
 /** A value that no template uses is often a typing error, and the template has another value. */
 function unusedMistakes({ vars, deviceVars, sets, placeOf }: Fleet): string[] {

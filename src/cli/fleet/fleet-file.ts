@@ -44,23 +44,28 @@ export function isFor({ tags }: TunnelSet, device: Pick<ListedDevice, 'tags'>): 
 /** Variables that every device has. */
 export const BUILT_IN = ['name', 'agent_domain', 'site'] as const
 
-function tunnelsOf(
-  fleet: Fleet,
-  { name: device, agentDomain }: Pick<ListedDevice, 'name' | 'agentDomain'>,
-  setName: string,
+/** The variables of a device in a set. */
+export function variablesOf(
+  { vars, deviceVars }: Pick<Fleet, 'vars' | 'deviceVars'>,
+  { name, agentDomain }: Pick<ListedDevice, 'name' | 'agentDomain'>,
   set: TunnelSet,
-): WantedTunnel[] {
+): Readonly<Record<string, string | number>> {
   const builtIn: Record<(typeof BUILT_IN)[number], string> = {
-    name: device,
+    name,
     agent_domain: agentDomain,
     site: siteOf(agentDomain),
   }
-  const values: Readonly<Record<string, string | number>> = {
-    ...fleet.vars,
-    ...set.vars,
-    ...fleet.deviceVars[device],
-    ...builtIn,
-  }
+  return { ...vars, ...set.vars, ...deviceVars[name], ...builtIn }
+}
+
+function tunnelsOf(
+  fleet: Fleet,
+  listed: Pick<ListedDevice, 'name' | 'agentDomain'>,
+  setName: string,
+  set: TunnelSet,
+): WantedTunnel[] {
+  const { name: device } = listed
+  const values = variablesOf(fleet, listed, set)
   return set.tunnels.map((template, at) => {
     const filled = (text: string) =>
       text.replaceAll(VARIABLE, (_whole, variable: string) => {

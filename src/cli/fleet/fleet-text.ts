@@ -95,7 +95,8 @@ function groupText(group: DeviceGroup, { paint, isAll, now }: ShownOptions): str
 /** The fault in one line, with the reason of the gateway. */
 function whyText({ members, shown: { problem } }: DeviceGroup): string {
   const reason = members[0]?.seen?.reason ?? ''
-  return plainLine([problem ?? '', reason].filter((part) => part !== '').join('. ')).slice(0, 1_000)
+  const parts = [problem ?? '', reason].filter((part) => part !== '')
+  return plainLine(parts.join(problem?.endsWith('.') ? ' ' : '. ')).slice(0, 1_000)
 }
 
 /** `(last seen 3 h ago)`; of several devices the first and the last. */
@@ -178,8 +179,9 @@ const MAX_ROW_NAMES = 3
 export function summaryText(outcomes: readonly DeviceOutcome[], isApply: boolean): string {
   const { add, change, remove, changed_devices: changed, states } = summaryOf(outcomes)
   const on = `on ${changed} of ${devicesText(outcomes.length)}`
+  const isLeft = ![0, 4].includes(exitCodeOf(outcomes))
   const told = isApply
-    ? `Apply complete: ${add} added, ${change} changed, ${remove} removed ${on}.`
+    ? `Apply ${isLeft ? 'incomplete' : 'complete'}: ${add} added, ${change} changed, ${remove} removed ${on}.`
     : `Plan: ${add} to add, ${change} to change, ${remove} to remove ${on}.`
   const parts = (Object.keys(STATES) as DeviceState[]).flatMap((state) =>
     states[state] > 0 ? [`${states[state]} ${COUNTED[state]}`] : [],

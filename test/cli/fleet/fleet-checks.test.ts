@@ -44,7 +44,8 @@ function mistakesIn(text: string, devices = DEVICES): string[] {
       .replaceAll(path, 'fleet.yaml')
       .replaceAll(policyPath, 'bad.yaml')
       .replaceAll(listPath, 'the list')
-  return checkFleet(readFleet(path), devices).mistakes.map(shown)
+  const listed = devices.map((it) => ({ ...it, agentDomain: `agent.${it.name}.site.test` }))
+  return checkFleet(readFleet(path), listed).mistakes.map(shown)
 }
 
 describe('a fleet file with names that match nothing', () => {
@@ -83,6 +84,27 @@ describe('a fleet file with names that match nothing', () => {
     ],
   ])('names each one once, with its place: %j as %j', (good, wrong, mistakes) => {
     expect(mistakesIn(GOOD.replace(good, wrong))).toEqual(mistakes)
+  })
+
+  it('names a domain that several devices would have, unless they pool', () => {
+    const fixed = GOOD.replace('"view.{name}.{site}"', 'view.site.test')
+    const sentence =
+      'would have the same domain view.site.test. Put {name} into it, or set pooling_enabled.'
+    expect(mistakesIn(fixed)).toEqual([`fleet.yaml:11:17: cam01, cam02 ${sentence}`])
+    const one = DEVICES.slice(1).map((it, at) => (at === 0 ? { ...it, name: 'cam01' } : it))
+    const alone = fixed.replace('  cam02: { speed: 9600 }\n', '')
+    expect(mistakesIn(alone, one)).toEqual([])
+    const pooled = fixed.replace(
+      'localhost:{port}',
+      'localhost:{port}\n        pooling_enabled: true',
+    )
+    expect(mistakesIn(pooled)).toEqual([])
+    const doors = `${alone}  doors: { tags: [doors], tunnels: [{ domain: view.site.test, forwards_to: 1 }] }\n`
+    expect(mistakesIn(doors, one)).toEqual([`fleet.yaml:10:17: cam01, door1 ${sentence}`])
+    const variable = GOOD.replace('"view.{name}.{site}"', 'view.{port}.test')
+    expect(mistakesIn(variable)).toEqual([
+      expect.stringContaining('cam01, cam02 would have the same domain view.8002.test.'),
+    ])
   })
 
   it('names an unknown variable once for 1,000 devices', () => {

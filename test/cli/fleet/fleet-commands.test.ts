@@ -131,7 +131,8 @@ Devices: 2 in no set.
       devices: [
         {
           ...{ name: 'cam1', tags: ['camera'], state: 'offline' },
-          problem: '127.0.0.1:1: connection refused (ECONNREFUSED)',
+          problem:
+            '127.0.0.1:1: connection refused (ECONNREFUSED). Check connect.address in the fleet file.',
           ...{ verdict: null, last_seen_at: null, offline_reason: null, tunnels: [] },
         },
       ],

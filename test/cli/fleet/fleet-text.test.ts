@@ -106,6 +106,19 @@ cam40  offline: agent.cam40.site.test:443: no answer
     )
   })
 
+  it('share them for the same refusal, which names the authtoken of each', () => {
+    const reports = some(3, (_name, at) => ({
+      state: 'pending',
+      problem: `x.site.test is refused: The ACL rules of the authtoken cr_${String(at).repeat(27)} do not allow x.site.test.`,
+    }))
+    expect(reportsText(reports, shown)).toBe(
+      `3 devices  stored, not all online: cam0, cam1, cam2
+  x.site.test is refused: The ACL rules of the authtoken {id} do not allow x.site.test.
+`,
+    )
+    expect(reportsText(reports.slice(0, 1), shown)).toContain(`cr_${'0'.repeat(27)}`)
+  })
+
   it('are readable for 1,000 devices, and complete with --all', () => {
     const reports = [
       ...some(500, (name, at) => ({ state: 'failed', problem: `fault ${at} of ${name}` })),
@@ -135,6 +148,14 @@ describe('the last lines', () => {
       'Apply complete: 0 added, 0 changed, 0 removed on 0 of 0 devices.\nDevices: none.\n',
     )
   })
+
+  it.each(['offline', 'pending', 'failed', 'stopped'] as const)(
+    'call no apply complete with a device that is %s',
+    (state) => {
+      const reports = [report('cam1', {}), report('cam2', { state })]
+      expect(summaryText(reports, true)).toMatch(/^Apply incomplete: 0 added/)
+    },
+  )
 
   it.each([
     [['same'], 0],
