@@ -4,8 +4,9 @@ import { describe, expect, it } from 'vitest'
 import { ERRORS } from '../src/base/app-error.ts'
 import { deviceNames } from '../src/gateway/access/device-names.ts'
 import { EDGE_ERRORS } from '../src/gateway/ingress/common/edge-error.ts'
-import { ACTIONS } from '../src/policy/actions/all-actions.ts'
+import { ACTIONS, policyJsonSchema } from '../src/policy/actions/all-actions.ts'
 import { expectTable, markdownPages, ROOT } from './helpers/document-part.ts'
+import { fieldRow, fieldsOf } from './helpers/schema-fields.ts'
 
 const SRC = join(ROOT, 'src')
 const INDEX = 'docs/README.md'
@@ -172,6 +173,21 @@ describe('the tables', () => {
       return [type, phases.map((phase) => phase.replace(/^on_(tcp|http)_/, '')).join(', ')]
     })
     expect(described).toEqual(known.sort())
+  })
+})
+
+describe('the page of the policy actions', () => {
+  const PAGE = 'docs/reference/policy-actions.md'
+  const { $defs } = JSON.parse(JSON.stringify(policyJsonSchema()))
+
+  it('has a section for each action', () => {
+    const sections = [...readPage(PAGE).matchAll(/^## (\S+)$/gm)].map(([, type]) => type)
+    expect(sections).toEqual([...ACTIONS.keys()])
+  })
+
+  it.each([...ACTIONS.keys()])('has every field of %s', (type) => {
+    const rows = fieldsOf($defs[type].properties.config).map(fieldRow)
+    if (rows.length > 0) expectTable(PAGE, type, ['field', 'values', 'default', 'meaning'], rows)
   })
 })
 

@@ -72,6 +72,7 @@ export const GROUPS: readonly Group[] = [
   page('docs/reference/management-api.md', true),
   page('docs/reference/metrics.md', true),
   page('docs/reference/policies.md', true),
+  page('docs/reference/policy-actions.md', true),
   page('docs/reference/settings.md', true),
   page('bench/README.md', true),
   page('test/README.md', true),

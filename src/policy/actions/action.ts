@@ -61,6 +61,8 @@ export interface ActionDefinition {
   readonly type: string
   readonly phases: readonly Phase[]
   readonly config: z.ZodType
+  /** The meaning of each field, for editors and the docs. Fields of fields have paths: `replacements.from`. */
+  readonly fields: Readonly<Record<string, string>>
   /** A configuration with every field, which can be used in each of the phases. */
   readonly example: unknown
   /** Results by name below `actions.ngrok.<namespace>`, such as `error.code`, and their types. */
@@ -75,10 +77,16 @@ export interface ActionDefinition {
   readonly build: (config: unknown, context: ActionContext) => RunningAction
 }
 
+/** A text for each field. The compiler asks for fields at the top, a test for those below. */
+type FieldTexts<T> = { readonly [Field in keyof T]-?: string } & {
+  readonly [path: `${string}.${string}`]: string
+}
+
 interface ActionParts<S extends z.ZodType> {
   readonly type: string
   readonly phases: readonly Phase[]
   readonly config: S
+  readonly fields: FieldTexts<z.input<S>>
   readonly example: z.input<S>
   readonly results?: Readonly<Record<string, string>>
   /** The type with underscores unless given. */

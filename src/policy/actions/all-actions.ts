@@ -92,14 +92,30 @@ function rulesOf(phase: Phase, actions: readonly ActionDefinition[]): Schema {
   return { type: 'array', items: rule }
 }
 
-function actionSchema({ type, config, example }: ActionDefinition): Schema {
+function actionSchema({ type, config, fields, example }: ActionDefinition): Schema {
   const { $schema: _schema, ...schema } = z.toJSONSchema(config, { io: 'input' })
+  describeFields(schema, fields)
   const isConfigNeeded = !config.safeParse({}).success
   return strictObject(
     { type: { const: type }, config: { ...schema, examples: [example] } },
     isConfigNeeded ? ['type', 'config'] : ['type'],
   )
 }
+
+/** Adds the texts of `fields` to the properties of a schema, at any depth. */
+function describeFields(schema: FieldSchema, fields: ActionDefinition['fields'], path = ''): void {
+  for (const [name, property] of Object.entries(schema.properties ?? {})) {
+    if (typeof property === 'boolean') continue
+    const at = `${path}${name}`
+    property.description = fields[at] ?? ''
+    describeFields(itemsOf(property), fields, `${at}.`)
+  }
+}
+
+type FieldSchema = z.core.JSONSchema.BaseSchema
+
+const itemsOf = (schema: FieldSchema): FieldSchema =>
+  typeof schema.items === 'object' && !Array.isArray(schema.items) ? schema.items : schema
 
 function strictObject(properties: Schema, required: readonly string[]): Schema {
   return { type: 'object', properties, required, additionalProperties: false }

@@ -4,7 +4,7 @@ import { CLOSE, CONTINUE, refuse, respond } from '../exchange/outcome.ts'
 import { EvaluationError } from '../expression/expression-problem.ts'
 import { HTTP_PHASES, type Phase } from '../phase.ts'
 import { defineAction, type RunningAction } from './action.ts'
-import { headerTemplates } from './headers.ts'
+import { headerTemplates, MAX_HEADERS } from './headers.ts'
 
 /** Statuses without content in the response (RFC 9110 15.3.5, 15.3.6, 15.4.5). */
 const BODILESS = new Set([204, 205, 304])
@@ -27,6 +27,12 @@ export const customResponse = defineAction({
   type: 'custom-response',
   phases: HTTP_PHASES,
   config,
+  fields: {
+    status_code: 'Status of the answer. 204, 205 and 304 have no body.',
+    body: 'Body of the answer; default: empty. May contain expressions.',
+    content: 'Old name of body.',
+    headers: `Names and values, at most ${MAX_HEADERS}. Without content-type, it follows from the body. Values may contain expressions.`,
+  },
   example: {
     status_code: 503,
     body: 'Back in a minute.',
@@ -72,6 +78,9 @@ export const deny = defineAction({
   type: 'deny',
   phases: ['on_tcp_connect', 'on_http_request'],
   config: z.strictObject({ status_code: z.int().min(400).max(599).default(403) }),
+  fields: {
+    status_code: 'Status of the empty answer. In on_tcp_connect, the connection is closed instead.',
+  },
   example: { status_code: 403 },
   isTerminating: true,
   build({ status_code: status }, { phase }) {
@@ -85,6 +94,7 @@ export const closeConnection = defineAction({
   type: 'close-connection',
   phases: ['on_tcp_connect', 'on_http_request'],
   config: z.strictObject({}),
+  fields: {},
   example: {},
   isTerminating: true,
   build: () => () => CLOSE,
@@ -111,6 +121,12 @@ export const forwardInternal = defineAction({
     binding: z.literal('internal').optional(),
     on_error: z.enum(['halt', 'continue']).default('halt'),
   }),
+  fields: {
+    url: 'https://name.internal, tcp://name.internal:port or tls://name.internal. May contain expressions.',
+    binding: 'Kind of the endpoint. It may be left out.',
+    on_error:
+      'Effect when the endpoint is offline. halt: answers 404 or closes the connection; continue: later actions run.',
+  },
   example: { url: 'https://device.internal', binding: 'internal', on_error: 'halt' },
   results: { url: 'string', 'error.code': 'string', 'error.message': 'string' },
   alwaysEnds: ({ on_error: onError }) => onError === 'halt',

@@ -29,6 +29,12 @@ export const basicAuth = defineAction({
       .default('ngrok'),
     enforce: z.boolean().default(true),
   }),
+  fields: {
+    credentials: `Pairs name:password, of which one must match. A password has ${MIN_PASSWORD} to ${MAX_PASSWORD} characters. May contain expressions.`,
+    realm:
+      'Name that browsers may show when they ask for the password, in ASCII. The default is that of the hosted service.',
+    enforce: 'false: only sets the result credentials.authorized, and refuses nothing.',
+  },
   example: { credentials: ['name:a long password'], realm: 'device', enforce: true },
   results: {
     'credentials.presented': 'bool',

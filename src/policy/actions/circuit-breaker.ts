@@ -18,6 +18,16 @@ export const circuitBreaker = defineAction({
     num_buckets: z.literal(10).default(10),
     enforce: z.boolean().default(true),
   }),
+  fields: {
+    error_threshold:
+      'Share of failed requests at which the circuit opens. Failed: status 500 or above, or no answer.',
+    volume_threshold: 'Fewest requests in the window at which the circuit can open.',
+    window_duration: 'Time over which requests are counted, 1s to 2m.',
+    tripped_duration:
+      'Time for which requests get 503 once it is open, 1s to 2m. Then one request tests the service.',
+    num_buckets: 'Parts of the window.',
+    enforce: 'false: the action does nothing.',
+  },
   example: {
     error_threshold: 0.5,
     volume_threshold: 10,

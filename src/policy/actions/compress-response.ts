@@ -49,6 +49,10 @@ export const compressResponse = defineAction({
   namespace: 'compress',
   phases: RESPONSE_PHASE,
   config,
+  fields: {
+    algorithms:
+      'Allowed encodings. The client decides; the earlier one wins if it has no preference. compress is accepted, but never used.',
+  },
   example: { algorithms: ['br', 'gzip'] },
   results: { already_compressed: 'bool', negotiated_algorithm: 'string' },
   neverEnds: true,

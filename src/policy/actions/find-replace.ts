@@ -39,6 +39,13 @@ const replacementsConfig = z.strictObject({
   ),
 })
 
+const REPLACEMENT_TEXTS = {
+  replacements: 'Replacements, which run one after another.',
+  'replacements.from': 'RE2 pattern, searched in the body. May contain expressions.',
+  'replacements.to':
+    'Text for each match; $1 is the first group. Empty: removes the match. May contain expressions.',
+}
+
 type Replacements = z.output<typeof replacementsConfig>['replacements']
 
 /** Changes a body; throws EvaluationError when it cannot be changed as a whole. */
@@ -243,6 +250,7 @@ export const requestBodyFindReplace = defineAction({
   type: 'request-body-find-replace',
   phases: ['on_http_request'],
   config: replacementsConfig,
+  fields: REPLACEMENT_TEXTS,
   example: { replacements: [{ from: 'secret-[0-9]+', to: '[hidden]' }] },
   results: { replacements: 'list(replacement)' },
   neverEnds: true,
@@ -274,6 +282,7 @@ export const responseBodyFindReplace = defineAction({
   type: 'response-body-find-replace',
   phases: RESPONSE_PHASE,
   config: replacementsConfig,
+  fields: REPLACEMENT_TEXTS,
   example: { replacements: [{ from: 'http://', to: 'https://' }] },
   neverEnds: true,
   build({ replacements }, context) {

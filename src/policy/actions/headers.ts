@@ -14,7 +14,8 @@ import { EvaluationError } from '../expression/expression-problem.ts'
 import { HTTP_PHASES } from '../phase.ts'
 import { type ActionContext, defineAction } from './action.ts'
 
-const MAX_HEADERS = 10
+/** Headers that an action may set. */
+export const MAX_HEADERS = 10
 /** Steps of one more field: every later read of the head takes longer. */
 const ADD_STEPS = 20
 
@@ -70,6 +71,9 @@ export const addHeaders = defineAction({
   type: 'add-headers',
   phases: HTTP_PHASES,
   config: z.strictObject({ headers: headers(1) }),
+  fields: {
+    headers: `Names and values, at most ${MAX_HEADERS}. They are appended to headers of the same name; host is replaced. Values may contain expressions.`,
+  },
   example: { headers: { 'x-served-by': 'the gateway' } },
   results: { headers_added: 'map(string)' },
   neverEnds: true,
@@ -126,6 +130,10 @@ export const removeHeaders = defineAction({
   type: 'remove-headers',
   phases: HTTP_PHASES,
   config: z.strictObject({ headers: listOf(z.string(), MAX_NAMES) }),
+  fields: {
+    headers:
+      'Names of headers. On requests, _ and - are the same. host and user-agent cannot be removed.',
+  },
   example: { headers: ['x-powered-by'] },
   results: { headers_removed: 'list(string)' },
   neverEnds: true,

@@ -7,7 +7,7 @@ import { aType, canBe } from '../expression/expression-type.ts'
 import { type Ask, HttpAsker } from '../outbound/http-asker.ts'
 import { HTTP_PHASES } from '../phase.ts'
 import { type ActionContext, defineAction } from './action.ts'
-import { headerTemplates } from './headers.ts'
+import { headerTemplates, MAX_HEADERS } from './headers.ts'
 
 const MAX_QUERY = 32
 const MAX_QUERY_KEY = 128
@@ -45,6 +45,21 @@ export const httpRequest = defineAction({
   type: 'http-request',
   phases: HTTP_PHASES,
   config,
+  fields: {
+    url: 'https: or http: URL. May contain expressions. GATEWAY_OUTBOUND_ALLOW must allow hosts outside .internal.',
+    method: 'Method of the request.',
+    query_params: 'Parameters that are added to the URL.',
+    'query_params.key': 'Name of the parameter.',
+    'query_params.value': 'Value of the parameter. May contain expressions.',
+    headers: `Names and values, at most ${MAX_HEADERS}. Values may contain expressions.`,
+    body: 'Body of the request. May contain expressions.',
+    max_redirects: 'Number of redirects to follow. 0: a redirect is the answer.',
+    timeout: 'Time limit with all redirects and repetitions, 1s to 30s.',
+    retry_condition:
+      'Expression over attempts and last_attempt. true: repeats the request, at most three times.',
+    on_error:
+      'Effect when there is no answer. continue: later actions run; halt: answers 502 or 504.',
+  },
   example: {
     url: 'http://192.168.1.10/allowed',
     method: 'GET',

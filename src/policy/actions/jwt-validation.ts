@@ -76,6 +76,30 @@ export const jwtValidation = defineAction({
   type: 'jwt-validation',
   phases: ['on_http_request'],
   config,
+  fields: {
+    issuer: 'Accepted issuers.',
+    'issuer.allow_list': 'The claim iss must be one of these.',
+    'issuer.allow_list.value': 'Issuer, as in the claim. May contain expressions.',
+    audience: 'Accepted audiences. Without it, the claim aud is not checked.',
+    'audience.allow_list': 'The claim aud must have one of these.',
+    'audience.allow_list.value': 'Audience, as in the claim.',
+    http: 'Places of the tokens.',
+    'http.tokens': 'Tokens of a request. All must be valid.',
+    'http.tokens.type': 'Kind of the token. It has no effect here.',
+    'http.tokens.method':
+      'header: a header; body: a field of a JSON or form body of POST, PUT or PATCH.',
+    'http.tokens.name': 'Name of the header or field. May contain expressions.',
+    'http.tokens.prefix':
+      'Text before the token, such as Bearer with a blank, in any case. May contain expressions.',
+    jws: 'Accepted signatures.',
+    'jws.allowed_algorithms': 'Accepted algorithms, all with public keys.',
+    'jws.keys': 'Keys of the issuers.',
+    'jws.keys.sources': 'Sources of the keys.',
+    'jws.keys.sources.additional_jkus':
+      'https:, http: or file: URLs of JWKS. GATEWAY_OUTBOUND_ALLOW must allow them.',
+    'jws.keys.identification': 'Part of a token that names its key. It has no effect here.',
+    'jws.keys.identification.token_claims': 'Name of that part.',
+  },
   example: {
     issuer: { allow_list: [{ value: 'https://issuer.example/' }] },
     audience: { allow_list: [{ value: 'devices' }] },

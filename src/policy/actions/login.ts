@@ -70,6 +70,20 @@ const loginFields = {
   auth_cookie_domain: z.string().optional(),
 }
 
+const LOGIN_TEXTS = {
+  auth_id:
+    'Name of the login, if a policy has several: letters, digits, dots, dashes and underscores.',
+  scopes: 'Scopes besides those that identify the visitor: openid, profile and email.',
+  authz_url_params: `At most ${MAX_PARAMETERS} parameters for the page of the provider, such as hd or login_hint.`,
+  max_session_duration: 'Maximum age of a session, 1s to 8760h.',
+  idle_session_timeout: 'Maximum time without a request, 1s to 8760h; default: no limit.',
+  idle_session_duration: 'Other name of idle_session_timeout, which wins.',
+  userinfo_refresh_interval:
+    'Interval of checks with the provider; default: none. Unknown visitors sign in again. All are refused while the provider is down.',
+  allow_cors_preflight: 'true: admits OPTIONS requests of browsers about other origins.',
+  auth_cookie_domain: 'Refused: a session belongs to one host.',
+}
+
 type LoginConfig = z.output<z.ZodObject<typeof loginFields>>
 
 /** The documentation of the service has two names for the idle time; each is taken. */
@@ -124,6 +138,12 @@ export const oauth = defineAction({
     client_secret: z.string().max(1_024).default(''),
     ...loginFields,
   }),
+  fields: {
+    provider: `One of ${Object.keys(OAUTH_PROVIDERS).join(', ')}.`,
+    client_id: 'Your client at the provider; required at this gateway. May contain expressions.',
+    client_secret: 'Secret of the client; required at this gateway. May contain expressions.',
+    ...LOGIN_TEXTS,
+  },
   example: {
     provider: 'github',
     client_id: 'Iv1.0123456789abcdef',
@@ -180,6 +200,13 @@ export const openidConnect = defineAction({
     client_secret: z.string().max(1_024).default(''),
     ...loginFields,
   }),
+  fields: {
+    issuer_url:
+      'https: URL below which /.well-known/openid-configuration is. http: is for a provider in your own network.',
+    client_id: 'Your client at the provider. May contain expressions.',
+    client_secret: 'Secret of the client. A public client has none. May contain expressions.',
+    ...LOGIN_TEXTS,
+  },
   example: {
     issuer_url: 'https://id.example',
     client_id: 'devices',

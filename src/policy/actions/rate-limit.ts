@@ -38,6 +38,14 @@ export const rateLimit = defineAction({
   type: 'rate-limit',
   phases: PHASES,
   config,
+  fields: {
+    name: 'Name of the limit, for people.',
+    algorithm: 'Way of counting.',
+    capacity: 'Most requests, or connections, in any period of the length rate.',
+    rate: 'Length of the period: 60s to 24h, in steps of 10s.',
+    bucket_key: 'Expressions. Requests with the same values share a limit.',
+    enforce: 'false: counts and sets the result limited, and refuses nothing.',
+  },
   example: {
     name: '30 a minute',
     algorithm: 'sliding_window',

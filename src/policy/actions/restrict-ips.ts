@@ -36,6 +36,13 @@ export const restrictIps = defineAction({
     deny: ranges,
     ip_policies: z.array(z.string()).max(MAX_POLICIES).default([]),
   }),
+  fields: {
+    enforce: 'false: only sets the result action, and refuses nothing.',
+    allow:
+      'Addresses or CIDR ranges that may pass. Without allow and ip_policies, none may. May contain expressions.',
+    deny: 'Addresses or CIDR ranges that are refused, even if allow has them. May contain expressions.',
+    ip_policies: 'Ids of IP policies of the gateway, which add to allow and deny.',
+  },
   example: {
     enforce: true,
     allow: ['10.0.0.0/8'],

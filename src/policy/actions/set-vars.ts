@@ -48,11 +48,14 @@ const MAX_SIZE = 65_536
 const SIZE_PRICE: Price = { call: 2, item: 2, isDeep: true }
 const NAME = /^[A-Za-z_]\w*$/
 
-/** Gives values names: later expressions of the phase read them as `vars.<name>`. */
+/** Gives values names: later expressions of the phase read them as `vars.name`. */
 export const setVars = defineAction({
   type: 'set-vars',
   phases: PHASES,
   config: z.strictObject({ vars: boundedList(z.record(z.string(), z.unknown()), MAX_VARS) }),
+  fields: {
+    vars: 'Objects with one name and its value each. Expressions after it in the phase read vars.<name>. Texts may contain expressions.',
+  },
   example: { vars: [{ tier: 'gold' }] },
   neverEnds: true,
   build({ vars }, context) {
@@ -106,6 +109,10 @@ export const log = defineAction({
   type: 'log',
   phases: PHASES,
   config: z.strictObject({ metadata: z.record(z.string(), z.unknown()) }),
+  fields: {
+    metadata:
+      'Fields of the log line: names and values of any type. Texts may contain expressions.',
+  },
   example: { metadata: { why: 'audit' } },
   results: { metadata: 'map(dyn)' },
   neverEnds: true,

@@ -63,6 +63,18 @@ export const terminateTls = defineAction({
   type: 'terminate-tls',
   phases: ['on_tcp_connect'],
   config,
+  fields: {
+    min_version: 'Lowest TLS version.',
+    max_version: 'Highest TLS version.',
+    server_certificate:
+      'Certificate in PEM, which may include its chain. Default: the certificate of the domain.',
+    server_private_key:
+      'Private key of server_certificate, in PEM and unencrypted. Give both or none.',
+    mutual_tls_certificate_authorities:
+      'CAs that sign client certificates: PEM, or ids of certificate authorities (ca_…). With a CA, clients need a certificate.',
+    mutual_tls_verification_strategy:
+      'require-and-verify, the default with a CA: certificate of a CA; require-any: any certificate; request: optional.',
+  },
   example: {
     min_version: '1.2',
     max_version: '1.3',

@@ -10,7 +10,7 @@ import type { Template } from '../expression/compiled-expression.ts'
 import { EvaluationError } from '../expression/expression-problem.ts'
 import { PatternCache, PatternError, type Replacement } from '../expression/pattern.ts'
 import { type ActionContext, defineAction } from './action.ts'
-import { headerTemplates } from './headers.ts'
+import { headerTemplates, MAX_HEADERS } from './headers.ts'
 
 /** Characters of a URL after a replacement; a request head is not longer either. */
 const MAX_URL = 65_536
@@ -87,6 +87,12 @@ export const redirect = defineAction({
     status_code: z.literal([301, 302, 303, 307, 308]).default(302),
     headers: headers(0).default({}),
   }),
+  fields: {
+    from: 'RE2 pattern, searched in the whole URL, with scheme and host. Default: every request is redirected. May contain expressions.',
+    to: 'With from: text for each match; $1 is the first group. Without from: URL, or path on the same host. May contain expressions.',
+    status_code: 'Status of the answer.',
+    headers: `Further headers of the answer, at most ${MAX_HEADERS}. Values may contain expressions.`,
+  },
   example: {
     from: '^http://',
     to: 'https://',
@@ -134,6 +140,10 @@ export const urlRewrite = defineAction({
   type: 'url-rewrite',
   phases: ['on_http_request'],
   config: z.strictObject({ from: z.string().max(1_024).optional(), to: z.string().max(8_192) }),
+  fields: {
+    from: 'RE2 pattern, searched in the whole URL, with scheme and host. Default: the whole URL. May contain expressions.',
+    to: 'With from: text for each match; $1 is the first group. Without from: URL, or path on the same host. May contain expressions.',
+  },
   example: { from: '/v1/', to: '/v2/' },
   results: {
     matches: 'list(string)',

@@ -40,6 +40,11 @@ export const verifyWebhook = defineAction({
     secret: z.string().min(1).max(4_096),
     enforce: z.boolean().default(true),
   }),
+  fields: {
+    provider: 'Name of the provider, such as github.',
+    secret: 'Secret that the provider signs with. May contain expressions.',
+    enforce: 'false: only sets the result verified, and refuses nothing.',
+  },
   example: { provider: 'github', secret: 'shared secret', enforce: true },
   results: { verified: 'bool', 'error.code': 'string', 'error.message': 'string' },
   build({ provider, secret: text, enforce }, context) {

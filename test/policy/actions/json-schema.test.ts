@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { ACTIONS, policyJsonSchema } from '../../../src/policy/actions/all-actions.ts'
+import { fieldsOf } from '../../helpers/schema-fields.ts'
 
 type Schema = Record<string, unknown>
 
@@ -79,6 +80,18 @@ describe('policyJsonSchema()', () => {
       expect(isAccepted({ [phase]: [{ actions: [{ type, config: example }] }] })).toBe(true)
     }
   })
+
+  it.each(Array.from(ACTIONS.values()))(
+    'tells editors what each field of $type means',
+    (action) => {
+      const { $defs } = JSON.parse(JSON.stringify(policyJsonSchema()))
+      const meanings = fieldsOf($defs[action.type].properties.config).map(
+        ({ path, schema: { description } }) => [path, description],
+      )
+      expect(Object.fromEntries(meanings)).toEqual(action.fields)
+      expect(meanings.filter(([, text]) => !/^\S.*\.$/.test(text))).toEqual([])
+    },
+  )
 
   it('tells editors the bounds of fields', () => {
     const { $defs } = JSON.parse(JSON.stringify(policyJsonSchema()))
