@@ -89,7 +89,7 @@ describe('policyJsonSchema()', () => {
         ({ path, schema: { description } }) => [path, description],
       )
       expect(Object.fromEntries(meanings)).toEqual(action.fields)
-      expect(meanings.filter(([, text]) => !/^\S.*\.$/.test(text))).toEqual([])
+      expect(meanings.filter(([, text = '']) => !/^\S.*\.$/.test(text))).toEqual([])
     },
   )
 
