@@ -41,6 +41,7 @@ const MADE = new Set([
   'fleet.yaml',
   'packaging/compose/join',
   'limits.json',
+  'redirect.yaml',
   'login.yaml',
   'policy.yaml',
   'policy.schema.json',

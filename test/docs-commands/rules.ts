@@ -80,7 +80,7 @@ export const PAGES: Readonly<Record<string, PageRule>> = {
   'docs/guides/backup-and-restore.md': { domain: EXAMPLE },
   'docs/guides/cameras-and-web-apps.md': {
     domain: EXAMPLE,
-    files: { 'camera.yaml': ['yaml', 1] },
+    files: { 'camera.yaml': ['yaml', 1], 'redirect.yaml': ['yaml', 2] },
   },
   'docs/guides/device.md': { domain: EXAMPLE, before: POLICY },
   'docs/guides/fleets.md': {
@@ -115,7 +115,7 @@ export const PAGES: Readonly<Record<string, PageRule>> = {
     },
   },
   'docs/reference/policies.md': {
-    before: `${POLICY} && echo secret > tom.txt && echo secret > key`,
+    before: POLICY,
     values: {
       'cr_…': `${API}/credentials | jq -r '.credentials[0].id'`,
       'rd_…': `${API}/reserved_domains | jq -r '.reserved_domains[0].id'`,
