@@ -265,7 +265,8 @@ describe('device-agent doctor without an agent', () => {
         check: 'clock',
         detail:
           /^(1 h|59 min) behind the gateway, whose clock says \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$/,
-        remedy: /of this device or of the gateway.*timedatectl/,
+        remedy:
+          /of this device or of the gateway.*sudo timedatectl set-ntp false, then sudo timedatectl set-time/,
       },
     ],
   ]

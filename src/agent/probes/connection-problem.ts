@@ -31,7 +31,7 @@ const REMEDIES = {
 } as const satisfies Partial<Record<Reason, string>>
 
 export const CLOCK_REMEDY =
-  "Set the wrong clock, of this device or of the gateway. On Linux, run timedatectl set-ntp true there. Without a time server, run timedatectl set-time 'YYYY-MM-DD HH:MM:SS UTC' with the right time."
+  "Set the wrong clock, of this device or of the gateway. On Linux, run sudo timedatectl set-ntp true there. Without a time server, run sudo timedatectl set-ntp false, then sudo timedatectl set-time 'YYYY-MM-DD HH:MM:SS UTC' with the right time."
 
 /** A wrong clock causes these too. */
 const DATE_CODES: ReadonlySet<string> = new Set(['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID'])

@@ -174,7 +174,7 @@ async function clockCheck(
   const skewMs = clock.now() - theirs
   if (Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return good(check, `matches ${host}`)
   const flaw = `${formatDuration(Math.abs(skewMs))} ${skewMs > 0 ? 'ahead of' : 'behind'} ${host}`
-  return bad(check, flaw, 'Set the clock of this machine: timedatectl set-ntp true.')
+  return bad(check, flaw, 'Set the clock of this machine: sudo timedatectl set-ntp true.')
 }
 
 /** All steps with a running gateway. */

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import {
+  CLOCK_REMEDY,
   connectionProblem,
   foreignProblem,
   nameProblem,
@@ -114,6 +115,8 @@ describe('a connection that fails', () => {
     expect(remedyOf('ERR_TLS_CERT_ALTNAME_INVALID')).toMatch(/name of the certificate/)
     expect(remedyOf('SELF_SIGNED_CERT_IN_CHAIN')).toContain('SVC_CA_CERT')
     expect(remedyOf('ECONNREFUSED')).toContain('by default 4443')
+    // Without it, set-time is refused while the time server is in use.
+    expect(CLOCK_REMEDY).toMatch(/sudo timedatectl set-ntp false, then sudo timedatectl set-time/)
     expect(untrustedProblem('tls handshake error')).toMatchObject({
       reason: 'tls',
       detail: expect.stringContaining('(tls handshake error)'),

@@ -329,7 +329,7 @@ describe('gateway setup', () => {
     process.exitCode = 0
     const text = String(stderr.read())
     expect(text).toContain(`clock: ${flaw}`)
-    expect(text).toContain('timedatectl set-ntp true')
+    expect(text).toContain('sudo timedatectl set-ntp true')
     expect(readFileSync(envPath, 'utf8')).toBe(before)
   })
 
