@@ -82,7 +82,14 @@ export const PAGES: Readonly<Record<string, PageRule>> = {
     domain: EXAMPLE,
     files: { 'camera.yaml': ['yaml', 1], 'redirect.yaml': ['yaml', 2] },
   },
-  'docs/guides/device.md': { domain: EXAMPLE, before: POLICY },
+  'docs/guides/device.md': {
+    domain: EXAMPLE,
+    before: POLICY,
+    // The commands before have removed it.
+    between: [
+      [/^echo .*set-policy web -$/, 'device-agent tunnels add web.cam01.site.example.com 8001'],
+    ],
+  },
   'docs/guides/fleets.md': {
     domain: EXAMPLE,
     files: { 'fleet.yaml': ['yaml', 0] },
