@@ -2,10 +2,12 @@ import { Command } from 'commander'
 import { StartError } from '../../base/app-error.ts'
 import { parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
+import { hasAgentService, startCommand } from '../local/stopped-service.ts'
 import { openProcessLog } from '../process-log.ts'
 import { ProgressBar } from '../provision/progress-bar.ts'
 import { gatewaySurroundings, surroundingsOf } from '../surroundings.ts'
 import { refuseOnTrial } from '../update/refuse-on-trial.ts'
+import { leftOutText, settingsStep } from './left-out.ts'
 import type { RoleName } from './roles.ts'
 
 interface CommonOptions {
@@ -92,7 +94,7 @@ async function backup(
 ): Promise<void> {
   const { ROLES } = await import('./roles.ts')
   const { describeBackup, makeBackup } = await import('./make-backup.ts')
-  const { folder, server, settingsRoot } = placeOf(context, roleName, options)
+  const { folder, server, settingsRoot, config } = placeOf(context, roleName, options)
   const passphrase = await newPassphrase(context, options)
   const role = ROLES[roleName]
   const manifest = await makeBackup({ role, folder, path, passphrase, server, settingsRoot })
@@ -100,7 +102,8 @@ async function backup(
   context.stdout.write(
     options.json
       ? `${JSON.stringify({ file: path, encrypted: isEncrypted, ...manifest })}\n`
-      : describeBackup(path, manifest, isEncrypted),
+      : describeBackup(path, manifest, isEncrypted) +
+          (settingsRoot === undefined ? leftOutText(roleName, config) : ''),
   )
 }
 
@@ -151,20 +154,24 @@ async function restore(
     settings,
     ...(server && { kept_settings: keptSettings }),
   }
+  const step = settingsRoot === undefined ? settingsStep(roleName, context.environment) : ''
   const kept =
     aside === undefined ? '' : `The previous data is in ${aside}. Delete it when all is well.\n`
   const written = settings.length === 0 ? '' : `Restored settings: ${settings.join(', ')}.\n`
   said(
     { ...result, encrypted: read.isEncrypted, ...manifest },
-    `Restored ${describeContent(manifest)} to ${folder}.\n${written}${kept}${server ? nextOfCluster(keptSettings) : NEXT[roleName]}\n`,
+    `Restored ${describeContent(manifest)} to ${folder}.\n${written}${kept}${server ? nextOfCluster(keptSettings) : `Next: ${step}${NEXT[roleName](settingsRoot !== undefined)}`}\n`,
   )
 }
 
 const NEXT = {
-  agent:
-    'Next: stop the agent on the old device, because both have the same identity and the second one is refused as a duplicate. Then start this one: systemctl enable --now device-agent.',
-  gateway:
-    'Next: stop the gateway on the old server, point its DNS name at this one, and start it: device-agent service install --gateway.',
+  agent: (isService: boolean) => {
+    const start =
+      isService || hasAgentService() ? 'systemctl enable --now device-agent' : startCommand(false)
+    return `If this is another machine, stop the agent on the old device, because both have the same identity and the second one is refused as a duplicate. Start this one: ${start}.`
+  },
+  gateway: () =>
+    'If this is another machine, stop the gateway on the old server, and point its DNS name at this one. Start it: device-agent service install --gateway.',
 } as const
 
 function nextOfCluster(kept: readonly string[]): string {
@@ -186,6 +193,7 @@ function placeOf(context: CommandContext, role: RoleName, { dataDir }: CommonOpt
   const { environment, source } = surroundings(context.environment, dataDir)
   const config = parseConfig(environment)
   return {
+    config,
     folder: config[role].dataDir,
     server: role === 'gateway' ? config.gateway.shared?.server : undefined,
     // Only of an installed service: other programs get their settings from elsewhere.

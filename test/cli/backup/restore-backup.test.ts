@@ -275,5 +275,35 @@ describe('a backup of a gateway', () => {
   })
 })
 
+describe('an agent of a folder', () => {
+  it('is told what is not in its backup, and what to copy before its start', async () => {
+    const [old, fresh] = [temporaryFolder(), temporaryFolder()]
+    openAgentDatabase(old, { log, clock: systemClock }).close()
+    const [ca, file] = [join(old, 'gateway-ca.pem'), join(fresh, 'device.backup')]
+    writeFileSync(ca, '')
+    const of = { SVC_SERVER_ADDR: 'gateway.site.test:4443', SVC_CA_CERT: ca, AGENT_DATA_DIR: old }
+    const backup = await printed(of, 'backup', file)
+    expect(backup).toMatch(
+      /^Not in this backup: the settings\. Keep a copy of .*gateway-ca\.pem\.$/m,
+    )
+    expect(await printed({}, 'backup', join(fresh, '2'), '--data-dir', old)).toMatch(
+      /^Not in this backup: the settings/m,
+    )
+    const bare = await printed({}, 'restore', file, '--data-dir', join(fresh, 'data'))
+    expect(bare).toMatch(/^Next: The settings are not restored: copy \.env and the files/m)
+    expect(bare).toContain('Start this one: device-agent run or device-agent up, in its folder.')
+    const again = await printed(of, 'restore', file, '--replace')
+    expect(again).toMatch(/^Next: If this is another machine, stop the agent on the old device/m)
+  })
+})
+
+/** Output of a command with these settings. */
+async function printed(environment: Record<string, string>, ...args: string[]): Promise<string> {
+  const [stdout, stderr] = [new PassThrough(), new PassThrough()]
+  const { signal: stop } = new AbortController()
+  await createProgram({ environment, stdout, stderr, stop }).parseAsync(args, { from: 'user' })
+  return String(stdout.read())
+}
+
 const agentFiles = async () =>
   new Map([...(await agentData())].map(([name, content]) => [`data/${name}`, content]))
