@@ -198,10 +198,17 @@ const BY_CODE = new Map(
 const UNRULED =
   /(?: do not allow | The rule bind:)((?:[a-z0-9.-]{1,253}|\[[0-9a-f:]{2,45}\]):(?:\d{1,5}|\*))(?:\.$| allows )/
 
+/** A TCP address outside the range of the gateway, which the text names. */
+const UNSERVED = /is not served by this gateway\. Its TCP addresses are /
+
 /** Converts a refusal by the service to a Problem. `detail` must not contain a secret. */
 export function serviceProblem(detail: string, serviceCode: string | undefined): Problem {
   if (serviceCode === undefined) return networkProblem(detail)
   const { reason, permanent, remedy } = BY_CODE.get(serviceCode) ?? UNKNOWN
+  // The gateway knows the option, and names its addresses.
+  if (UNSERVED.test(detail)) {
+    return { reason, detail, remedy: 'Use one of these TCP addresses.', permanent, serviceCode }
+  }
   const address = serviceCode === 'ERR_NGROK_316' ? UNRULED.exec(detail)?.[1] : undefined
   const allow = address === undefined ? '' : joinToAllow(address)
   return { reason, detail, remedy: `${remedy}${allow}`, permanent, serviceCode }

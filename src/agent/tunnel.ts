@@ -49,7 +49,7 @@ const Domain = z
   .transform((text) => text.toLowerCase())
   .refine(
     (text) => text === '' || isDomain(text) || isAddress(text),
-    'must be a domain name such as device123.site.example.com, without scheme, or for tcp host:port',
+    'must be a domain name such as device123.site.example.com, without scheme; for tcp host:port such as gateway.example.com:20017',
   )
 
 /** A traffic policy, as far as a tunnel checks it. The service checks the rest. */

@@ -76,6 +76,9 @@ describe('serviceProblem', () => {
       expect.stringMatching(/^Change the option or address/),
       true,
     ])
+    const unserved =
+      'The address h:1 is not served by this gateway. Its TCP addresses are h:20000 to h:20100.'
+    expect(serviceProblem(unserved, 'ERR_NGROK_301').remedy).toBe('Use one of these TCP addresses.')
     expect(serviceProblem('too old', 'ERR_NGROK_811').remedy).toMatch(/^Update the agent/)
   })
 

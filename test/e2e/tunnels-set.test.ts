@@ -103,10 +103,10 @@ describe('tunnels set', () => {
     const { run, json } = await startAgent()
     await json('add', 'cam.site.test', '8001')
     expect((await run('set', 'cam')).stderr).toBe(
-      'device-agent: Nothing to change. See device-agent help tunnels set.\n',
+      'error: Nothing to change. Set a service or an option.\n\n(run device-agent help tunnels set)\n',
     )
     expect((await run('set', 'cam', '--upstream-timeout', 'soon')).stderr).toContain(
-      '/upstream/timeout: must be a number',
+      "error: option '--upstream-timeout <seconds>' argument 'soon' is invalid. It must be a number.",
     )
     expect((await run('set', 'none', '8001')).stderr).toContain('tunnel-not-found')
   })

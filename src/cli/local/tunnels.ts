@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { Command, Option } from 'commander'
+import { Command, InvalidArgumentError, Option } from 'commander'
 import * as z from 'zod'
 import { parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
 import type { TunnelSpecView, TunnelStatusView } from '../../api/tunnel-view.ts'
@@ -9,6 +9,7 @@ import { AgentRefusal } from '../agent-client.ts'
 import type { CommandContext } from '../command-context.ts'
 import { mistakesError, problemLine } from '../mistakes.ts'
 import { commandRemedy } from './command-remedy.ts'
+import type { LocalAgent } from './local-agent.ts'
 import { urlText } from './status-text.ts'
 import { paintFor, plainLine } from './terminal-text.ts'
 
@@ -68,6 +69,8 @@ export function tunnelsCommand(context: CommandContext): Command {
     .option('--no-verify-tls', 'accept any certificate of an https:// upstream')
     .action(
       (first: string, second: string | undefined, options: TunnelOptions, command: Command) => {
+        const flaw = serviceFlaw(second ?? first)
+        if (flaw !== undefined) return command.error(`error: ${flaw}`)
         if (second !== undefined)
           return add(context, { domain: first, forwards_to: second }, options)
         if (isForwardTarget(first)) return add(context, { forwards_to: first }, options)
@@ -85,16 +88,32 @@ export function tunnelsCommand(context: CommandContext): Command {
     .option('--no-http2', 'use HTTP/1.1 to the upstream')
     .option('--verify-tls', 'verify the certificate of an https:// upstream')
     .option('--no-verify-tls', 'accept any certificate of an https:// upstream')
-    .action((tunnel: string, forwardsTo: string | undefined, options: SetOptions) =>
-      set(context, tunnel, forwardsTo, options),
+    .action(
+      (tunnel: string, forwardsTo: string | undefined, options: SetOptions, command: Command) => {
+        const { dataDir: _, json: __, ...given } = options
+        if (forwardsTo === undefined && Object.keys(given).length === 0)
+          return command.error('error: Nothing to change. Set a service or an option.')
+        const flaw = forwardsTo === undefined ? undefined : serviceFlaw(forwardsTo)
+        if (flaw !== undefined) return command.error(`error: ${flaw}`)
+        return set(context, tunnel, forwardsTo, options)
+      },
     )
   verb(
     'set-policy <tunnel> [file]',
     'replace the policy of a tunnel, JSON or YAML; - for standard input',
   )
     .option('--default', 'use the default policy of the device')
-    .action((tunnel: string, file: string | undefined, options: Options & { default?: boolean }) =>
-      setPolicy(context, tunnel, { ...options, file }),
+    .action(
+      (
+        tunnel: string,
+        file: string | undefined,
+        options: Options & { default?: boolean },
+        command: Command,
+      ) => {
+        if ((file === undefined) === (options.default !== true))
+          return command.error('error: Give either a file or --default.')
+        return setPolicy(context, tunnel, { ...options, file })
+      },
     )
   verb('remove <tunnel>', 'close and delete a tunnel').action((tunnel: string, options: Options) =>
     remove(context, tunnel, options),
@@ -121,13 +140,41 @@ function withTunnelOptions(command: Command): Command {
       ).choices(['1', '2', DEFAULT]),
     )
     .option('--http2', 'use HTTP/2 to the upstream, for example for gRPC')
-    .option('--upstream-timeout <seconds>', 'time to wait for the first byte of a response')
+    .option(
+      '--upstream-timeout <seconds>',
+      'time to wait for the first byte of a response',
+      parsedNumber,
+    )
     .option('--health <check>', 'health check: off, tcp, or a path that returns a status below 500')
     .option(
       '--tls-min-version <version>',
       'for old https:// upstreams: 1.0, 1.1 or 1.2; also allows weak ciphers and short keys',
     )
-    .option('--max-connections <count>', 'connections that the upstream accepts at once')
+    .option(
+      '--max-connections <count>',
+      'connections that the upstream accepts at once',
+      parsedNumber,
+    )
+}
+
+const SCHEME = /^http:\/\/(.+?)\/?$/i
+const DIGITS = /(?:^|:)(\d+)$/
+
+/** A common mistake in a service, with its fix. */
+function serviceFlaw(text: string): string | undefined {
+  if (isForwardTarget(text)) return undefined
+  const plain = SCHEME.exec(text)?.[1]
+  if (plain !== undefined && isForwardTarget(plain)) {
+    return `Write the service without http://: ${plain}`
+  }
+  const port = DIGITS.exec(plain ?? text)?.[1]
+  return port === undefined ? undefined : `A port is a number from 1 to 65535, not ${port}.`
+}
+
+/** Number of an option. Commander names the option. */
+function parsedNumber(text: string): string {
+  if (text === DEFAULT || (text.trim() !== '' && Number.isFinite(Number(text)))) return text
+  throw new InvalidArgumentError('It must be a number.')
 }
 
 /** Whether the only argument is a service. A name alone is a domain whose service is missing. */
@@ -207,11 +254,11 @@ async function add(
   const { agent, TunnelView, TunnelStatusView } = await open(context, options)
   const body = { protocol: 'http', ...spec, ...fieldsOf(options) }
   const request = { method: 'POST', path: '/tunnels', body } as const
-  const { body: made, headers } = await agent
-    .exchange(request, TunnelView)
-    .catch((error) =>
-      rethrow(addRefusal(error, spec), { context, options, file: options.policy, body }),
-    )
+  const { body: made, headers } = await agent.exchange(request, TunnelView).catch(async (error) => {
+    const refusal = addRefusal(error, spec)
+    const hint = await nameHint(agent, refusal, spec.domain)
+    return rethrow(hint ?? refusal, { context, options, file: options.policy, body })
+  })
   const path = headers.location ?? pathOf(made.domain)
   const ask = () => agent.ask({ path }, TunnelStatusView)
   await report(context, options, await whenChecked(ask, context.stop))
@@ -266,10 +313,7 @@ async function set(
   forwardsTo: string | undefined,
   options: SetOptions,
 ): Promise<void> {
-  const { dataDir: _, json: __, domain: newDomain, ...given } = options
-  if (forwardsTo === undefined && newDomain === undefined && Object.keys(given).length === 0) {
-    throw new StartError('Nothing to change. See device-agent help tunnels set.')
-  }
+  const { domain: newDomain } = options
   const { agent, find, named, TunnelView, TunnelStatusView } = await open(context, options)
   const path = pathOf(tunnel)
   const { body: found, headers } = await agent.exchange({ path }, TunnelStatusView)
@@ -301,9 +345,6 @@ async function setPolicy(
   tunnel: string,
   options: Options & { readonly file?: string | undefined; readonly default?: boolean },
 ): Promise<void> {
-  if ((options.file === undefined) === (options.default !== true)) {
-    throw new StartError('Give either a file or --default.')
-  }
   const policy = options.file === undefined ? null : readPolicy(options.file)
   const { agent, find, named, TunnelView } = await open(context, options)
   const spec = await named(await find(tunnel))
@@ -360,6 +401,28 @@ function addRefusal(
     'Use --pooling on all devices of the domain, or --no-pooling on all',
   )
   return text === error.message ? error : new AgentRefusal(text, problem)
+}
+
+/** The part of the status with the name of the device. */
+const WithOwnName = z.object({ own_endpoint: z.object({ domain: z.string() }).nullable() })
+
+/** The refusal with a name that the device may have. Undefined: it is about something else, or no name is known. */
+async function nameHint(
+  agent: LocalAgent,
+  error: unknown,
+  domain = '',
+): Promise<AgentRefusal | undefined> {
+  if (!(error instanceof AgentRefusal) || /^$|:/.test(domain)) return undefined
+  const { code, errors } = error.problem
+  const isLabel = !domain.includes('.') && errors.some(({ pointer }) => pointer === '/domain')
+  if (!isLabel && code !== 'forbidden') return undefined
+  const status = await agent.ask({ path: '/status' }, WithOwnName).catch(() => undefined)
+  // A device with a wildcard of its own has its API at `agent.`.
+  const base = status?.own_endpoint?.domain.replace(/^agent\./, '')
+  if (base === undefined) return undefined
+  const example = isLabel ? `, such as ${domain}.${base}` : ''
+  const hint = plainLine(`  → Names of this device end in ${base}${example}.`)
+  return new AgentRefusal(`${error.message}\n${hint}`, error.problem)
 }
 
 interface Refused {

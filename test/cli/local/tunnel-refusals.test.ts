@@ -17,7 +17,12 @@ const POLICY = `on_http_request:
 `
 
 /** Runs `tunnels add` beside an agent that refuses with this problem. Returns the message. */
-async function refusalOf(args: readonly string[], problem: object, name?: string): Promise<string> {
+async function refusalOf(
+  args: readonly string[],
+  problem: object,
+  name?: string,
+  ownEndpoint: object | null = null,
+): Promise<string> {
   const folder = temporaryFolder()
   const last = { invitation: 'in_1', pin: 'pin', joined: { name, url: null } }
   const record = { version: 1, last, claims: [] }
@@ -26,6 +31,10 @@ async function refusalOf(args: readonly string[], problem: object, name?: string
   writeFileSync(file, POLICY)
   const server = createServer((request, response) => {
     request.resume()
+    if (request.url === '/status') {
+      response.end(JSON.stringify({ own_endpoint: ownEndpoint, healthy: true }))
+      return
+    }
     response.writeHead(422).end(JSON.stringify(problem))
   }).listen(join(folder, 'local.sock'))
   await once(server, 'listening')
@@ -78,6 +87,24 @@ describe('a refused tunnel', () => {
       refusalOf(['--protocol', 'tcp', address, '22'], problem, name)
     expect(await refused('cam01')).toContain(`invite --name cam01 --allow '${address}' on the`)
     expect(await refused()).toContain('NAME is the name of this device.')
+  })
+
+  it('offers a name of this device', async () => {
+    const own = { domain: 'agent.cam01.site.test' }
+    const detail = 'must be a domain name'
+    const problem = {
+      code: 'invalid-request',
+      detail: 'No.',
+      errors: [{ pointer: '/domain', detail }],
+    }
+    expect(await refusalOf(['web2', '8001'], problem, undefined, own)).toContain(
+      '  → Names of this device end in cam01.site.test, such as web2.cam01.site.test.',
+    )
+    const foreign = ['cam02.site.test', '8001']
+    expect(await refusalOf(foreign, { code: 'forbidden', detail: 'No.' }, undefined, own)).toBe(
+      'No. (forbidden)\n  → Names of this device end in cam01.site.test.',
+    )
+    expect(await refusalOf(foreign, { code: 'forbidden', detail: 'No.' })).toBe('No. (forbidden)')
   })
 
   it('names the option for a pool', async () => {
