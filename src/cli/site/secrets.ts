@@ -149,7 +149,13 @@ export async function removeSecret(
   const { id } = found
   await client.delete(force ? `vault_secrets/${id}/force` : `vault_secrets/${id}`)
   await removeEmptyVault(client, found.vault.id)
-  context.stdout.write(json ? lineOf({ deleted: id }) : `Deleted ${vault}/${name}.\n`)
+  context.stdout.write(json ? lineOf({ deleted: id }) : deletedText(`${vault}/${name}`, found))
+}
+
+function deletedText(title: string, { used_by: users }: SecretItem): string {
+  if (users.length === 0) return `Deleted ${title}.\n`
+  const urls = users.map(({ url }) => url).join(', ')
+  return `Deleted ${title}. Policies still use it: ${urls}. Requests that read it get 500. A tunnel of a device is refused when the device connects again, until you set the secret again or change the policy.\n`
 }
 
 /** The secret is deleted: a vault that is gone or has new secrets is no failure. */
@@ -180,7 +186,7 @@ async function requireSecret(
   const found = await findSecret(client, { vault, name }, isMeant)
   if (found) return found
   throw new StartError(
-    `There is no secret ${vault}/${name}. List them: device-agent gateway secrets list`,
+    `There is no secret ${vault}/${name}. List them: device-agent gateway secrets list. Set it: device-agent gateway secrets set ${vault} ${name}`,
   )
 }
 

@@ -88,9 +88,11 @@ const NOT_IN_ACCOUNT: SecretProblem = {
 }
 /** The same for missing secrets, so that the text does not tell which secrets exist. */
 function notForDevice({ vault, name }: SecretName, credentialId: string): SecretProblem {
-  const command = `device-agent gateway secrets allow --add ${vault} ${name} ${credentialId}`
+  const secrets = 'device-agent gateway secrets'
+  const allow = `${secrets} allow --add ${vault} ${name} ${credentialId}`
+  const set = `${secrets} set ${vault} ${name} --allow ${credentialId}`
   return {
-    message: `there is no such secret for this authtoken, its account or this domain. To allow a secret that exists, run \`${command}\` on the gateway`,
+    message: `there is no such secret for this authtoken, its account or this domain. To allow a secret that exists, run \`${allow}\` on the gateway. To set a missing secret, run \`${set}\` there`,
     isOnlyForNew: false,
   }
 }

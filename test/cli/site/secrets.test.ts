@@ -76,7 +76,9 @@ describe('device-agent gateway secrets', () => {
     const refused = (await run('remove', 'site', 'api/key')).failure
     expect(refused).toContain('https://c.site.test')
     expect(refused).toContain('device-agent gateway secrets remove site api/key --force')
-    expect((await run('remove', 'site', 'api/key', '--force')).out).toBe('Deleted site/api/key.\n')
+    expect((await run('remove', 'site', 'api/key', '--force')).out).toMatch(
+      /^Deleted site\/api\/key\. Policies still use it: https:\/\/c\.site\.test\S*\. .*is refused when the device connects again/,
+    )
     expect((await run('remove', 'site', 'other', '--json')).failure).toBeUndefined()
     expect((await call('GET', '/vaults')).body.vaults).toEqual([])
     expect((await run('remove', 'site', 'other')).failure).toContain(

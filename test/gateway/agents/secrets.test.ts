@@ -79,6 +79,9 @@ describe('a secret of the gateway owner', () => {
     expect(refused.Error).toContain(
       `run \`device-agent gateway secrets allow --add site key ${press.credential.id}\` on`,
     )
+    expect(refused.Error).toContain(
+      `run \`device-agent gateway secrets set site key --allow ${press.credential.id}\` there`,
+    )
     // The same words as for a secret that does not exist.
     const missing = await bind(press, 'a.press.test', prints("secrets.get('site', 'none')"))
     expect(String(missing.Error).replaceAll(/\bnone\b/g, 'key')).toBe(refused.Error)

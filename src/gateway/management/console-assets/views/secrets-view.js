@@ -152,7 +152,7 @@ async function remove({ id, used_by: users }, title, reload) {
   const isDone = await confirm({
     title: `Delete the secret ${title}?`,
     text: isUsed
-      ? `Policies use it: ${users.map(({ url }) => url).join(', ')}. Their requests will fail.`
+      ? `Policies use it: ${users.map(({ url }) => url).join(', ')}. Their requests will fail. Tunnels of devices will be refused when the device connects again.`
       : 'No online endpoint uses it.',
     action: 'Delete secret',
     method: 'DELETE',
