@@ -77,6 +77,12 @@ function failureOf(error: unknown): TokenFailure | 'unknown-key' {
     const message = `The token is not for this endpoint: ${error.message}.`
     return { status: 403, code: 'ERR_NGROK_3403', message }
   }
+  if (error instanceof errors.JWTExpired) {
+    return { status: 401, code: 'ERR_NGROK_3401', message: 'The token has expired.' }
+  }
+  if (error instanceof errors.JWTClaimValidationFailed && error.claim === 'nbf') {
+    return { status: 401, code: 'ERR_NGROK_3401', message: 'The token is not valid yet.' }
+  }
   const isMalformed = error instanceof errors.JWTInvalid || error instanceof errors.JWSInvalid
   const message = `The token is not valid: ${error instanceof Error ? error.message : error}.`
   return { status: 401, code: isMalformed ? 'ERR_NGROK_3416' : 'ERR_NGROK_3401', message }

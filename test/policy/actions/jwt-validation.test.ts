@@ -112,6 +112,15 @@ describe('jwt-validation', () => {
     expect(exchange.request?.headers.get('x-user')).toBe('device 7')
   })
 
+  it('says that a token has expired, or is not valid yet', async () => {
+    const messageOf = async (claims: object) => {
+      const answer = await answerOf(bench(), bearing(await sign(claims)))
+      return replyOf(answer.outcome).body
+    }
+    expect(await messageOf({ exp: NOW - 1 })).toContain('The token has expired.')
+    expect(await messageOf({ nbf: NOW + 60 })).toContain('The token is not valid yet.')
+  })
+
   it.each([
     ['no token', async () => ({}), 401, 'ERR_NGROK_3408'],
     [
