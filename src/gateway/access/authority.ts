@@ -145,7 +145,7 @@ export class Authority {
     if (id === undefined) {
       throw isResourceId(token, 'ak')
         ? new ServiceError(208, 'This is the id of an API key, not the key itself.')
-        : new ServiceError(202, 'The authorization header must have the form Bearer <API key>.')
+        : new ServiceError(202, 'The API key is malformed. Check that it was copied completely.')
     }
     const apiKey = this.#apiKeys.get(id)
     if (matchesHash(token, apiKey?.tokenHash ?? NO_HASH) && apiKey) {
@@ -381,9 +381,11 @@ export class Authority {
   }
 }
 
+const RESERVE = 'Reserve it in the console of the gateway, or with POST /reserved_domains'
+
 function forWhom({ ownerId, isGranted }: NameUse): string {
-  if (ownerId === null) return 'for the gateway itself. Reserve it first'
+  if (ownerId === null) return `for the gateway's owner. ${RESERVE}`
   return isGranted
-    ? `for ${ownerId} or the gateway itself. Reserve it first`
+    ? `for ${ownerId} or the gateway's owner. ${RESERVE}`
     : `for ${ownerId}. Reserve it for this owner, or add an ACL rule to the authtoken`
 }

@@ -117,7 +117,7 @@ function storageRoutes(database: GatewayDatabase['database']): Route[] {
 
 /** For data of the whole gateway. */
 const gatewayOnly: RequestHandler = (_request, response, next) => {
-  refuseForeign(callerOf(response), 'its files and figures')
+  refuseForeign(callerOf(response), 'metrics and storage')
   next()
 }
 

@@ -31,6 +31,20 @@ describe('access to the management API', () => {
     expect((await call('GET', '/credentials', { key })).status).toBe(200)
   })
 
+  it('is told apart from another form of the header', async () => {
+    const { baseUrl } = await startManagementApi()
+    const said = async (authorization: string) => {
+      const headers = { authorization, 'svc-version': '2' }
+      const response = await fetch(`${baseUrl}/api_keys`, { headers })
+      const { error_code, msg } = (await response.json()) as { error_code: string; msg: string }
+      return [error_code, msg]
+    }
+    const malformed = 'The API key is malformed. Check that it was copied completely.'
+    expect(await said('Bearer ak_1234567890')).toEqual(['ERR_NGROK_202', malformed])
+    const form = 'The authorization header must have the form Bearer <API key>.'
+    expect(await said('Basic YTpi')).toEqual(['ERR_NGROK_202', form])
+  })
+
   it('ends with the key, or with its owner', async () => {
     const { call, issuer } = await startManagementApi()
     const owner = await issuer.createBotUser({ name: 'fleet' })

@@ -17,6 +17,15 @@ const MADE_AT = '2030-01-01T00:00:00Z'
 const idOf = (prefix: string) => expect.stringMatching(new RegExp(`^${prefix}_[0-9A-Za-z]{27}$`))
 
 describe('reserved domains', () => {
+  it('need a name', async () => {
+    const { call } = await startManagementApi()
+    for (const body of [{}, { domain: '' }, { name: '' }]) {
+      const { body: refused } = await call('POST', '/reserved_domains', { body })
+      const expected = { error_code: 'ERR_NGROK_407', msg: 'The field domain is required.' }
+      expect(refused).toMatchObject(expected)
+    }
+  })
+
   it('have the shape of the contract while their certificate is on its way', async () => {
     const { call, status, clock, baseUrl } = await startManagementApi()
     const startedAt = clock.now()

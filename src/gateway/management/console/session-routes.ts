@@ -148,9 +148,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Route[] {
       const sentence = (seconds: number) => `Too many wrong API keys. Try again in ${seconds} s.`
       requireFew(failures, request, sentence, error)
       log.warn({ client: peerAddress(request) }, 'wrong API key at the console')
-      throw error instanceof ServiceError && error.code === 202
-        ? new ServiceError(202, 'The API key is malformed. Check that it was copied completely.')
-        : error
+      throw error
     }
   }
 }

@@ -38,7 +38,7 @@ export function audit(trail: AuditTrail): Resource<Item> {
   return {
     path: 'audit',
     noun: 'AuditEntry',
-    about: 'Audit log of changes.',
+    about: "Audit log of changes, for keys of the gateway's owner. It is empty for other keys.",
     collection: 'entries',
     prefix: PREFIX,
     schema: AuditEntryView,

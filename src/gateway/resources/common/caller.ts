@@ -57,7 +57,9 @@ export function apiKeyAuth({ authority, others, log, clock }: ApiKeyAuthDeps): R
       throw new ServiceError(200, 'Send the header authorization: Bearer <API key>.')
     }
     try {
-      return authority.authenticateApiKey(BEARER.exec(header)?.[1] ?? '')
+      const [, token] = BEARER.exec(header) ?? []
+      if (token !== undefined) return authority.authenticateApiKey(token)
+      throw new ServiceError(202, 'The authorization header must have the form Bearer <API key>.')
     } catch (error) {
       const client = peerAddress(request)
       const waitMs = failures.tryCount(client)
@@ -153,7 +155,7 @@ export const ownedByGateway = (): null => null
 
 /** Throws AppError `forbidden` for a key that is good for another owner than the gateway's alone. */
 export function refuseForeign(caller: Caller, what: string): void {
-  if (!sees(caller, null)) refuseOwnerOnly(caller, `${what} belong to the gateway`)
+  if (!sees(caller, null)) refuseOwnerOnly(caller, `${what} are for the gateway's owner`)
 }
 
 /**

@@ -47,10 +47,8 @@ function viewToken(
 
 const settings = {
   ...texts,
-  /** Unless given, the description, or the id of the key. */
   name: z.string().trim().min(1).max(255).optional(),
   scope: z.enum(API_KEY_SCOPES, 'must be "read" or "write"').optional(),
-  /** Unless given, true for a key that has an owner. */
   owner_only: z.boolean().optional(),
   /** Null for no end. */
   expires_at: z.iso
@@ -60,8 +58,12 @@ const settings = {
 }
 
 const ApiKeyCreate = z.strictObject({
-  ...settings,
-  owner_id: z.string().nullable().optional(),
+  ...texts,
+  name: settings.name.describe('default: the description, otherwise the id of the key'),
+  scope: settings.scope.describe('default: write'),
+  owner_only: settings.owner_only.describe('default: true for a key with an owner_id'),
+  expires_at: settings.expires_at.describe('default: null, the key has no end'),
+  owner_id: z.string().nullable().optional().describe("default: null, the gateway's owner"),
 })
 const ApiKeyUpdate = z.strictObject(settings)
 const ApiKeyView = z.strictObject({
@@ -93,7 +95,8 @@ export function apiKeys({ apiKeys: store, issuer }: ApiKeysDeps): Resource<ApiKe
   return {
     path: 'api_keys',
     noun: 'ApiKey',
-    about: 'Credentials for this API.',
+    about:
+      'Credentials for this API. An empty body creates a key that may change everything, without an end.',
     collection: 'keys',
     prefix: 'ak',
     schema: ApiKeyView,

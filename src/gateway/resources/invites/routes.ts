@@ -156,10 +156,15 @@ function checkGives(terms: InviteTerms, caller: Caller, deps: InvitesResourceDep
   const sample = sampleDomain(domain)
   const found = deps.domains.find(sample)
   if (found && found.ownerId !== ownerId) {
-    throw new ServiceError(413, `The domain ${sample} is already reserved.`)
+    throw new ServiceError(413, `The domain ${domain} is already reserved.`)
   }
-  if (!found) {
+  if (found) return
+  try {
     deps.registrar.checkReservation({ domain: sample, ownerId }, { isGranting: isGranted })
+  } catch (error) {
+    if (!(error instanceof ServiceError)) throw error
+    // Nobody has typed the sample.
+    throw new ServiceError(error.code, error.message.replaceAll(sample, domain))
   }
 }
 

@@ -275,6 +275,7 @@ export function reservedDomains(deps: ReservedDomainsDeps): Resource<ReservedDom
         throw new ServiceError(449, 'Set either domain or name, not both.')
       }
       const asked = domain ?? name ?? ''
+      if (asked === '') throw new ServiceError(407, 'The field domain is required.')
       const ownerId = ownerFor(caller, change.owner_id)
       checkVisible(change.certificate_id, caller, deps)
       const request = { ...settingsOf(change), region: change.region, ownerId, domain: asked }

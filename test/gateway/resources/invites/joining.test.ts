@@ -341,10 +341,13 @@ describe('accounts', () => {
 
   it('invite into themselves alone, with names of their own', async () => {
     const { running, call, invite, a, b } = await startTenants()
+    const ask = (body: object) => call('POST', '/invites', body, a.key)
     const refused = async (body: object) => {
-      const { status, body: error } = await call('POST', '/invites', body, a.key)
+      const { status, body: error } = await ask(body)
       return `${status} ${error.error_code}`
     }
+    const { msg } = (await ask({ domain: '*.{name}.b.test' })).body
+    expect(msg).toContain('The domain *.{name}.b.test overlaps with')
     expect(await refused({ owner_id: b.id })).toBe('403 ERR_GATEWAY_KEY_OWNER')
     expect(await refused({ acl: ['bind:x.b.test'] })).toBe('403 ERR_GATEWAY_KEY_OWNER')
     expect(await refused({ acl: ['bind:{name}.b.test'] })).toBe('403 ERR_GATEWAY_KEY_OWNER')
