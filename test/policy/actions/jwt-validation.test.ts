@@ -113,7 +113,7 @@ describe('jwt-validation', () => {
   })
 
   it('says that a token has expired, or is not valid yet', async () => {
-    const messageOf = async (claims: object) => {
+    const messageOf = async (claims: { exp?: number; nbf?: number }) => {
       const answer = await answerOf(bench(), bearing(await sign(claims)))
       return replyOf(answer.outcome).body
     }
