@@ -283,7 +283,7 @@ describe('parseConfig', () => {
     expect(hosts('[::1], 203.0.113.7')).toEqual([fallback, undefined, '203.0.113.7'])
     expect(hosts('localhost, gw.localhost')).toEqual([fallback, undefined, fallback])
     const base = 'cname.example.com'
-    expect(hosts(name, { GATEWAY_CNAME_BASE: base })).toEqual([base, undefined, base])
+    expect(hosts(name, { GATEWAY_CNAME_BASE: base })).toEqual([base, base, base])
     const several = {
       GATEWAY_DATABASE_URL: 'postgres://gateway@localhost/site',
       GATEWAY_PEER_LISTEN: '10.0.0.1:4444',

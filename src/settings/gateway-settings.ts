@@ -85,7 +85,7 @@ export const MANAGEMENT = {
     'additional host names of the management API, besides localhost and IP addresses',
   ),
   GATEWAY_CNAME_BASE: setting('cnameBase', domain).describe(
-    'parent domain of CNAME targets, and host of TCP addresses; must resolve to the gateway; default: first public name, in a cluster gateway.localhost',
+    'CNAME target of domains, and host of TCP addresses; must resolve to the gateway; default: first public name, in a cluster gateway.localhost',
   ),
 }
 
@@ -288,8 +288,8 @@ function hostsForVisitors(named: Named) {
   const { name, address } = visitorHost(named.GATEWAY_DATABASE_URL ? [] : names)
   return {
     cnameBase: given ?? name ?? DEFAULT_HOST,
-    /** CNAME target of all domains; undefined if each domain has its own below `cnameBase`. */
-    sharedCnameTarget: given === undefined ? name : undefined,
+    /** CNAME target of all domains; undefined without a name that leads to the gateway. */
+    sharedCnameTarget: given ?? name,
     /** Host of TCP addresses, if the gateway listens on all addresses. */
     tcpHost: given ?? name ?? address ?? DEFAULT_HOST,
   }

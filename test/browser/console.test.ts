@@ -584,9 +584,11 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     const records: Record<string, string> = {}
     const { baseUrl, key, registrar, status, clock } = await startManagementApi({
       dnsServers: [await startDnsServer(records)],
+      hasAcme: true,
     })
     const { page } = await openPage(DESK, baseUrl)
-    const domain = await registrar.reserve({ domain: '*.site.test' })
+    const byDns = { authority: 'letsencrypt', challenge: 'dns-01' } as const
+    const domain = await registrar.reserve({ domain: '*.site.test', ...byDns })
     records['dns-check.site.test'] = cnameTarget(domain, 'gateway.test')
     records['_acme-challenge.site.test'] = challengeTarget(domain, 'gateway.test')
     const job = { startedAt: clock.now(), error: 'No record.', retriesAt: clock.now() }

@@ -34,7 +34,7 @@ describe('device-agent provision', () => {
     expect(stderr).toMatch(/^warning: devices on other machines cannot use 127\.0\.0\.1; .*\n$/)
     const { devices, dns_records } = JSON.parse(stdout)
     const [{ env_file, error }] = devices
-    expect([devices.length, error, dns_records.length]).toEqual([1, null, 2])
+    expect([devices.length, error, dns_records.length]).toEqual([1, null, 1])
     const settings = parse(readFileSync(env_file))
     expect(stdout).not.toContain(settings.SVC_AUTHTOKEN)
     const token = 'token-of-at-least-20-characters'
@@ -51,7 +51,7 @@ describe('device-agent provision', () => {
     const first = await provision(args)
     expect([first.code, first.stderr]).toEqual([0, ''])
     expect(first.stdout).toMatch(
-      /^reserve +domain \*\.a\.test\ncreate +bot user cam7\ncreate +authtoken bind:cam7\.a\.test bind:\*\.cam7\.a\.test\nwrite +fleet-devices\.jsonl\nwrite +device cam7\nwrite +cam7\.env\n\nCreate these records .*\n\n {2}\*\.a\.test +CNAME .*\n {2}_acme-challenge\.a\.test +CNAME .*\n$/,
+      /^reserve +domain \*\.a\.test\ncreate +bot user cam7\ncreate +authtoken bind:cam7\.a\.test bind:\*\.cam7\.a\.test\nwrite +fleet-devices\.jsonl\nwrite +device cam7\nwrite +cam7\.env\n\nCreate these records .*\n\n {2}\*\.a\.test +CNAME +gateway\.test\n$/,
     )
     const second = await provision(args)
     expect(second.stdout.match(/^\w+/gm)?.slice(0, 5)).toEqual(Array(5).fill('keep'))

@@ -10,7 +10,9 @@ const ReservedDomain = z.object({
   domain: z.string(),
   cname_target: z.string().nullish(),
   acme_challenge_cname_target: z.string().nullish(),
-  certificate_management_policy: z.object({ authority: z.string().nullish() }).nullish(),
+  certificate_management_policy: z
+    .object({ authority: z.string().nullish(), challenge: z.string().nullish() })
+    .nullish(),
 })
 const BotUser = z.object({ id: z.string(), name: z.string(), active: z.boolean() })
 const Credential = z.object({

@@ -16,12 +16,11 @@ export function dnsRecords(domains: readonly ReservedDomain[]): DnsRecord[] {
   return domains.flatMap((reserved) => {
     const { domain, cname_target, acme_challenge_cname_target } = reserved
     const challenge = `_acme-challenge.${domain.replace(/^\*\./, '')}`
-    // Below a public name of the gateway, challenges need a zone that it may not have without ACME.
-    const isOwnZone = acme_challenge_cname_target?.endsWith(`.acme.${cname_target}`)
-    const isAcme = reserved.certificate_management_policy?.authority !== 'gateway'
+    const policy = reserved.certificate_management_policy
+    const isByDns = policy?.authority !== 'gateway' && policy?.challenge !== 'on-demand'
     return [
       ...recordFor(domain, cname_target),
-      ...(isAcme || !isOwnZone ? recordFor(challenge, acme_challenge_cname_target) : []),
+      ...(isByDns ? recordFor(challenge, acme_challenge_cname_target) : []),
     ]
   })
 }

@@ -237,8 +237,7 @@ async function checkNames(
 ): Promise<NameFinding[]> {
   const { name, domain: wildcard } = site.answers
   const { config } = site.plan
-  // In a cluster, devices have the same name at all gateways.
-  const target = config.shared ? config.cnameBase : name
+  const target = config.sharedCnameTarget ?? name
   const found = [names.publicName(name, proven), names.wildcard(wildcard, target, proven)]
   if (config.acme && domain && isByDns(site, domain)) {
     const { cnameBase } = config

@@ -79,13 +79,21 @@ describe('provisioning one device', () => {
     expect(credentials.page({ limit: 10 })).toHaveLength(1)
   })
 
-  it('names the two DNS records', async () => {
+  it('names the DNS record of a domain that needs none for challenges', async () => {
     const { run, plan, call } = await startSite()
     const { domains } = await run([plan('cam1')])
     const [reserved] = (await call('GET', '/reserved_domains')).body.reserved_domains
     const { cname_target, acme_challenge_cname_target } = reserved
-    expect(dnsRecords(domains)).toEqual([
-      { type: 'CNAME', name: '*.site.test', value: cname_target },
+    const record = { type: 'CNAME', name: '*.site.test', value: cname_target }
+    expect(dnsRecords(domains)).toEqual([record])
+    const withPolicy = (challenge: string) =>
+      domains.map((domain) => ({
+        ...domain,
+        certificate_management_policy: { authority: 'letsencrypt', challenge },
+      }))
+    expect(dnsRecords(withPolicy('on-demand'))).toEqual([record])
+    expect(dnsRecords(withPolicy('dns-01'))).toEqual([
+      record,
       { type: 'CNAME', name: '_acme-challenge.site.test', value: acme_challenge_cname_target },
     ])
   })

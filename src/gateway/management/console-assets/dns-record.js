@@ -17,11 +17,8 @@ export function recordsOf(reserved) {
   const { domain, cname_target, acme_challenge_cname_target } = reserved
   if (cname_target.endsWith('.localhost')) return []
   const record = { name: domain, value: cname_target }
-  // Below a public name of the gateway, challenges need a zone that it may not have without ACME.
-  const isOwnZone = acme_challenge_cname_target.endsWith(`.acme.${cname_target}`)
   const { authority, challenge } = reserved.certificate_management_policy
-  if (isOwnZone && authority === 'gateway') return [record]
-  if (challenge === 'on-demand') return [record]
+  if (authority === 'gateway' || challenge === 'on-demand') return [record]
   const name = `_acme-challenge.${domain.replace(/^\*\./, '')}`
   return [record, { name, value: acme_challenge_cname_target }]
 }

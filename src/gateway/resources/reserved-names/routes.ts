@@ -110,6 +110,8 @@ const DnsCheckView = z.strictObject({
 interface ExpectedRecord {
   readonly name: string
   readonly expected: string
+  /** Target of earlier versions, which leads here, too. */
+  readonly earlier?: string
 }
 
 /** Asks resolvers for CNAME records; `servers` are `address` or `address:port`. */
@@ -129,12 +131,13 @@ export class DnsCheck {
   }
 }
 
-async function checkRecord(resolver: Resolver, { name, expected }: ExpectedRecord) {
+async function checkRecord(resolver: Resolver, { name, expected, earlier }: ExpectedRecord) {
   const record = { type: 'CNAME' as const, name, expected }
   try {
     const answers = await resolver.resolveCname(name.replace(/^\*/, PROBE_LABEL))
     const found = answers.map(normalName)
-    return { ...record, found, ok: found.includes(normalName(expected)), error: null }
+    const good = [expected, ...(earlier === undefined ? [] : [earlier])].map(normalName)
+    return { ...record, found, ok: found.some((target) => good.includes(target)), error: null }
   } catch (error) {
     const { code = 'EUNKNOWN' } = error as NodeJS.ErrnoException
     return { ...record, found: [], ok: false, error: code }
@@ -248,7 +251,7 @@ export interface ReservedDomainsDeps {
   readonly domainCertificates: CertificatesOfDomains
   /** CNAME targets lie below it; its names have to lead to this gateway. */
   readonly cnameBase: string
-  /** CNAME target of all domains; unset: each has its own below the base. */
+  /** CNAME target of all domains; unset: each has one of its own below the base, which leads nowhere. */
   readonly sharedCnameTarget?: string | undefined
   readonly dnsCheck: DnsCheck
 }
@@ -367,16 +370,13 @@ function targetsOf(domain: ReservedDomain, { cnameBase, sharedCnameTarget }: Tar
   }
 }
 
-/**
- * The CNAME records that a domain needs. Challenges below a public name need a zone of their own, which a
- * gateway without ACME may not have.
- */
+/** The CNAME records that a domain needs: one for visitors, and one for challenges by DNS. */
 function recordsOf(domain: ReservedDomain, deps: Targets): ExpectedRecord[] {
   const { cname_target, acme_challenge_cname_target } = targetsOf(domain, deps)
   const challengeName = `_acme-challenge.${domain.domain.replace(/^\*\./, '')}`
-  const record = { name: domain.domain, expected: cname_target }
-  if (deps.sharedCnameTarget !== undefined && domain.authority === 'gateway') return [record]
-  if (isOnDemand(domain)) return [record]
+  const earlier = cnameTarget(domain, deps.cnameBase)
+  const record = { name: domain.domain, expected: cname_target, earlier }
+  if (domain.authority === 'gateway' || isOnDemand(domain)) return [record]
   return [record, { name: challengeName, expected: acme_challenge_cname_target }]
 }
 

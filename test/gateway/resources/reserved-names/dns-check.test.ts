@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { cnameTarget } from '../../../../src/gateway/records/domain-name.ts'
 import { DnsCheck } from '../../../../src/gateway/resources/reserved-names/routes.ts'
 import { startDnsServer } from '../../../helpers/dns-server.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
@@ -19,6 +20,12 @@ describe('DnsCheck', () => {
     })
   })
 
+  it('takes the target of earlier versions, too', async () => {
+    const check = new DnsCheck([await startDnsServer({ 'cam.site.test': 'x.cname.test' })])
+    const record = { name: 'cam.site.test', expected: 'gw.test', earlier: 'x.cname.test' }
+    expect((await check.check([record])).ok).toBe(true)
+  })
+
   it('finds the record of a wildcard', async () => {
     const check = new DnsCheck([await startDnsServer({ '*.site.test': 'x.cname.test' })])
     const result = await check.check([{ name: '*.site.test', expected: 'x.cname.test' }])
@@ -34,10 +41,24 @@ describe('DnsCheck', () => {
 })
 
 describe('the check of a reserved domain', () => {
+  it('needs no record for challenges without an ACME authority, and takes the earlier target', async () => {
+    const zone: Record<string, string> = {}
+    const { call, domains } = await startManagementApi({ dnsServers: [await startDnsServer(zone)] })
+    const made = await call('POST', '/reserved_domains', { body: { domain: '*.sitea.test' } })
+    const domain = domains.find('*.sitea.test')
+    if (!domain) throw new Error('it is not reserved')
+    zone['*.sitea.test'] = cnameTarget(domain, 'gateway.test')
+    const check = await call('POST', `/reserved_domains/${made.body.id}/check`)
+    expect(check.body).toMatchObject({ ok: true, records: [{ name: '*.sitea.test', ok: true }] })
+    expect(check.body.records).toHaveLength(1)
+  })
+
   it('compares both records with their targets', async () => {
     const zone: Record<string, string> = {}
-    const { call } = await startManagementApi({ dnsServers: [await startDnsServer(zone)] })
-    const body = { domain: '*.sitea.test' }
+    const dnsServers = [await startDnsServer(zone)]
+    const { call } = await startManagementApi({ dnsServers, hasAcme: true })
+    const policy = { authority: 'letsencrypt', challenge: 'dns-01' }
+    const body = { domain: '*.sitea.test', certificate_management_policy: policy }
     const domain = (await call('POST', '/reserved_domains', { body })).body
     const check = async () => (await call('POST', `/reserved_domains/${domain.id}/check`)).body
     expect(await check()).toMatchObject({ ok: false, records: [{ ok: false }, { ok: false }] })
