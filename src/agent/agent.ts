@@ -406,6 +406,7 @@ export class Agent {
       urlOf: (domain) => this.#publicPort.urlOf(domain),
       session: () => this.#link.session,
       request,
+      ingress,
       timings: this.#timings,
       conflicts: this.#conflicts,
       onChange: () => this.#tunnelChanged(this.#own?.url),

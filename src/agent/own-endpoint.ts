@@ -51,6 +51,7 @@ export interface OwnEndpointOptions {
   readonly urlOf: (domain: string) => string
   readonly session: () => Session | undefined
   readonly request: SelfProbeOptions['request']
+  readonly ingress?: SelfProbeOptions['ingress']
   readonly timings: Pick<AgentTimings, 'probe' | 'tunnel'>
   readonly conflicts: Conflicts
   readonly random?: () => number
@@ -101,6 +102,7 @@ export class OwnEndpoint {
     this.probe = new SelfProbe({
       url: () => (this.#supervisor.status.state === 'online' ? this.#supervisor.url : undefined),
       request,
+      ingress: options.ingress,
       watchLink,
       serviceTime,
       serviceDate,

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
 import { DeadlineError } from '../../base/deadline.ts'
 import { AutoResetEvent } from '../../base/deferred.ts'
+import { formatListenAddress, type ListenAddress } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { networkProblem, type Problem, saturatedProblem } from '../problem.ts'
 import type { ProbeTimings } from '../timings.ts'
@@ -38,6 +39,10 @@ const MAX_FAILURES_TO_REBUILD = 64
 const UNVERIFIED_REMEDY =
   'Open the address from another network. If it works there, no action is needed: the router may lack hairpin NAT. In a closed network, set SVC_INGRESS_ADDR to the address of the gateway, such as 10.0.0.1:443, and restart the agent.'
 
+/** With SVC_INGRESS_ADDR, the device asks only the gateway at that address. */
+const ingressRemedy = (ingress: ListenAddress) =>
+  `Open the address from another network. If it works there, only the way from this device fails: SVC_INGRESS_ADDR is ${formatListenAddress(ingress)}. Start the gateway at that address, or set SVC_INGRESS_ADDR to another gateway and restart the agent.`
+
 type Within = Pick<PublicRequest, 'deadlineMs' | 'signal'>
 
 export interface SelfProbeOptions {
@@ -49,6 +54,8 @@ export interface SelfProbeOptions {
   readonly random?: () => number
   readonly clock: Clock
   readonly log: Logger
+  /** SVC_INGRESS_ADDR, which requests go to. Undefined: the address of the URL. */
+  readonly ingress?: ListenAddress | undefined
   /** Watches the current link. */
   readonly watchLink: () => LinkWatch
   /** Updated from each answer. */
@@ -173,7 +180,7 @@ export class SelfProbe {
     // The result may belong to either of the two links, so the next probe starts at once.
     if (doubting.aborted && outcome.name !== 'reached') return this.kick()
     this.#lastProbeAt = clock.now()
-    this.#conclude(reachOf(outcome, isLinkFine))
+    this.#conclude(reachOf(outcome, isLinkFine, this.#options.ingress))
     this.#judgeLink(outcome, isLinkFine)
   }
 
@@ -192,7 +199,7 @@ export class SelfProbe {
   #judgeLink(outcome: Outcome, isLinkFine: boolean): void {
     const { onRebuild } = this.#options
     // A device that is reported as busy has a link to the service.
-    const reach = reachOf(outcome, isLinkFine)
+    const reach = reachOf(outcome, isLinkFine, this.#options.ingress)
     if (meaningOf(reach).isLinkFine || !('problem' in outcome)) {
       this.#failures = 0
       this.#failuresToRebuild = FAILURES_TO_REBUILD
@@ -252,13 +259,14 @@ export class SelfProbe {
   }
 }
 
-function reachOf(outcome: Outcome, isLinkFine: boolean): Reach {
+function reachOf(outcome: Outcome, isLinkFine: boolean, ingress: ListenAddress | undefined): Reach {
   if (outcome.name === 'reached') return REACHED
   const { problem } = outcome
   const { name } = outcome
   if (name === 'busy' || name === 'misdated' || name === 'expired') return { name, problem }
   if (!isLinkFine) return { name: 'unreachable', problem }
-  return { name: 'unverified', problem: { ...problem, remedy: UNVERIFIED_REMEDY } }
+  const remedy = ingress ? ingressRemedy(ingress) : UNVERIFIED_REMEDY
+  return { name: 'unverified', problem: { ...problem, remedy } }
 }
 
 function randomText(): string {

@@ -7,6 +7,7 @@ import type { Problem } from '../../../src/agent/problem.ts'
 import { DEFAULT_TIMINGS } from '../../../src/agent/timings.ts'
 import { DeadlineError } from '../../../src/base/deadline.ts'
 import { createDeferred } from '../../../src/base/deferred.ts'
+import type { ListenAddress } from '../../../src/base/listen-address.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
@@ -14,7 +15,7 @@ const TIMINGS = DEFAULT_TIMINGS.probe
 /** A jitter of nothing. */
 const MIDDLE = 0.5
 
-function setUp(timings = TIMINGS) {
+function setUp(timings = TIMINGS, ingress?: ListenAddress) {
   const clock = new ManualClock()
   const serviceTime = new ServiceTime(clock)
   let serviceDate: number | undefined
@@ -43,6 +44,7 @@ function setUp(timings = TIMINGS) {
       }
     },
     timings,
+    ingress,
     random: () => MIDDLE,
     clock,
     log: captureLog().log,
@@ -208,6 +210,20 @@ describe('SelfProbe', () => {
       expect(rebuilds).toEqual([])
     },
   )
+
+  it.each([
+    [undefined, /In a closed network, set SVC_INGRESS_ADDR to .* such as 10\.0\.0\.1:443/],
+    [
+      { host: '10.0.0.2', port: 443 },
+      /SVC_INGRESS_ADDR is 10\.0\.0\.2:443\. Start the gateway at that address, or set SVC_INGRESS_ADDR to another gateway/,
+    ],
+  ])('gives advice that fits SVC_INGRESS_ADDR %j', async (ingress, remedy) => {
+    const { results, setAnswer, setLink, start } = setUp(TIMINGS, ingress)
+    setAnswer(unanswered('ECONNREFUSED'))
+    setLink(async () => true)
+    await start()
+    expect(results.at(-1)).toMatchObject({ problem: { remedy: expect.stringMatching(remedy) } })
+  })
 
   it('asks for a new link at once where neither a probe nor the link is answered', async () => {
     const { results, rebuilds, setAnswer, start } = setUp()
