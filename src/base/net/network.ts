@@ -149,6 +149,12 @@ export function neverDialled(address: Address): string | undefined {
     .find((text) => text !== undefined)
 }
 
+/** The same for the host of a URL. Undefined for a name: its addresses are checked when it is dialled. */
+export function neverDialledHost({ hostname }: URL): string | undefined {
+  const address = parseAddress(hostname.replace(/^\[|\]$/g, ''))
+  return address && neverDialled(address)
+}
+
 function rangeOver(address: Address): string | undefined {
   return NEVER_DIALLED.find(
     ({ range: [base, bits] }) =>

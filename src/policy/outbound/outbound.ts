@@ -118,6 +118,25 @@ function unreachable(host: string, port: number): OutboundError {
   )
 }
 
+/** Any public address, for the question whether the name itself is allowed. */
+const SOME_ADDRESS = '1.1.1.1'
+
+function unresolved(
+  host: string,
+  port: number,
+  { code }: NodeJS.ErrnoException,
+  mayDial: (address: string) => boolean,
+): OutboundError {
+  const why = code === 'EAI_AGAIN' ? 'DNS does not answer' : 'no address in DNS'
+  const said = `${host} cannot be resolved: ${why} (${code}).`
+  const entry = formatListenAddress({ host, port })
+  // Otherwise it would be the next error.
+  const missing = mayDial(SOME_ADDRESS)
+    ? ''
+    : ` GATEWAY_OUTBOUND_ALLOW does not list ${entry} either.`
+  return new OutboundError('ERR_NGROK_3600', `${said}${missing}`)
+}
+
 /**
  * Resolves names to the allowed addresses. The socket uses this result without another lookup, so a name
  * cannot change between check and connection.
@@ -127,7 +146,7 @@ function guardedLookup(mayDial: (address: string) => boolean, port: number): Loo
     dnsLookup(hostname, { ...options, all: true }, (error, addresses) => {
       const allowed = error ? [] : addresses.filter(({ address }) => mayDial(address))
       const [first] = allowed
-      if (error) callback(error, [])
+      if (error) callback(unresolved(hostname, port, error, mayDial), [])
       else if (!first) callback(unreachable(hostname, port), [])
       else if (options.all) callback(null, allowed)
       else callback(null, first.address, first.family)

@@ -1,6 +1,7 @@
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { send } from '../../../src/policy/outbound/outbound.ts'
+import { mayDial, parseAllowEntry } from '../../../src/policy/outbound/outbound-allow.ts'
 
 const REACH = { mayDial: () => true }
 
@@ -53,5 +54,22 @@ describe('what a policy asks', () => {
   it('is not sent when it is over already', async () => {
     const { url } = await startServer('HTTP/1.1 204 No Content\r\n\r\n')
     await expect(ask(url, AbortSignal.abort())).rejects.toMatchObject({ code: 'ERR_NGROK_3602' })
+  })
+
+  it('names a host that DNS does not know, and whether it is listed', async () => {
+    const entry = parseAllowEntry('nobody.invalid:443')
+    if ('problem' in entry) return expect.unreachable()
+    const askFor = (url: string) => {
+      const request = { url: new URL(url), method: 'GET', headers: {}, maxBytes: 1_000 }
+      const { signal } = new AbortController()
+      return send({ ...request, signal }, { mayDial: (target) => mayDial([entry], target) })
+    }
+    await expect(askFor('https://nobody.invalid/hook')).rejects.toMatchObject({
+      code: 'ERR_NGROK_3600',
+      message: expect.stringMatching(/^nobody\.invalid cannot be resolved: [^.]+\.$/),
+    })
+    await expect(askFor('https://other.invalid/hook')).rejects.toThrow(
+      /^other\.invalid cannot be resolved: .* GATEWAY_OUTBOUND_ALLOW does not list other\.invalid:443 either\.$/,
+    )
   })
 })

@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { MASK, maskedWebhookUrl } from '../../../base/masked-text.ts'
+import { neverDialledHost } from '../../../base/net/network.ts'
 import { EVENT_TYPES, type EventType } from '../../records/event-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { ownerFor } from '../common/caller.ts'
@@ -174,7 +175,7 @@ export function notificationChannels({
 
 const unique = <Value>(values: readonly Value[]) => [...new Set(values)]
 
-/** Whether a URL may be reached is checked when a message is sent. Throws ServiceError 215. */
+/** Whether a name may be reached is checked when a message is sent. Throws ServiceError 215. */
 function checkTarget(
   kind: ChannelKind,
   { addresses, url }: { readonly addresses: readonly string[]; readonly url: string | null },
@@ -193,6 +194,8 @@ function checkTarget(
   const isHttp = parsed?.protocol === 'https:' || parsed?.protocol === 'http:'
   if (!parsed || !isHttp || parsed.username !== '' || parsed.password !== '' || parsed.hash !== '')
     refuse('The field url must be an http or https URL without user, password or fragment.')
+  const never = parsed && neverDialledHost(parsed)
+  if (never) refuse(`The field url is not usable: connections to ${never} are always blocked.`)
   if (url?.includes(MASK)) refuse('The field url must be the whole URL, not the shown part of it.')
   if (kind === 'telegram' && !parsed?.searchParams.get('chat_id'))
     refuse('The field url must end with ?chat_id=… for the kind telegram.')

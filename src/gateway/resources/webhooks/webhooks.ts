@@ -1,3 +1,4 @@
+import { neverDialledHost } from '../../../base/net/network.ts'
 import type { AccountQuotas } from '../../records/account-quotas.ts'
 import type { BotUserStore } from '../../records/bot-user-store.ts'
 import type { IdSource } from '../../records/resource-id.ts'
@@ -210,13 +211,18 @@ export class Webhooks {
   }
 }
 
-/** Whether the address is allowed is checked when a request is sent. Throws ServiceError 834. */
+/** Whether a name may be reached is checked when a request is sent. Throws ServiceError 834. */
 function checkUrl(text: string): void {
   const url = URL.canParse(text) ? new URL(text) : undefined
   const isHttp = url?.protocol === 'https:' || url?.protocol === 'http:'
-  if (url && isHttp && url.username === '' && url.password === '' && url.hash === '') return
-  throw new ServiceError(
-    834,
-    'The field url must be an http or https URL without user, password or fragment.',
-  )
+  if (!url || !isHttp || url.username !== '' || url.password !== '' || url.hash !== '') {
+    throw new ServiceError(
+      834,
+      'The field url must be an http or https URL without user, password or fragment.',
+    )
+  }
+  const never = neverDialledHost(url)
+  if (!never) return
+  const sentence = `The field url is not usable: connections to ${never} are always blocked.`
+  throw new ServiceError(834, sentence)
 }

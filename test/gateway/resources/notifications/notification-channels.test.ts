@@ -68,6 +68,8 @@ describe('notification channels', () => {
     [{ ...SLACK, url: undefined }, 'needs a url'],
     [{ ...SLACK, url: 'ftp://a.example/x' }, 'http or https URL'],
     [{ ...SLACK, url: 'https://hooks.slack.com/[secret]' }, 'the whole URL'],
+    [{ ...SLACK, url: 'http://169.254.169.254/' }, 'connections to 169.254.0.0/16 are always'],
+    [{ ...SLACK, url: 'http://[fe80::1]/' }, 'connections to fe80::/10 are always blocked'],
     [{ ...SLACK, kind: 'telegram' }, '?chat_id='],
     [{ ...SLACK, name: 'a\nb' }, 'one line'],
     [{ ...SLACK, event_types: ['device.online'] }, 'also needs device.offline'],

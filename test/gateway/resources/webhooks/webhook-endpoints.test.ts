@@ -51,7 +51,13 @@ describe('webhook endpoints', () => {
     const { call } = await startWithEvents()
     const refused = async (body: object) =>
       (await call('POST', '/webhook_endpoints', { body })).body.error_code
-    for (const url of ['ftp://a.test', 'a.test', 'https://user:pass@a.test', 'https://a.test/#x']) {
+    for (const url of [
+      'ftp://a.test',
+      'a.test',
+      'https://user:pass@a.test',
+      'https://a.test/#x',
+      'http://169.254.169.254/',
+    ]) {
       expect(await refused({ url }), url).toBe('ERR_NGROK_834')
     }
     expect(await refused({ ...URL_OF, event_types: ['device.exploded'] })).toBe('ERR_NGROK_215')
