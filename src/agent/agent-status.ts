@@ -369,8 +369,8 @@ function isUnverified({ state, reachable }: OwnEndpointStatus): boolean {
 
 /** Whether the tunnel's problem is one of its upstream. Such problems are reported by service. */
 function isUpstreamTrouble({ spec, status }: Tunnel): boolean {
-  const { state, lastError, upstream, upstreamSettings, visitors } = status
-  const problem = upstreamProblem(spec.forwardsTo, upstream, upstreamSettings, visitors?.busy)
+  const { state, lastError, upstream, upstreamSettings } = status
+  const problem = upstreamProblem(spec.forwardsTo, upstream, upstreamSettings, status)
   return state === 'online' && problem !== undefined && problem.detail === lastError
 }
 

@@ -9,7 +9,7 @@ import type { TunnelStatus } from './tunnel.ts'
 import type { SupervisedStatus } from './tunnel-supervisor.ts'
 import type { Upstream } from './upstreams/upstream-check.ts'
 import type { UpstreamSettings } from './upstreams/upstream-options.ts'
-import { type UpstreamLoad, upstreamProblem } from './upstreams/upstream-state.ts'
+import { upstreamProblem } from './upstreams/upstream-state.ts'
 
 /** Part of the link's status that tunnels show. */
 type LinkOfTunnels = Pick<LinkStatus, 'state' | 'since'> & {
@@ -78,14 +78,15 @@ export function shownStatus(
   }
 }
 
+type OfUpstream = Pick<TunnelStatus, 'state' | 'reason' | 'upstream' | 'upstreamFlaw' | 'visitors'>
+
 /** Adds a problem of the upstream to the status of an online tunnel without another problem. */
-export function withUpstreamTrouble<T extends Pick<TunnelStatus, 'state' | 'reason' | 'upstream'>>(
+export function withUpstreamTrouble<T extends OfUpstream>(
   status: T,
   service: string,
   settings: UpstreamSettings,
-  load?: UpstreamLoad | undefined,
 ): T & Pick<TunnelStatus, 'reason' | 'remedy' | 'lastError'> {
-  const problem = upstreamProblem(service, status.upstream, settings, load)
+  const problem = upstreamProblem(service, status.upstream, settings, status)
   if (!problem || status.state !== 'online' || status.reason) return status
   const { reason, remedy, detail } = problem
   return { ...status, reason, remedy, lastError: detail }

@@ -27,7 +27,7 @@ import {
   type WantedEndpoint,
 } from './tunnel-supervisor.ts'
 import type { TunnelUpstreams } from './upstreams/tunnel-upstreams.ts'
-import type { Upstream, VisitorReport } from './upstreams/upstream-state.ts'
+import type { Upstream, UpstreamFlaw, VisitorReport } from './upstreams/upstream-state.ts'
 
 export interface SupervisedTunnelOptions
   extends Pick<TunnelSupervisorOptions, 'session' | 'conflicts' | 'random' | 'log' | 'onTried'> {
@@ -52,6 +52,7 @@ interface ViewFacts {
   readonly around: Surroundings
   readonly url: string
   readonly upstream: Upstream
+  readonly upstreamFlaw: UpstreamFlaw | undefined
   readonly visitors: VisitorReport | undefined
   readonly policyWarning: string | undefined
 }
@@ -228,6 +229,7 @@ export class SupervisedTunnel {
       around,
       url: this.url ?? expectedUrl(spec, urlOf),
       upstream: upstreams.stateOf(spec),
+      upstreamFlaw: upstreams.flawOf(spec),
       visitors: this.#visitors,
       policyWarning: this.#policyWarning,
     }
@@ -270,19 +272,17 @@ type ViewedTunnel = Omit<Tunnel, 'status'> & {
 }
 
 function viewOf(facts: ViewFacts, upstreams: TunnelUpstreams): ViewedTunnel {
-  const { stored, around, url, upstream, visitors, policyWarning } = facts
+  const { stored, around, url, upstream, upstreamFlaw, visitors, policyWarning } = facts
   const { link, movedMs, isHosted } = around
   const upstreamSettings = upstreams.settingsOf(stored.spec)
   const own = shownStatus(withMovedTimes(facts.own, movedMs), link, upstream)
-  const status = isHosted ? hostedProblem(own) : own
-  const { forwardsTo } = stored.spec
-  const shown = withUpstreamTrouble(status, forwardsTo, upstreamSettings, visitors?.busy)
+  const status = { ...(isHosted ? hostedProblem(own) : own), visitors, upstreamFlaw }
+  const shown = withUpstreamTrouble(status, stored.spec.forwardsTo, upstreamSettings)
   return {
     ...stored,
     url,
     status: {
       ...withSurroundings({ ...shown, upstreamSettings }, around),
-      visitors,
       policyWarning,
     },
   }
@@ -295,6 +295,7 @@ function isSame(before: ViewFacts, now: ViewFacts): boolean {
     before.around === now.around &&
     before.url === now.url &&
     before.upstream === now.upstream &&
+    before.upstreamFlaw === now.upstreamFlaw &&
     before.visitors === now.visitors &&
     before.policyWarning === now.policyWarning
   )

@@ -18,7 +18,7 @@ import {
   UpstreamOptionsSchema,
   type UpstreamSettings,
 } from './upstreams/upstream-options.ts'
-import type { Upstream, VisitorReport } from './upstreams/upstream-state.ts'
+import type { Upstream, UpstreamFlaw, VisitorReport } from './upstreams/upstream-state.ts'
 
 export type JsonObject = Readonly<Record<string, unknown>>
 
@@ -158,6 +158,8 @@ export interface TunnelStatus {
   /** Whether the device can reach its own public domain. The domains of tunnels are not probed. */
   readonly reachable: Reachable
   readonly upstream: Upstream
+  /** Says more about an upstream that fails its check. */
+  readonly upstreamFlaw?: UpstreamFlaw | undefined
   readonly upstreamSettings: UpstreamSettings
   /** Report about visitors, if the service sends it. */
   readonly visitors?: VisitorReport | undefined

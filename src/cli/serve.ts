@@ -8,6 +8,7 @@ import type { Logger } from '../base/logger.ts'
 import type { Config } from '../config.ts'
 import { MAX_END_MS } from '../gateway/ports/drain.ts'
 import { IdleCollector, ownHeap } from './service/idle-collector.ts'
+import { lateCaWarning } from './settings-place.ts'
 
 const kept: { tick?: object } = {}
 
@@ -92,6 +93,8 @@ export async function serve(options: ServeOptions): Promise<void> {
     process.exitCode = EXIT_RESTART_ME
   }
   keepTick()
+  const lateCa = lateCaWarning(process.env)
+  if (lateCa !== undefined) log.warn(lateCa)
   warnOfEndedNode({ version: process.versions.node, now: systemClock.now(), log })
   try {
     const served = await start(closer)

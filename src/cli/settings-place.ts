@@ -74,6 +74,14 @@ export function readDotenv(): Readonly<Record<string, string>> {
   return parse(readIfReadable('.env'))
 }
 
+const CA_NAME = 'NODE_EXTRA_CA_CERTS'
+
+/** Node.js reads this variable before the program reads `.env`. Undefined if nothing is lost. */
+export function lateCaWarning(environment: Environment): string | undefined {
+  if (readDotenv()[CA_NAME] === undefined || environment[CA_NAME]) return undefined
+  return `${CA_NAME} has no effect in .env: set it in the environment, such as ${CA_NAME}=ca.pem npm start`
+}
+
 function readIfReadable(path: string): string {
   try {
     return existsSync(path) ? readFileSync(path, 'utf8') : ''

@@ -1,9 +1,9 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
 import { readHandover } from '../../src/cli/service/handover-file.ts'
-import { readSettingsFile, withPlaces } from '../../src/cli/settings-place.ts'
+import { lateCaWarning, readSettingsFile, withPlaces } from '../../src/cli/settings-place.ts'
 import { parseConfig } from '../../src/config.ts'
 import { runProgram } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
@@ -104,6 +104,16 @@ describe('readSettingsFile', () => {
     })
     expect(readSettingsFile('/no/such/file')).toEqual({})
   })
+})
+
+it('warns of a CA in .env, which Node.js does not see', () => {
+  const before = process.cwd()
+  onTestFinished(() => process.chdir(before))
+  process.chdir(temporaryFolder())
+  expect(lateCaWarning({})).toBeUndefined()
+  writeFileSync('.env', 'NODE_EXTRA_CA_CERTS=ca.pem\n')
+  expect(lateCaWarning({})).toMatch(/^NODE_EXTRA_CA_CERTS has no effect in \.env: /)
+  expect(lateCaWarning({ NODE_EXTRA_CA_CERTS: '/etc/ca.pem' })).toBeUndefined()
 })
 
 it('shows the line of .env for every command', async () => {

@@ -15,7 +15,7 @@ import {
   type UpstreamSettings,
 } from './upstream-options.ts'
 import type { UpstreamDialer, WayToUpstream } from './upstream-relay.ts'
-import { eventOf, type Upstream, type VisitorReport } from './upstream-state.ts'
+import { eventOf, type Upstream, type UpstreamFlaw, type VisitorReport } from './upstream-state.ts'
 
 /**
  * Returns the options that our gateway applies to an endpoint: time limit for the start of an answer, number
@@ -116,6 +116,10 @@ export class TunnelUpstreams {
 
   stateOf(tunnel: UpstreamOfTunnel): Upstream {
     return this.#options.upstreams.stateOf(this.#readOf(tunnel).key)
+  }
+
+  flawOf(tunnel: UpstreamOfTunnel): UpstreamFlaw | undefined {
+    return this.#options.upstreams.flawOf(this.#readOf(tunnel).key)
   }
 
   /**

@@ -6,10 +6,15 @@ import { encodeProxyProtocol, type ProxyProtocol } from '../../base/net/proxy-pr
 import { Semaphore } from '../../base/semaphore.ts'
 import type { UpstreamTimings } from '../timings.ts'
 import { authorityOf, type ForwardTarget } from './forward-target.ts'
-import { connectUpstream, HandshakeError } from './upstream-connection.ts'
+import { connectUpstream, HandshakeError, UnresolvedError } from './upstream-connection.ts'
 import { DEFAULT_UPSTREAM, type TlsMinVersion, type UpstreamSettings } from './upstream-options.ts'
 import { type HttpQuestion, requestStatus } from './upstream-request.ts'
-import { nextUpstream, type Upstream, type UpstreamEvent } from './upstream-state.ts'
+import {
+  nextUpstream,
+  type Upstream,
+  type UpstreamEvent,
+  type UpstreamFlaw,
+} from './upstream-state.ts'
 
 /** A check of a service: a plain connection, or a request for a path. */
 interface UpstreamQuestion {
@@ -28,7 +33,7 @@ interface UpstreamQuestion {
 }
 
 /** `exhausted`: the check failed because this process has no file descriptors or memory left. */
-export type UpstreamAnswer = UpstreamEvent | 'exhausted'
+export type UpstreamAnswer = UpstreamEvent | UpstreamFlaw | 'exhausted'
 
 const TLS_MS = 3_000
 
@@ -95,17 +100,26 @@ function failureOf(
   { signal, isHttp }: { readonly signal: AbortSignal; readonly isHttp: boolean },
 ): UpstreamAnswer {
   if (error instanceof HandshakeError) {
+    if (error.otherNames !== undefined) return 'other-name'
     if (error.kind !== 'other') return error.kind
     return signal.aborted ? 'hung' : 'garbled'
   }
   const { code = '' } = error
   if (EXHAUSTED.has(code)) return 'exhausted'
+  if (error instanceof UnresolvedError) return 'unresolved'
   // A port without a listener refuses. Only an accepted connection is reset.
   if (code === 'ECONNRESET') return isHttp ? 'garbled' : 'connected'
   return 'failed'
 }
 
 export type { Upstream } from './upstream-state.ts'
+
+/** The event that each flaw is for the state of a service. */
+const FLAWS: Readonly<Record<UpstreamFlaw, UpstreamEvent>> = {
+  unresolved: 'failed',
+  'other-name': 'untrusted',
+}
+const isFlaw = (answer: string): answer is UpstreamFlaw => Object.hasOwn(FLAWS, answer)
 
 /** Consecutive failures until a service is down. One success makes it up. */
 const FAILURES_TO_DOWN = 2
@@ -144,6 +158,8 @@ interface Watched {
   watchers: number
   failures: number
   state: Upstream
+  /** Of the last check. */
+  flaw: UpstreamFlaw | undefined
   /** Grows while the service is up. */
   pauseMs: number
   /** Monotonic. */
@@ -191,6 +207,7 @@ export class UpstreamCheck {
       watchers: 0,
       failures: 0,
       state: 'unknown',
+      flaw: undefined,
       pauseMs: timings.intervalMs,
       dueAt: how.health === 'off' ? Number.POSITIVE_INFINITY : clock.monotonic(),
       staleAt: Number.POSITIVE_INFINITY,
@@ -209,6 +226,11 @@ export class UpstreamCheck {
 
   stateOf(key: string): Upstream {
     return this.#watched.get(key)?.state ?? 'unknown'
+  }
+
+  /** What the last check says beside the state. */
+  flawOf(key: string): UpstreamFlaw | undefined {
+    return this.#watched.get(key)?.flaw
   }
 
   /**
@@ -311,7 +333,11 @@ export class UpstreamCheck {
     return DOUBTED.has(state) ? { method: 'HEAD', path: '/', http2 } : undefined
   }
 
-  #note(watched: Watched, event: UpstreamEvent): void {
+  #note(watched: Watched, answer: UpstreamEvent | UpstreamFlaw): void {
+    const [event, flaw] = isFlaw(answer) ? [FLAWS[answer], answer] : [answer, undefined]
+    const hasNewFlaw = watched.flaw !== flaw
+    watched.flaw = flaw
+    if (hasNewFlaw && watched.state !== 'unknown') this.#options.onChange()
     watched.failures = event === 'failed' ? watched.failures + 1 : 0
     if (event === 'failed' && watched.failures < FAILURES_TO_DOWN) return
     this.#become(watched, event)

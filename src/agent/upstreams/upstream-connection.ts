@@ -1,6 +1,13 @@
 import { constants } from 'node:crypto'
 import { connect, isIP, type LookupFunction, type Socket } from 'node:net'
-import { connect as connectTls, DEFAULT_CIPHERS, type SecureVersion, TLSSocket } from 'node:tls'
+import {
+  checkServerIdentity,
+  connect as connectTls,
+  DEFAULT_CIPHERS,
+  type PeerCertificate,
+  type SecureVersion,
+  TLSSocket,
+} from 'node:tls'
 import { type ForwardTarget, type HostTarget, isSecure } from './forward-target.ts'
 import type { TlsMinVersion } from './upstream-options.ts'
 
@@ -25,10 +32,24 @@ export interface ConnectionWish {
 export class HandshakeError extends Error {
   override readonly name = 'HandshakeError'
   readonly kind: 'untrusted' | 'old-tls' | 'other'
+  /** Names of the certificate, if the name of the service is none of them. Text of the service. */
+  readonly otherNames: string | undefined
 
-  constructor(cause: NodeJS.ErrnoException) {
+  constructor(cause: NodeJS.ErrnoException, otherNames?: string) {
     super(cause.message, { cause })
     this.kind = kindOf(cause.code)
+    this.otherNames = this.kind === 'untrusted' ? otherNames : undefined
+  }
+}
+
+/** The name of a service has no address. */
+export class UnresolvedError extends Error {
+  override readonly name = 'UnresolvedError'
+  readonly code: string | undefined
+
+  constructor(host: string, cause: NodeJS.ErrnoException) {
+    super(`${host} cannot be resolved`, { cause })
+    this.code = cause.code
   }
 }
 
@@ -46,16 +67,47 @@ export async function connectUpstream(
     'path' in target
       ? connect({ path: target.path, ...options })
       : connect({ host: target.host, port: target.port, ...options, ...(lookup && { lookup }) })
-  await opened(socket, 'connect', signal)
+  await resolvedAndOpened(socket, target, signal)
   if (preface) socket.write(preface)
   if (!isSecure(target)) return socket
   const secured = connectTls({ socket, ...tlsOptions(target, wish) })
+  let otherNames: string | undefined
+  // Node looks at the name only if it trusts the certificate. A person needs to know both flaws.
+  secured.prependOnceListener('secure', () => {
+    otherNames = otherNamesOf(target.host, secured.getPeerCertificate())
+  })
   try {
     return await opened(secured, 'secureConnect', signal)
   } catch (error) {
     socket.destroy()
-    throw new HandshakeError(error as Error)
+    throw new HandshakeError(error as Error, otherNames)
   }
+}
+
+/** Opens a connection. Throws an UnresolvedError if the name has no address, also if DNS gives no answer in time. */
+async function resolvedAndOpened(
+  socket: Socket,
+  target: ForwardTarget,
+  signal: AbortSignal,
+): Promise<void> {
+  let isResolved = !('host' in target) || isIP(target.host) !== 0
+  socket.once('lookup', (error: Error | null) => {
+    isResolved ||= !error
+  })
+  try {
+    await opened(socket, 'connect', signal)
+  } catch (error) {
+    const isStopped = signal.aborted && signal.reason?.name !== 'TimeoutError'
+    if (isResolved || isStopped || !('host' in target)) throw error
+    throw new UnresolvedError(target.host, error as Error)
+  }
+}
+
+/** Names of a certificate that is not valid for the host. */
+function otherNamesOf(host: string, certificate: PeerCertificate): string | undefined {
+  if (!certificate.subject || !checkServerIdentity(host, certificate)) return undefined
+  const names = certificate.subjectaltname?.split(', ').map((it) => it.replace(/^[^:]*:/, ''))
+  return (names ?? [certificate.subject.CN].flat()).filter(Boolean).join(', ') || 'no name'
 }
 
 function opened(

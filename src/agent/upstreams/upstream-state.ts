@@ -72,27 +72,45 @@ function parse(text: string): z.infer<typeof Report>[] {
   }
 }
 
+/**
+ * More than its state about a service that fails its checks. `unresolved`: its name has no address. `other-name`: its
+ * certificate is for other names.
+ */
+export type UpstreamFlaw = 'unresolved' | 'other-name'
+
+/** What is known beside the state. */
+interface Details {
+  readonly visitors?: VisitorReport | undefined
+  readonly upstreamFlaw?: UpstreamFlaw | undefined
+}
+
 type Trouble = (
   service: string,
   settings: UpstreamSettings,
-  load: UpstreamLoad | undefined,
+  details: Details,
 ) => Pick<Problem, 'detail' | 'remedy'>
+
+/** Node reads this variable before the program reads `.env`. */
+export const EXTRA_CA =
+  'Set NODE_EXTRA_CA_CERTS to the PEM file of its CA: for the service in /etc/device-agent/agent.env, else in the environment of the start, not in .env. Then restart the agent.'
 
 /** Upstream states that affect visitors, with description and fix. */
 const TROUBLES: Partial<Record<Upstream, Trouble>> = {
-  down: (service, { health }) =>
-    health.startsWith('/')
-      ? {
-          detail: `${service} fails its health check (${health})`,
-          remedy: `Start the service on ${service} or check its log. ${health} must return a status below 500.`,
-        }
-      : takesNone(service, health),
+  down: (service, { health }, { upstreamFlaw: flaw }) =>
+    flaw === 'unresolved'
+      ? unresolvedProblem(service)
+      : health.startsWith('/')
+        ? {
+            detail: `${service} fails its health check (${health})`,
+            remedy: `Start the service on ${service} or check its log. ${health} must return a status below 500.`,
+          }
+        : takesNone(service, health),
   slow: (service, { timeout }) => ({
     detail: `${service} does not answer in time`,
     remedy: `Restart the service on ${service}. If its answers take long, raise upstream.timeout of the tunnel above ${timeout} s.`,
   }),
-  busy: (service, { max_connections: max }, load) => ({
-    detail: `${service} is busy: ${loadText(load)}`,
+  busy: (service, { max_connections: max }, { visitors }) => ({
+    detail: `${service} is busy: ${loadText(visitors?.busy)}`,
     remedy:
       max === undefined
         ? `Close streams that are not needed, such as camera views, or raise the connection limit of the service on ${service}.`
@@ -111,10 +129,16 @@ const TROUBLES: Partial<Record<Upstream, Trouble>> = {
     detail: `wrong protocol: ${service} speaks TLS. The tunnel forwards plain HTTP`,
     remedy: `Forward to https://${service}.`,
   }),
-  untrusted: (service) => ({
-    detail: `${service} has an untrusted certificate`,
-    remedy: `Add its CA to NODE_EXTRA_CA_CERTS, or install a certificate of a trusted CA on ${service}. Less secure: set upstream.verify_tls of the tunnel to false.`,
-  }),
+  untrusted: (service, _settings, { upstreamFlaw: flaw }) =>
+    flaw === 'other-name'
+      ? {
+          detail: `${service} has a certificate for another name`,
+          remedy: `Forward to the name of the certificate, or install a certificate for this name on ${service}. Run device-agent doctor to see its names. ${LESS_SECURE}`,
+        }
+      : {
+          detail: `${service} has an untrusted certificate`,
+          remedy: `${EXTRA_CA} Or install a certificate of a trusted CA on ${service}. ${LESS_SECURE}`,
+        },
   old_tls: (service, { tls_min_version: allowed }) => ({
     detail: `${service} offers only old or weak TLS`,
     remedy:
@@ -122,6 +146,16 @@ const TROUBLES: Partial<Record<Upstream, Trouble>> = {
         ? `Update the service on ${service}, or use its HTTP port.`
         : `Update the service on ${service}, or set upstream.tls_min_version of the tunnel to "1.0". That also allows weak ciphers.`,
   }),
+}
+
+const LESS_SECURE = 'Less secure: set upstream.verify_tls of the tunnel to false.'
+
+export function unresolvedProblem(service: string): ReturnType<Trouble> {
+  const host = /^(?:https:\/\/)?(.+):\d+$/.exec(service)?.[1] ?? service
+  return {
+    detail: `the name ${host} cannot be resolved`,
+    remedy: `Correct the name, or the DNS of this device. getent hosts ${host} must show an address.`,
+  }
 }
 
 function loadText(load: UpstreamLoad | undefined): string {
@@ -160,9 +194,9 @@ export function upstreamProblem(
   service: string,
   upstream: Upstream,
   settings: UpstreamSettings,
-  load?: UpstreamLoad | undefined,
+  details: Details = {},
 ): Problem | undefined {
-  const trouble = TROUBLES[upstream]?.(service, settings, load)
+  const trouble = TROUBLES[upstream]?.(service, settings, details)
   return trouble && { reason: 'upstream', ...trouble, permanent: false }
 }
 

@@ -6,8 +6,13 @@ import {
   parseForwardTarget,
 } from '../../agent/upstreams/forward-target.ts'
 import { speaksTls } from '../../agent/upstreams/upstream-check.ts'
-import { connectUpstream, HandshakeError } from '../../agent/upstreams/upstream-connection.ts'
+import {
+  connectUpstream,
+  HandshakeError,
+  UnresolvedError,
+} from '../../agent/upstreams/upstream-connection.ts'
 import { requestStatus } from '../../agent/upstreams/upstream-request.ts'
+import { EXTRA_CA, unresolvedProblem } from '../../agent/upstreams/upstream-state.ts'
 import { causeIn } from '../../agent/verdict.ts'
 import { StatusView } from '../../api/status-view.ts'
 import { TunnelStatusView } from '../../api/tunnel-view.ts'
@@ -209,6 +214,13 @@ async function upstream(tunnel: TunnelStatusView): Promise<Finding> {
       status === undefined ? 'accepts connections' : `answers ${status} after ${afterMs} ms`,
     )
   } catch (error) {
+    if (error instanceof UnresolvedError) {
+      const { detail, remedy } = unresolvedProblem(forwardsTo)
+      return bad(check, detail, remedy)
+    }
+    // This program does not have the environment of the agent.
+    const isUntrusted = error instanceof HandshakeError && error.kind === 'untrusted'
+    if (isUntrusted && tunnel.upstream === 'up') return good(check, 'the agent trusts it')
     const isHttp = protocol === 'http' && isConnected && !isTimeout(error)
     if (isHttp && (await speaksTls(target, lookupOf(target).lookup))) {
       const flaw = 'wrong protocol: the service speaks TLS, and the tunnel forwards plain HTTP'
@@ -253,6 +265,10 @@ function lookupOf(target: ForwardTarget): { lookup?: LookupFunction } {
   return isLocalhost && !hostsFileHasLocalhost() ? { lookup: localhostLookup } : {}
 }
 
+/** Node trusts the certificate, and the name is its only flaw. */
+const isNameError = ({ cause }: Error) =>
+  (cause as NodeJS.ErrnoException).code === 'ERR_TLS_CERT_ALTNAME_INVALID'
+
 const NO_HTTP = /^(HPE_|ERR_HTTP2_)/
 
 function unreachable(
@@ -270,7 +286,13 @@ function unreachable(
       const remedy = `Run ${set} with the address without https://, or check the certificate and key of the service.`
       return bad(check, detail, remedy)
     }
-    const remedy = `Replace the certificate, or add its CA to NODE_EXTRA_CA_CERTS and restart the agent. Less secure: run ${set} --no-verify-tls.`
+    const less = `Less secure: run ${set} --no-verify-tls.`
+    if (error.otherNames !== undefined) {
+      const detail = `its certificate is for another name: ${error.otherNames}`
+      const remedy = `Install a certificate for the name in the address, or run ${set} with a name of the certificate. ${less}`
+      return bad(check, isNameError(error) ? detail : `${detail} (${error.message})`, remedy)
+    }
+    const remedy = `${EXTRA_CA} Or replace the certificate. ${less}`
     return bad(check, `its certificate is not trusted: ${error.message}`, remedy)
   }
   const { code = '', message } = error

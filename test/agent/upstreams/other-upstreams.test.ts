@@ -19,7 +19,7 @@ import { publicRequest } from '../../helpers/public-request.ts'
 import { somePorts } from '../../helpers/some-ports.ts'
 import { readAll, visit } from '../../helpers/tcp-site.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
-import { createTlsFixture } from '../../helpers/tls-fixture.ts'
+import { createAuthority, createTlsFixture } from '../../helpers/tls-fixture.ts'
 
 async function listen(server: Server, at: number | string): Promise<number> {
   server.listen(at)
@@ -29,8 +29,9 @@ async function listen(server: Server, at: number | string): Promise<number> {
   return typeof address === 'string' ? 0 : (address as AddressInfo).port
 }
 
-async function startTlsService(): Promise<number> {
-  const { certPem, keyPem } = await createTlsFixture()
+async function startTlsService(name = 'localhost'): Promise<number> {
+  const { issue } = await createAuthority()
+  const { certPem, keyPem } = await issue({ name })
   const server = createTlsServer({ cert: certPem, key: keyPem }, (request, response) =>
     response.end(`over TLS: ${request.url}`),
   )
@@ -75,6 +76,18 @@ describe('an upstream that speaks TLS', () => {
     expect(await ask(on, 'nas')).toMatchObject({ status: 200, text: 'over TLS: /x' })
     await eventually(() => expect(on.agent.list()[0]?.status.upstream).toBe('up'))
   })
+})
+
+it('tells a certificate for another name, also of a CA that is not trusted', async () => {
+  const on = await startedOnGateway()
+  const forwardsTo = `https://localhost:${await startTlsService('cam.local')}`
+  await on.agent.create(specOf('cam', forwardsTo))
+  await eventually(() =>
+    expect(on.agent.list()[0]?.status).toMatchObject({
+      upstream: 'untrusted',
+      lastError: `${forwardsTo} has a certificate for another name`,
+    }),
+  )
 })
 
 describe('what is said to an upstream that speaks TLS', () => {

@@ -321,6 +321,8 @@ describe('UpstreamCheck', () => {
     await eventually(() => {
       const states = ['up', 'down', 'nowhere'].map((key) => upstreams.stateOf(key))
       expect(states).toEqual(['up', 'down', 'down'])
+      const flaws = ['up', 'down', 'nowhere'].map((key) => upstreams.flawOf(key))
+      expect(flaws).toEqual([undefined, undefined, 'unresolved'])
     })
   })
 })

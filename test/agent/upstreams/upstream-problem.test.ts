@@ -16,6 +16,17 @@ describe('the problem of a service that visitors suffer from', () => {
     expect(plain?.detail).toBe('nas.lan:80 cannot be reached')
   })
 
+  it('names the name that has no address', () => {
+    const details = { upstreamFlaw: 'unresolved' } as const
+    expect(upstreamProblem('https://cam.local:9103', 'down', DEFAULT_UPSTREAM, details)).toEqual({
+      reason: 'upstream',
+      detail: 'the name cam.local cannot be resolved',
+      remedy:
+        'Correct the name, or the DNS of this device. getent hosts cam.local must show an address.',
+      permanent: false,
+    })
+  })
+
   it('says with which protocol to look', () => {
     expect(upstreamProblem(SECURE, 'garbage', DEFAULT_UPSTREAM)?.remedy).toContain(
       'service with TLS',

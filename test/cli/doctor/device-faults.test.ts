@@ -1,4 +1,5 @@
 import { createServer } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
 import {
   afterRequest,
   answerAfter,
@@ -13,6 +14,7 @@ import {
   freedPort,
   serveHello,
 } from '../../helpers/fault-table.ts'
+import { createAuthority } from '../../helpers/tls-fixture.ts'
 
 const to = (start: () => Promise<number>, upstream?: object): Pick<Fault, 'tunnel'> => ({
   tunnel: async () => ({
@@ -20,6 +22,13 @@ const to = (start: () => Promise<number>, upstream?: object): Pick<Fault, 'tunne
     ...(upstream && { upstream }),
   }),
 })
+
+async function toTls(name: string) {
+  const { issue } = await createAuthority()
+  const { certPem: cert, keyPem: key } = await issue({ name })
+  const server = createTlsServer({ cert, key }, (_, response) => response.end())
+  return { forwardsTo: `https://localhost:${await listen(server)}` }
+}
 
 const elsewhere = async (device: FaultyDevice) => device.tunnel(`localhost:${await serveHello()}`)
 
@@ -53,6 +62,26 @@ faultTable('a fault of the service', {
     detail: /^wrong protocol: the service speaks TLS, and the tunnel forwards plain HTTP$/,
     remedy: /^Run device-agent tunnels set a\.site\.test https:\/\/localhost:\d+\.$/,
     statusRemedy: /^Forward to https:\/\/localhost:\d+\.$/,
+  },
+  'the certificate is not trusted': {
+    tunnel: () => toTls('localhost'),
+    headline: /https:\/\/localhost:\d+ has an untrusted certificate\.$/,
+    check: /^upstream /,
+    detail: /^its certificate is not trusted: unable to/,
+    remedy:
+      /^Set NODE_EXTRA_CA_CERTS to the PEM file of its CA: .*agent\.env.*, not in \.env\. Then/,
+    statusRemedy: /^Set NODE_EXTRA_CA_CERTS to the PEM file of its CA: /,
+    mend: elsewhere,
+  },
+  'the certificate is for another name, of an unknown CA': {
+    tunnel: () => toTls('cam.local'),
+    headline: /^The tunnel does not work\. \S+ has a certificate for another name\.$/,
+    check: /^upstream /,
+    detail: /^its certificate is for another name: cam\.local, 127\.0\.0\.1 \(unable to/,
+    remedy:
+      /^Install a certificate for the name in the address, or run device-agent tunnels set a\./,
+    statusRemedy: /^Forward to the name of the certificate, /,
+    mend: elsewhere,
   },
   'the service needs five seconds': {
     ...to(() => answerAfter(5_000)),
