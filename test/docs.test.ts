@@ -192,6 +192,14 @@ describe('the page of the policy actions', () => {
   })
 })
 
+it('the page of the agent API has each request', () => {
+  const document = readFileSync(join(ROOT, 'test/openapi/fixtures/agent.json'), 'utf8')
+  const paths: Record<string, object> = JSON.parse(document).paths
+  const page = readPage('docs/reference/agent-api.md')
+  const missing = Object.keys(paths).filter((path) => !page.includes(` ${path}\``))
+  expect(missing).toEqual([])
+})
+
 describe.each(['agent', 'management'])('the page of the %s API', (name) => {
   it('names each first part of a path', () => {
     const document = readFileSync(join(ROOT, `test/openapi/fixtures/${name}.json`), 'utf8')
