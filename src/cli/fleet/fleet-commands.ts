@@ -149,7 +149,7 @@ export async function retireFromFleet(
   context.stdout.write(
     options.json
       ? `${reportsJson(reportsOf({ fleet, devices, outcomes }, undefined), isLeft ? 1 : 0)}\n`
-      : outcomes.map((it) => outcomeText(it, paint, isOut(it))).join(''),
+      : outcomes.map((it) => outcomeText(it, paint, isOut(it)) + forcedText(it, list)).join(''),
   )
   if (!options.json && !isLeft) {
     context.stdout.write(
@@ -164,6 +164,11 @@ export async function retireFromFleet(
   }
   process.exitCode = isLeft ? 1 : 0
   sayStopped(context, outcomes)
+}
+
+/** A device that was removed without its answer still shows why it gave none. */
+function forcedText(outcome: DeviceOutcome, list: DeviceList): string {
+  return isOut(outcome) || list.get(outcome.name) ? '' : '  removed from the list\n'
 }
 
 /** `provision` finds the files of a device in the folder of the list. */

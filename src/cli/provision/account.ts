@@ -77,6 +77,11 @@ export class Account {
     return this.#domains.has(domain)
   }
 
+  /** Reserved wildcards with this name as their first label. */
+  domainsOf(name: string): string[] {
+    return [...this.#domains.keys()].filter((domain) => domain.startsWith(`*.${name}.`))
+  }
+
   /** Reserves the domain unless it is. Devices that share one share the request. */
   reserve(domain: string): Promise<ReservedDomain> {
     const reserved =

@@ -165,7 +165,7 @@ const REMEDIES: Readonly<Record<string, string>> = {
 }
 
 /** Nothing is served at the path, or there is no such thing there. */
-class NotServedError extends StartError {}
+export class NotServedError extends StartError {}
 
 export interface ManagementClientOptions {
   /** `http://127.0.0.1:8070`, `https://api.ngrok.com`. */

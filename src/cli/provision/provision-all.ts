@@ -118,7 +118,16 @@ export async function provisionAll(options: ProvisionAllOptions): Promise<Provis
   const domainSteps = told.map((domain): Step => {
     return { action: missing.includes(domain) ? 'reserve' : 'keep', subject: `domain ${domain}` }
   })
-  return { domains, domainSteps, devices: results }
+  const left = mode === 'retire' ? keptDomains(account, results) : []
+  return { domains, domainSteps: [...domainSteps, ...left], devices: results }
+}
+
+/** Wildcards with the name of a device that is gone stay reserved. */
+function keptDomains(account: Account, results: readonly DeviceResult[]): Step[] {
+  const retired = results.filter(({ steps }) => steps.length > 0)
+  return retired
+    .flatMap(({ device }) => account.domainsOf(device.name))
+    .map((domain) => ({ action: 'keep', subject: `domain ${domain}: still reserved` }))
 }
 
 async function provisionOne(

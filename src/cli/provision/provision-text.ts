@@ -41,7 +41,17 @@ export function describeProvision(result: ProvisionResult, dryRun: boolean): str
   lines.push(
     ...records.map(({ type, name, value }) => `  ${name.padEnd(width)}  ${type}  ${value}`),
   )
-  return `${lines.join('\n')}\n`
+  return lines.map((line) => `${line}\n`).join('')
+}
+
+/** Devices without anything to retire, one line each. */
+export function describeUnknown({ devices }: ProvisionResult, listPath: string): string {
+  const unknown = devices.filter(({ steps, error }) => steps.length === 0 && error === undefined)
+  return unknown
+    .map(({ device: { name } }) => {
+      return `device-agent: ${name}: nothing to retire. No authtoken, no file and no entry of ${shownPath(listPath)} has this name.\n`
+    })
+    .join('')
 }
 
 /** All that was done to one device, in a word. */

@@ -17,7 +17,12 @@ import {
 import { type ManagementOptions, managementConfig, openManagement } from './management-access.ts'
 import { ProgressBar } from './progress-bar.ts'
 import { provisionAll } from './provision-all.ts'
-import { describeFailures, describeProvision, provisionJson } from './provision-text.ts'
+import {
+  describeFailures,
+  describeProvision,
+  describeUnknown,
+  provisionJson,
+} from './provision-text.ts'
 
 /** The options of the command line. */
 export interface ProvisionOptions extends ManagementOptions {
@@ -78,6 +83,10 @@ export async function provision(context: CommandContext, options: ProvisionOptio
   const failures = describeFailures(result)
   stderr.write(failures)
   if (failures !== '') process.exitCode = 1
+  if (!retire) return
+  stderr.write(describeUnknown(result, list.path))
+  // A repeated call for many devices may find only some of them.
+  if (result.devices.every(({ steps }) => steps.length === 0)) process.exitCode = 1
 }
 
 /** The gateway of this machine, as a device finds it. */

@@ -12,6 +12,7 @@ import {
   managementConfig,
   openManagement,
 } from '../provision/management-access.ts'
+import { NotServedError } from '../provision/management-client.ts'
 
 /** The options of `gateway invite`. */
 export interface InviteOptions extends ManagementOptions {
@@ -220,7 +221,12 @@ export async function withdraw(
     )
   }
   const client = await openManagement(context, options, managementConfig(context, options))
-  await client.delete(`invites/${id}`)
+  await client.delete(`invites/${id}`).catch((error) => {
+    if (!(error instanceof NotServedError)) throw error
+    throw new StartError(`No invitation ${id}. List them: device-agent gateway invites`, {
+      cause: error,
+    })
+  })
   const said = options.json
     ? JSON.stringify({ id, state: 'withdrawn' })
     : `Withdrawn. No further device can join with ${id}.`

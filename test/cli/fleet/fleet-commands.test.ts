@@ -160,8 +160,10 @@ Devices: 2 in no set.
     expect([listed(), process.exitCode]).toEqual([['cam1', 'cam2'], 1])
     await retire(['cam0', 'cam1'], true)
     expect([listed(), process.exitCode]).toEqual([['cam2'], 0])
+    const forced = said()
+    expect(forced).toMatch(/cam1 {2}offline: .*\n {2}removed from the list\n/)
     const folder = dirname(path)
-    expect(said()).toMatch(
+    expect(forced).toMatch(
       new RegExp(
         `\\n  device-agent provision --retire --name cam0 --output ${folder}\\n  device-agent provision --retire --name cam1 --output ${folder}\\n$`,
       ),

@@ -9,7 +9,11 @@ import { DeviceList } from '../../../src/cli/provision/device-list.ts'
 import { ManagementClient } from '../../../src/cli/provision/management-client.ts'
 import { type ProvisionAllOptions, provisionAll } from '../../../src/cli/provision/provision-all.ts'
 import type { DevicePlan } from '../../../src/cli/provision/provision-device.ts'
-import { describeProvision, dnsRecords } from '../../../src/cli/provision/provision-text.ts'
+import {
+  describeProvision,
+  describeUnknown,
+  dnsRecords,
+} from '../../../src/cli/provision/provision-text.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
@@ -364,7 +368,18 @@ describe('provisioning one device', () => {
     expect(botUsers.findByName('cam1')).toBeUndefined()
     expect([existsSync(join(folder, 'cam1.env')), listed('cam1')]).toEqual([false, undefined])
     expect([credentials.page({ limit: 9 }).length, listed('cam2')?.name]).toEqual([1, 'cam2'])
-    expect(actionsOf(await run([plan('cam1')], { mode: 'retire' }))).toEqual([''])
+    const named = { domain: '*.cam3.site.test', agentDomain: 'agent.cam3.site.test' }
+    await run([plan('cam3', { ...named, hasOwnDomain: true })])
+    const { domainSteps } = await run([plan('cam3')], { mode: 'retire' })
+    expect(domainSteps.map(({ subject }) => subject)).toEqual([
+      'domain *.cam3.site.test: still reserved',
+    ])
+    const again = await run([plan('cam1')], { mode: 'retire' })
+    expect(actionsOf(again)).toEqual([''])
+    expect([describeProvision(again, false), describeUnknown(again, '/list')]).toEqual([
+      '',
+      'device-agent: cam1: nothing to retire. No authtoken, no file and no entry of /list has this name.\n',
+    ])
   })
 
   it('deletes no bot user that is not there for the device alone', async () => {

@@ -123,6 +123,7 @@ describe('device-agent gateway invite', () => {
     const withdrawn = await run('withdraw', other.id, '--json')
     expect(JSON.parse(withdrawn.out)).toEqual({ id: other.id, state: 'withdrawn' })
     expect((await run('invite', '--qr')).out).toContain('▀')
+    await expect(run('withdraw', 'inv_nope')).rejects.toThrow('No invitation inv_nope. List them:')
     await expect(run('withdraw', 'cam')).rejects.toThrow('is not the id of an invitation')
   })
 

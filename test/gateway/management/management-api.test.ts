@@ -25,6 +25,7 @@ describe('access to the management API', () => {
       const { status, body } = await call('GET', '/credentials', { key: sent })
       expect([status, body.error_code, body.status_code]).toEqual([403, code, 403])
       expect(body.details).toEqual(OPERATION)
+      if (code === 'ERR_NGROK_202') expect(body.msg).toContain('Check that it was copied')
       if (sent) expect(JSON.stringify(body) + logText()).not.toContain(sent)
     }
     expect(credentials.get(credential.id)).toBeDefined()
