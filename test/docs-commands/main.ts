@@ -75,8 +75,9 @@ async function runOne(site: PageSite, command: PageCommand): Promise<Row> {
   const { code, output } = await site
     .run(command)
     .catch((error: Error) => ({ code: null, output: error.message }))
-  // curl ends with 0 also if an API refuses the request.
-  const isRefused = /"status_code":[45]\d\d|"status":[45]\d\d/.test(output)
+  // curl ends with 0 also if an API refuses the request. A log may have such a status, too.
+  const isRefused =
+    /\bcurl\b/.test(command.text) && /"status_code":[45]\d\d|"status":[45]\d\d/.test(output)
   if (process.env.DOCS_COMMANDS_OUTPUT) {
     process.stderr.write(`\n$ ${command.text}\n${output}[${code}]\n`)
   }
