@@ -92,8 +92,8 @@ export const PAGES: Readonly<Record<string, PageRule>> = {
   },
   'docs/guides/fleets.md': {
     domain: EXAMPLE,
-    files: { 'fleet.yaml': ['yaml', 0] },
-    before: `${POLICY} && cp policy.yaml closed.yaml && echo cam07 > devices.txt && device-agent gateway show ca > ca.pem`,
+    files: { 'fleet.yaml': ['yaml', 0], 'closed.yaml': ['yaml', 1] },
+    before: `device-agent gateway show ca > ca.pem`,
     between: [[/fleet plan/, FLEET_DEVICE]],
   },
   'docs/guides/grpc.md': { domain: EXAMPLE },

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { appendFileSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { parse } from 'dotenv'
@@ -31,6 +31,7 @@ describe.skipIf(!hasPostgres)('provisioning at one of several gateways', () => {
     const { apiKey } = await managed(one)
     const own = formatListenAddress(one.addresses.agent)
     const output = temporaryFolder()
+    let told = ''
     const provision = async (name: string, ...args: string[]) => {
       const [stdout, stderr] = [new PassThrough(), new PassThrough()]
       const environment = {
@@ -44,12 +45,17 @@ describe.skipIf(!hasPostgres)('provisioning at one of several gateways', () => {
       const program = createProgram({ environment, stdout, stderr, stop })
       const words = ['--name', name, '--output', output, ...args]
       await program.parseAsync(['node', 'device-agent', 'provision', ...words])
+      told = String(stderr.read())
       return parse(readFileSync(join(output, `${name}.env`))).SVC_SERVER_ADDR
     }
     const all = `${own},${formatListenAddress(two.addresses.agent)}`
     expect(await provision('cam1')).toBe(all)
+    appendFileSync(join(output, 'fleet-devices.jsonl'), '{"name":"cam')
     const given = ['--server-addr', 'a.test:4443, b.test:4443']
     expect(await provision('cam1', ...given)).toBe('a.test:4443,b.test:4443')
+    expect(told).toMatch(
+      /^warning: .*:\d+: the line is incomplete, .* A run for the device adds it/m,
+    )
     await expect(provision('cam2', '--server-addr', 'a.test')).rejects.toThrow(
       'It must be host:port, or up to 5 addresses separated by commas.',
     )

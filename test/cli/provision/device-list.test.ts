@@ -102,8 +102,12 @@ describe('the list of devices', async () => {
     appendFileSync(file, '{"name":"cam02","agent_domain":"cam0')
     const list = DeviceList.read(file)
     expect(shown(list)).toEqual(['cam01 one'])
+    expect(list.incomplete).toBe(
+      `${file}:2: the line is incomplete, so its device is not in the list.`,
+    )
     await list.put(device('cam03', 'three'))
-    expect(shown(DeviceList.read(file))).toEqual(['cam01 one', 'cam03 three'])
+    const after = DeviceList.read(file)
+    expect([shown(after), after.incomplete]).toEqual([['cam01 one', 'cam03 three'], undefined])
   })
 
   it('names a line that it has not written', () => {
