@@ -114,12 +114,9 @@ const EXPRESSIONS: readonly (readonly [written: string, clause: string, phase?: 
   ['/^a/.test(req.url.path)', "a pattern is a text in quotes, such as req.url.path.matches('^/a')"],
   [
     "req.url.path.matches('(?=a)')",
-    'the pattern is not a valid RE2 expression: error parsing regexp: invalid or unsupported Perl syntax: `(?=`',
+    'the pattern is not a valid RE2 expression: invalid or unsupported Perl syntax: `(?=`',
   ],
-  [
-    "req.url.path.matches('[')",
-    'the pattern is not a valid RE2 expression: error parsing regexp: missing closing ]: `[`',
-  ],
+  ["req.url.path.matches('[')", 'the pattern is not a valid RE2 expression: it has a [ without ]'],
   ["${req.method == 'GET'}", 'write the expression without ${ and }'],
   ["{{ req.method }} == 'GET'", 'write the expression without {{ and }}'],
   ["${{ req.method == 'GET' }}", 'write the expression without {{ and }}'],
@@ -850,7 +847,7 @@ const DOCUMENTS: readonly (readonly [text: string, problem: string])[] = [
   ],
   [
     'on_http_request:\n  - actions:\n      - type: deny\n       config: {}\n',
-    '4 2236 The policy is neither JSON nor YAML: Sequence item without - indicator. Check the indentation of this line and of the line before it.',
+    '4 2236 The policy is neither JSON nor YAML: the line is indented less than the item before it, and does not begin with -. Check the indentation of this line and of the line before it.',
   ],
   [
     '{“on_http_request”: []}',

@@ -51,7 +51,10 @@ export function headerTemplates(
     }
     const value = context.template(text, path)
     if (value.constant !== undefined && !isHeaderValue(value.constant)) {
-      context.problem('badHeader', path, `The value of ${name} is not a valid header value.`)
+      const fault = /[\r\n]/.test(value.constant)
+        ? 'contains a line break'
+        : 'contains a character that headers cannot have'
+      context.problem('badHeader', path, `The value of ${name} ${fault}.`)
     }
     return { name: lower, value }
   })

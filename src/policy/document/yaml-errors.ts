@@ -43,6 +43,14 @@ export function yamlSentence(
   const reason = said
     .replace(/\.$/, '')
     .replace(/^Plain value cannot start with/, 'a text without quotes cannot begin with')
+    .replace(
+      /^Implicit map keys need to be followed by map values$/,
+      'a key needs a colon and a value',
+    )
+    .replace(
+      /^Sequence item without - indicator$/,
+      'the line is indented less than the item before it, and does not begin with -',
+    )
   const advice = adviceFor(error, text)
   return `${fault}: ${reason}.${advice === undefined ? '' : ` ${advice}.`}`
 }

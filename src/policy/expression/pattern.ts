@@ -129,6 +129,13 @@ export class PatternError extends Error {
   override readonly name = 'PatternError'
 }
 
+function patternFault({ message }: Error): string {
+  const fault = message.replace(/^error parsing regexp: /, '')
+  const [, closing] = /^missing closing ([)\]])/.exec(fault) ?? []
+  if (closing === ')') return 'it has a ( without )'
+  return closing === ']' ? 'it has a [ without ]' : fault
+}
+
 /** What to write in place of syntax that RE2 does not have: the end of a sentence. */
 function patternAdvice(source: string): string {
   if (/\(\?<?[=!]/.test(source)) return ', which has no look-around: use a second expression'
@@ -167,7 +174,7 @@ export class Pattern {
       this.#regex = RE2JS.compile(source)
     } catch (error) {
       throw new PatternError(
-        `is not a valid RE2 expression: ${(error as Error).message}${patternAdvice(source)}`,
+        `is not a valid RE2 expression: ${patternFault(error as Error)}${patternAdvice(source)}`,
       )
     }
     this.#size = this.#regex.programSize()

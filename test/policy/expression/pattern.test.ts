@@ -30,7 +30,7 @@ describe('Pattern', () => {
   })
 
   it.each([
-    ['(', 'is not a valid RE2 expression'],
+    ['(', 'is not a valid RE2 expression: it has a ( without )'],
     ['(?=a)', 'is not a valid RE2 expression'],
     ['\\1', 'is not a valid RE2 expression'],
     ['a'.repeat(1_025), 'is longer than 1024 characters'],
