@@ -54,6 +54,7 @@ const NewInvite = Invite.extend({
   name_taken_by: z
     .object({ device_id: z.string().nullable(), credential_ids: z.array(z.string()) })
     .nullish(),
+  domain_is_new: z.boolean().nullish(),
 })
 const Rules = z.object({ acl: z.array(z.string()) })
 type Invite = z.infer<typeof Invite>
@@ -80,7 +81,12 @@ export async function invite(context: CommandContext, options: InviteOptions): P
     // The line was printed before anything ends: it is shown only here.
     if (options.replace) await client.delete(`credentials/${id}`)
   }
-  for (const advice of [nameAdvice(made, options, lost), adviceFor(made, options, config)]) {
+  const advices = [
+    nameAdvice(made, options, lost),
+    adviceFor(made, options, config),
+    domainAdvice(made),
+  ]
+  for (const advice of advices) {
     if (advice !== undefined) stderr.write(`warning: ${advice}\n`)
   }
 }
@@ -111,6 +117,11 @@ function nameAdvice(
   return replace
     ? `the old authtoken of ${name} was revoked. The device is offline until it joins with this line${also}`
     : `a device named ${name} exists. Only that device can join with this line, with its present authtoken. For another machine, or after the restore of an older backup, run this command with --replace${also}`
+}
+
+function domainAdvice({ domain, domain_is_new: isNew }: NewInvite): string | undefined {
+  if (!isNew) return undefined
+  return `${domain} is not reserved yet. It is reserved when the device joins, and needs DNS records`
 }
 
 function bodyOf({ name, tag, domain, allow, description, end, count }: InviteOptions): object {

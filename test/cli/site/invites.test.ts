@@ -107,6 +107,16 @@ describe('device-agent gateway invite', () => {
     expect((await call('GET', `/invites/${id}`)).body.state).toBe('used')
   })
 
+  it('says that a domain is not reserved yet', async () => {
+    const { run, call } = await startCommands()
+    await call('POST', '/reserved_domains', { domain: '*.site.test' })
+    const said = async (domain: string) => (await run('invite', '--domain', domain)).err
+    expect(await said('*.exmaple.com')).toContain(
+      'warning: *.exmaple.com is not reserved yet. It is reserved when the device joins, and needs DNS records',
+    )
+    expect(await said('*.{name}.site.test')).not.toContain('not reserved')
+  })
+
   it('makes one for several devices, as JSON or as a QR code, until it is withdrawn', async () => {
     const { run } = await startCommands()
     const terms = ['--count', '3', '--end', '24h', '--domain', '*.{name}.site.test']

@@ -127,6 +127,7 @@ async function showCommand(invite) {
         ),
         onlyLoopback(line) && loopbackNotice(),
         invite.name_taken_by && takenNotice(invite),
+        invite.domain_is_new && domainNotice(invite),
         element(
           'p',
           { class: 'dialog-text' },
@@ -181,6 +182,14 @@ function loopbackNotice() {
     'The gateway knows only addresses of its own machine, so other devices cannot connect. Set ',
     element('code', {}, 'GATEWAY_PUBLIC_NAMES'),
     ' at the gateway, restart it, and create another command.',
+  )
+}
+
+function domainNotice({ domain }) {
+  return element(
+    'p',
+    { class: 'notice' },
+    `${domain} is not reserved yet. It is reserved when the device joins, and needs DNS records.`,
   )
 }
 

@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
+import { isThisMachine } from '../../../base/net/public-names.ts'
 import { Acl, isForAnyPort } from '../../access/acl.ts'
 import type { Authority } from '../../access/authority.ts'
 import type { TcpAddresses } from '../../endpoints/tcp-addresses.ts'
@@ -66,6 +67,8 @@ const InviteView = z.strictObject({
   name_taken_by: z
     .strictObject({ device_id: z.string().nullable(), credential_ids: z.array(z.string()) })
     .nullable(),
+  /** Only in the answer to its creation: no reserved domain covers the domain yet, so DNS may lack its records. */
+  domain_is_new: z.boolean().nullable(),
   /** The newest 100. */
   claims: z.array(
     z.strictObject({
@@ -96,8 +99,10 @@ export interface InvitesResourceDeps {
 /** Invitations, with which devices get their authtokens. */
 export function invites(deps: InvitesResourceDeps): Resource<Invite> {
   const { invites: service, inviteStore: store } = deps
-  const view = (invite: Invite, baseUrl: string, made?: NewInvite) =>
-    viewInvite(invite, baseUrl, service, made)
+  const view = (invite: Invite, baseUrl: string, made?: NewInvite) => ({
+    ...viewInvite(invite, baseUrl, service, made),
+    domain_is_new: made ? isNewDomain(invite, deps) : null,
+  })
   return {
     path: 'invites',
     noun: 'Invite',
@@ -147,6 +152,15 @@ function termsOf(
   }
 }
 
+/** Whether no reserved domain covers the names of an invitation yet: its domain may be mistyped. */
+function isNewDomain(
+  { domain }: Invite,
+  { authority }: Pick<InvitesResourceDeps, 'authority'>,
+): boolean {
+  if (domain === null || isThisMachine(domain)) return false
+  return authority.owners.reservationOf(sampleDomain(domain).replace('*', 'x')) === undefined
+}
+
 /** Refuses an invitation that gives more than its author may give. */
 function checkGives(terms: InviteTerms, caller: Caller, deps: InvitesResourceDeps): void {
   const { ownerId, acl, domain, isGranted } = terms
@@ -189,7 +203,7 @@ function viewInvite(
   baseUrl: string,
   service: Invites,
   made: NewInvite | undefined,
-): z.infer<typeof InviteView> {
+): Omit<z.infer<typeof InviteView>, 'domain_is_new'> {
   const { id, createdAt, expiresAt } = invite
   const { joinString, holder } = made ?? {}
   return {
