@@ -580,6 +580,24 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     expect(await page.getByRole('navigation').count()).toBe(0)
   })
 
+  it('shows the link of a view that was opened by its address, and says that DNS was not checked', async () => {
+    const { baseUrl, key, registrar } = await startManagementApi({ dnsServers: ['127.0.0.1:1'] })
+    await registrar.reserve({ domain: '*.site.test' })
+    const { page } = await openPage(PHONE, baseUrl)
+    await signIn(page, key)
+    await goTo(page, 'Domains')
+    await openLine(page, '*.site.test')
+    await button(page, 'Check status of *.site.test').click()
+    await page.getByText('Not checked', { exact: true }).waitFor()
+    await page.getByText('DNS could not be checked.').waitFor()
+    await page.goto(`${page.url().split('#')[0]}#/audit`)
+    await page.reload()
+    const link = page.locator('.views a[aria-current]')
+    await link.getByText('Audit').waitFor()
+    const box = await link.boundingBox()
+    expect(box && box.x >= 0 && box.x + box.width <= PHONE).toBe(true)
+  })
+
   it('follows the certificate after the records were put right, and forgets them when it cannot ask', async () => {
     const records: Record<string, string> = {}
     const { baseUrl, key, registrar, status, clock } = await startManagementApi({

@@ -37,7 +37,7 @@ describe.runIf(hasChromium && hasPostgres)('the nodes of the console', () => {
     const { page, complaints } = await openPage(DESK, baseUrl)
     await signIn(page, apiKey)
     await goTo(page, 'Nodes')
-    await page.getByText('3 endpoints, 1 agent, 100 %').waitFor()
+    await page.getByText('3 endpoints, 1 session, 100 %').waitFor()
     await expect.poll(() => page.getByText('Live', { exact: true }).count()).toBe(2)
     // Both have the name of this machine.
     const drains = page.getByRole('button', { name: /^Drain/ })

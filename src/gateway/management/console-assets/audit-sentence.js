@@ -11,6 +11,7 @@ export const NOUNS = {
   ip_policy: 'IP policy',
   ip_policy_rule: 'IP policy rule',
   node: 'node',
+  notification_channel: 'notification channel',
   reserved_addr: 'address',
   reserved_domain: 'domain',
   session: 'session',
@@ -48,6 +49,7 @@ const SESSIONS = { create: ['sign in', 'signed in'], delete: ['sign out', 'signe
 
 /** Who did what to which object, such as `office changed bot user press-1`. */
 export function auditSentence({ who, action, target, changes, result }) {
+  if (action === 'invite.use') return joinSentence({ who, target, result })
   const [object, ...rest] = action.split('.')
   const verb = rest.join('.')
   const name = target.name ?? namedIn(changes) ?? target.id ?? ''
@@ -55,7 +57,17 @@ export function auditSentence({ who, action, target, changes, result }) {
   const [base, past, after = ''] = isSession ? SESSIONS[verb] : (VERBS[verb] ?? unknownVerb(verb))
   const noun = NOUNS[object] ?? object.replaceAll('_', ' ')
   const what = isSession ? '' : [noun, name, after].filter(Boolean).join(' ')
-  return [who.name, did(result, base, past), what].filter(Boolean).join(' ')
+  return [shortName(who), did(result, base, past), what].filter(Boolean).join(' ')
+}
+
+/** A gateway of a cluster has its id in the name of its own key. The details show it. */
+const shortName = ({ name }) => name.replace(/, nd_\w+$/, '')
+
+/** The actor of a use is the invitation. A refused device has no name yet. */
+function joinSentence({ who, target, result }) {
+  const device = target.name ?? 'a device'
+  const invitation = who.id === null ? 'an unknown invitation' : `the invitation ${who.name}`
+  return `${device} ${did(result, 'join', 'joined')} with ${invitation}`
 }
 
 /** The name of an object that is known by something else: the domains of a certificate, the kind of a page. */

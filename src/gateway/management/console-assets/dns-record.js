@@ -5,6 +5,8 @@ import { element, fill } from './element.js'
 const FOUND_NOTHING = {
   ENOTFOUND: 'The record does not exist in DNS yet.',
   ENODATA: 'DNS has other records with this name, but no CNAME.',
+}
+const NOT_CHECKED = {
   ETIMEOUT: 'The DNS server did not answer in time.',
   ECONNREFUSED: 'The DNS server of the gateway is not reachable.',
 }
@@ -21,6 +23,13 @@ export function recordsOf(reserved) {
   if (authority === 'gateway' || challenge === 'on-demand') return [record]
   const name = `_acme-challenge.${domain.replace(/^\*\./, '')}`
   return [record, { name, value: acme_challenge_cname_target }]
+}
+
+/** Summary of a check. */
+export function checkSentence({ ok, records }) {
+  if (ok) return records.length === 1 ? 'The record is correct.' : 'Both records are correct.'
+  const isChecked = records.every(({ error }) => NOT_CHECKED[error] === undefined)
+  return isChecked ? 'DNS is not ready yet.' : 'DNS could not be checked.'
 }
 
 /** A record as it is to be entered at a DNS provider, and what a check found of it. */
@@ -65,5 +74,7 @@ function describe({ ok, found, error }) {
   if (found.length > 0) {
     return [badge('Wrong target', 'bad'), ` The record points to ${found.join(', ')}.`]
   }
+  const problem = NOT_CHECKED[error]
+  if (problem) return [badge('Not checked', 'wait'), ` ${problem}`]
   return [badge('Not found', 'wait'), ` ${FOUND_NOTHING[error] ?? `DNS answered ${error}.`}`]
 }

@@ -8,7 +8,7 @@ import { nodeName } from './node-name.js'
 import { errorNotice, say } from './notice.js'
 
 const FIGURES = [
-  'Agents',
+  'Sessions',
   'Endpoints',
   'Requests',
   'Open requests',
@@ -96,7 +96,7 @@ function badgeOf({ state, is_reached: isReached, lease }) {
 function figuresOf({ agents, endpoints, load, requestsPerS, processor, bytesPerS }) {
   const number = (value) => (value === null || value === undefined ? UNKNOWN : formatNumber(value))
   return {
-    Agents: number(agents),
+    Sessions: number(agents),
     Endpoints: number(endpoints),
     Requests: requestsPerS === undefined ? UNKNOWN : `${formatNumber(requestsPerS)}/s`,
     'Open requests': number(load?.requests_active),
@@ -110,7 +110,7 @@ function progressOf({ drain, drain_given_up: givenUp }) {
   if (!drain) return givenUp ? `The drain was cancelled. ${givenUp.reason}` : ''
   if (drain.is_done) return 'Drained. You can stop this gateway without affecting visitors.'
   const { agents, endpoints, requests } = drain.left
-  return `Left: ${agents} of ${drain.from.agents} agents, ${endpoints} of ${drain.from.endpoints} endpoints, ${requests} requests.`
+  return `Left: ${agents} of ${drain.from.agents} sessions, ${endpoints} of ${drain.from.endpoints} endpoints, ${requests} requests.`
 }
 
 function factsOf(it) {

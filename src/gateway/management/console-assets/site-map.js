@@ -28,7 +28,7 @@ function mapRow(node, all) {
   const said =
     endpoints === null
       ? 'no answer'
-      : `${formatCount(endpoints, 'endpoint')}, ${formatCount(agents, 'agent')}, ${Math.round(share * 100)} %`
+      : `${formatCount(endpoints, 'endpoint')}, ${formatCount(agents, 'session')}, ${Math.round(share * 100)} %`
   return element(
     'li',
     { class: `site-row is-${state}` },

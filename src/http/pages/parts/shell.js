@@ -84,8 +84,11 @@ export function runPage({
       const { label, make, isPartOf = at } = views[at]
       document.title = `${label} · ${name}`
       for (const link of links) {
-        if (link.hash === `#/${isPartOf}`) link.setAttribute('aria-current', 'page')
-        else link.removeAttribute('aria-current')
+        if (link.hash === `#/${isPartOf}`) {
+          link.setAttribute('aria-current', 'page')
+          // On a phone, the bar shows only some of the links.
+          link.scrollIntoView({ block: 'nearest', inline: 'nearest' })
+        } else link.removeAttribute('aria-current')
       }
       view = make({ session, argument: rest.join('/') })
       const notice = isReadOnly && readOnlyNotice

@@ -11,6 +11,7 @@ import { listView } from './list-view.js'
 
 const ANY_NAME = ''
 const OTHER_RULE = 'other'
+const NOT_CHOSEN = 'none'
 const ALL_NAMES = 'all domains of its owner'
 
 /** Authtokens: with what devices sign in, and which names they may open. */
@@ -68,8 +69,8 @@ async function create() {
         name: 'owner',
         label: 'Owner',
         options: [
-          ...botUsers.filter(({ active }) => active).map(({ id, name }) => [id, name]),
           ['', 'No owner'],
+          ...botUsers.filter(({ active }) => active).map(({ id, name }) => [id, name]),
         ],
       }),
       selectField({
@@ -80,6 +81,8 @@ async function create() {
             ? 'To choose a domain here, reserve it first.'
             : 'Names that the device can open. * stands for all names below the domain.',
         options: [
+          // The newest domain would often be the wrong one.
+          ...(domains.length > 0 ? [[NOT_CHOSEN, 'Choose a rule…']] : []),
           ...domains.map(({ domain }) => [`bind:${domain}`, `bind:${domain}`]),
           [OTHER_RULE, 'Another rule…'],
           [ANY_NAME, 'None: all domains of its owner'],
@@ -92,6 +95,7 @@ async function create() {
     ],
     action: 'Create',
     run: ({ description, owner, rule, other }) => {
+      if (rule === NOT_CHOSEN) throw new Error('Choose an ACL rule.')
       const chosen = rule === OTHER_RULE ? other.trim() : rule
       return ask('POST', 'api/credentials', {
         body: {
@@ -105,7 +109,7 @@ async function create() {
   if (!credential) return undefined
   await showOnce({
     title: 'Your new authtoken',
-    text: 'Copy it now and set it on the device as SVC_AUTHTOKEN. It is not shown again.',
+    text: 'Copy it now and set it on the device as SVC_AUTHTOKEN. It is not shown again. To connect a device with one command instead, use Add a device under Devices.',
     token: credential.token,
     what: 'the authtoken',
     hasQrCode: true,

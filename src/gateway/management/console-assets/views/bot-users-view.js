@@ -14,7 +14,7 @@ export function botUsersView({ session }) {
   const mayChange = !session.owner_only
   return listView({
     title: 'Bot users',
-    intro: 'Owners of authtokens, independent of people.',
+    intro: 'Accounts for devices and programs. Each authtoken can belong to one.',
     path: 'bot_users',
     collection: 'bot_users',
     createLabel: 'Create a bot user',

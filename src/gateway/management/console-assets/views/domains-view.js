@@ -3,7 +3,7 @@ import { actionButton, facts } from '../card.js'
 import { certificateState, isCertificatePending } from '../certificate-state.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
-import { recordRow, recordsOf } from '../dns-record.js'
+import { checkSentence, recordRow, recordsOf } from '../dns-record.js'
 import { element, fill, setText } from '../element.js'
 import { formatDate } from '../format.js'
 import { itemDetails } from '../item-details.js'
@@ -111,7 +111,6 @@ const HINTS = [
   'Add this record at your DNS provider. It leads visitors to the gateway.',
   'Add both records at your DNS provider. The gateway needs them for visitors and certificates.',
 ]
-const CORRECT = ['DNS is correct.', 'The record is correct.', 'Both records are correct.']
 
 function stateOf(domain) {
   const state = certificateState(domain)
@@ -134,7 +133,7 @@ function domainDetails(domain, owner, { reload, replace }) {
     try {
       const result = await ask('POST', `api/reserved_domains/${id}/check`)
       for (const [at, record] of result.records.entries()) records[at]?.show(record)
-      fill(outcome, result.ok ? CORRECT[records.length] : 'DNS is not ready yet.')
+      fill(outcome, checkSentence(result))
       // The check may have made the gateway try again.
       replace(await ask('GET', `api/reserved_domains/${id}`))
     } catch (error) {

@@ -32,9 +32,9 @@ export function invitesView() {
     prepare: (items) => owners.learn(items),
     nameOf,
     stateOf: ({ state }) => STATES[state],
-    cellsOf: ({ uses, max_uses, state, expires_at }) => [
-      `${uses} of ${max_uses} ${max_uses === 1 ? 'device' : 'devices'}`,
-      `${state === 'open' ? 'ends' : 'ended'} ${formatDistance(expires_at)}`,
+    cellsOf: (invite) => [
+      `${invite.uses} of ${invite.max_uses} ${invite.max_uses === 1 ? 'device' : 'devices'}`,
+      endOf(invite),
     ],
     ownerOf,
     search: {
@@ -49,7 +49,19 @@ export function invitesView() {
   })
 }
 
-const nameOf = ({ name, description }) => name ?? (description || 'Named by the device')
+function nameOf({ name, description, claims, uses }) {
+  const [newest] = claims
+  if (name || description) return name || description
+  if (!newest) return 'Named by the device'
+  return uses > 1 ? `${newest.name} and ${uses - 1} more` : newest.name
+}
+
+/** A used or withdrawn invitation has ended before its time. */
+function endOf({ state, expires_at, claims: [newest] }) {
+  if (state === 'open') return `ends ${formatDistance(expires_at)}`
+  if (state === 'expired') return `ended ${formatDistance(expires_at)}`
+  return newest && `joined ${formatDistance(newest.at)}`
+}
 
 function inviteDetails(invite, owner = 'Gateway owner', reload) {
   const { id, state, uses, max_uses, expires_at, tags, domain, acl } = invite
@@ -61,7 +73,8 @@ function inviteDetails(invite, owner = 'Gateway owner', reload) {
       ['Further rules', acl.length > 0 ? rowOf(acl) : undefined],
       ['Tags', tags.length > 0 ? rowOf(tags) : undefined],
       ['Devices', `${uses} of ${max_uses}`],
-      [state === 'open' ? 'Ends' : 'End', formatDate(expires_at)],
+      ['Ends', state === 'open' ? formatDate(expires_at) : undefined],
+      ['Ended', state === 'expired' ? formatDate(expires_at) : undefined],
       ...invite.claims
         .slice(0, 5)
         .map((claim) => [

@@ -13,7 +13,7 @@ export function signInView({ notice, onSignedIn }) {
       form({
         name: 'api_key',
         label: 'API key',
-        hint: 'Shown once when it was created. The first key is in the file api-key in the data directory of the gateway.',
+        hint: 'Shown once when it was created. To see the first key, run sudo device-agent gateway show api-key on the server.',
         input: { type: 'password', autocomplete: 'current-password' },
         action: 'Sign in',
         isPrimary: true,
