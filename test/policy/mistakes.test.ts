@@ -847,7 +847,7 @@ const DOCUMENTS: readonly (readonly [text: string, problem: string])[] = [
   ],
   [
     'on_http_request:\n  - actions:\n      - type: deny\n       config: {}\n',
-    '4 2236 The policy is neither JSON nor YAML: the line is indented less than the item before it, and does not begin with -. Check the indentation of this line and of the line before it.',
+    '4 2236 The policy is neither JSON nor YAML: a line without - is indented less than the item before it. Check the indentation of this line and of the line before it.',
   ],
   [
     '{“on_http_request”: []}',

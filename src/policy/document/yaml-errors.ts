@@ -49,7 +49,7 @@ export function yamlSentence(
     )
     .replace(
       /^Sequence item without - indicator$/,
-      'the line is indented less than the item before it, and does not begin with -',
+      'a line without - is indented less than the item before it',
     )
   const advice = adviceFor(error, text)
   return `${fault}: ${reason}.${advice === undefined ? '' : ` ${advice}.`}`
