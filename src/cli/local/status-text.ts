@@ -45,7 +45,7 @@ export function statusText(
     `${mark} ${paint('bold', plainLine(status.verdict))}`,
     ...status.advice.map((advice) => {
       const remedy = commandRemedy(advice.remedy, tunnelIn(advice, tunnels))
-      return `  - ${plainLine(`${advice.problem} ${remedy}`)}`
+      return `  - ${adviceText(plainLine(advice.problem), plainLine(remedy))}`
     }),
     `  link ${linkText(link.state)} for ${ageText(link.since, now)}, ${plainLine(address)}`,
     ...(own ? [`  API  ${own.state}, ${plainLine(own.url)}`] : []),
@@ -54,6 +54,15 @@ export function statusText(
   const table = tunnels.length > 0 ? `\n${tunnelTable(tunnels, now, paint)}` : ''
   return `${lines.join('\n')}\n${table}`
 }
+
+/** A line for each mistake if a gateway refuses a policy: it names each with its pointer. */
+function adviceText(problem: string, remedy: string): string {
+  const [first = '', ...mistakes] = problem.split(POLICY_MISTAKE)
+  if (mistakes.length === 0) return `${problem} ${remedy}`
+  return [first, ...mistakes, remedy].join('\n      ')
+}
+
+const POLICY_MISTAKE = / (?=\/on_(?:tcp_connect|http_request|http_response)[^ ]*: )/
 
 /** Name of the first tunnel with a problem. Undefined: the problem is not one of a tunnel. */
 export function tunnelIn(

@@ -41,6 +41,22 @@ it('names the tunnel in the command of a remedy', async () => {
   expect(found?.remedy).toContain(command)
 })
 
+it('shows each mistake of a refused policy on a line', async () => {
+  const { callLocal } = await startApi()
+  const status = StatusView.parse((await callLocal('GET', '/status')).json)
+  const mistakes = [
+    '/on_http_request/0/actions/0: One. (ERR_NGROK_2201)',
+    '/on_http_response/1: Two. (ERR_NGROK_2206)',
+  ]
+  const problem = `The traffic policy cannot be used. ${mistakes.join(' ')}`
+  const seen = { ...status, advice: [{ problem, remedy: 'Correct the policy.' }] }
+  const lines = statusText(seen, [], (_, plain) => plain).split('\n')
+  expect(lines.slice(1, 5)).toEqual([
+    '  - The traffic policy cannot be used.',
+    ...[...mistakes, 'Correct the policy.'].map((line) => `      ${line}`),
+  ])
+})
+
 it('shows a tunnel as checking until its service was checked', async () => {
   // The second check of a service that refused the first one is hours away.
   const upstream = { ...DEFAULT_TIMINGS.upstream, intervalMs: HOUR }
