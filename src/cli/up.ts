@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import type { Server } from 'node:http'
 import { type AddressInfo, createServer as createTcpServer } from 'node:net'
 import { join } from 'node:path'
@@ -16,6 +17,7 @@ import { type Logger, LogTail } from '../base/logger.ts'
 import { createServer } from '../base/net/node-http.ts'
 import type { Secret } from '../base/secret.ts'
 import { type Config, parseConfig } from '../config.ts'
+import { lockFolder } from '../store/data-folder.ts'
 import { apiKeyPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'
 import { shownPath } from './local/terminal-text.ts'
@@ -106,6 +108,10 @@ export async function withFreePorts(
     return { ...listen, port: 0 }
   }
   const { agent, gateway } = config
+  // Another `up` in this folder has all the ports, and is the cause to report.
+  if (existsSync(gateway.dataDir)) {
+    lockFolder({ folder: gateway.dataDir, owner: 'gateway', log }).release()
+  }
   return {
     ...config,
     agent: { ...agent, listen: await free('AGENT_LISTEN', agent.listen) },

@@ -3,7 +3,9 @@ import { type AddressInfo, createServer } from 'node:net'
 import { expect, it, onTestFinished } from 'vitest'
 import { withFreePorts } from '../../../src/cli/up.ts'
 import { parseConfig } from '../../../src/config.ts'
+import { lockFolder } from '../../../src/store/data-folder.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 /** The configuration of a machine where another program has the usual port of visitors. */
 async function withTaken() {
@@ -44,5 +46,17 @@ it('leaves alone what somebody has set', async () => {
   const { config, captured } = await withTaken()
   const set = { GATEWAY_HTTP_LISTEN: 'given' }
   expect(await withFreePorts(config, set, captured.log)).toEqual(config)
+  expect(captured.lines).toEqual([])
+})
+
+it('looks for another gateway in the folder before it looks at the ports', async () => {
+  const { config, captured } = await withTaken()
+  const dataDir = temporaryFolder()
+  const lock = lockFolder({ folder: dataDir, owner: 'gateway', log: captured.log })
+  onTestFinished(() => lock.release())
+  const own = { ...config, gateway: { ...config.gateway, dataDir } }
+  await expect(withFreePorts(own, {}, captured.log)).rejects.toThrow(
+    `Another gateway is using the data directory ${dataDir}.`,
+  )
   expect(captured.lines).toEqual([])
 })
