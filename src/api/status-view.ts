@@ -115,13 +115,15 @@ const STORAGE_TEXTS: Readonly<Record<StorageFault, string>> = {
   damaged: 'the database is damaged',
 }
 
+const COMMANDS = { confirm: 'device-agent storage confirm', restore: 'device-agent restore' }
+
 /** Combines the status of the agent with that of its storage. */
 export function verdictOf(
   { serving, causes, notes }: AgentStatus,
   storage: StorageReport,
 ): Verdict {
   const short = storage.fault && { short: STORAGE_TEXTS[storage.fault] }
-  const ofStorage = storageProblems(storage, 'device-agent storage confirm').map((text, at) => ({
+  const ofStorage = storageProblems(storage, COMMANDS).map((text, at) => ({
     ...causeIn(text),
     // The fault comes before the losses.
     ...(at === 0 && short),

@@ -56,11 +56,16 @@ function inheritedSocket({ fd, ...address }: ListenAddress): number {
   throw new StartError(`a reload needs device-gateway.socket to listen on ${where}: ${remedy}`)
 }
 
+const COMMANDS = {
+  confirm: 'device-agent storage confirm --gateway',
+  restore: 'device-agent gateway restore',
+}
+
 /** For example `2 agents connected, 5 endpoints online`, and problems of the storage. */
 function sentenceOf({ sessions, registry, database }: GatewayParts): string {
   const online = `${count(sessions.agentCount, 'agent')} connected, ${count(registry.size, 'endpoint')} online`
   const report = database.report()
-  const problems = storageProblems(report, 'device-agent storage confirm --gateway')
+  const problems = storageProblems(report, COMMANDS)
   return [online, ...problems, report.risk?.text ?? []].flat().join('; ')
 }
 

@@ -227,7 +227,8 @@ function openCopy(
 
 function readCopy(options: DatabaseOptions, fault: StorageFault): SoundConnection {
   const { path } = options
-  const state = `The data directory ${dirname(path)} is not writable (${fault})`
+  const flaw = fault === 'full' ? 'is on a full disk' : 'is not writable'
+  const state = `The data directory ${dirname(path)} ${flaw}`
   try {
     const copy = openMemoryCopy(options)
     if (copy) return copy

@@ -317,7 +317,7 @@ export class FileDatabase {
       return commit.result
     } catch (error) {
       this.#noteFault(error)
-      throw toStorageError(error)
+      throw toStorageError(error, dirname(this.#path))
     }
   }
 
@@ -327,7 +327,7 @@ export class FileDatabase {
       this.#connection.prepare('SELECT count(*) FROM schema_migrations').get()
     } catch (error) {
       this.#noteFault(error)
-      throw toStorageError(error)
+      throw toStorageError(error, dirname(this.#path))
     }
   }
 
@@ -343,7 +343,7 @@ export class FileDatabase {
       this.#verify()
     } catch (error) {
       this.#noteFault(error)
-      throw toStorageError(error)
+      throw toStorageError(error, dirname(this.#path))
     }
   }
 
@@ -373,7 +373,7 @@ export class FileDatabase {
       if (losses.length > 0) this.#log.info({ losses }, 'data loss confirmed')
     } catch (error) {
       this.#noteFault(error)
-      throw toStorageError(error)
+      throw toStorageError(error, dirname(this.#path))
     }
   }
 

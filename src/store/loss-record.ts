@@ -65,10 +65,15 @@ const UNREADABLE: Loss = {
   mayBeMore: true,
 }
 
+/** Whether nothing of the database was left. An unreadable record does not show it. */
+export const isTotalLoss = ({ copy, foundAt }: Loss) => copy === 'none' && foundAt > 0
+
 /** Describes losses in one sentence for people. Undefined if there are no losses. */
 export function describeLosses(losses: readonly Loss[]): string | undefined {
   const last = losses.at(-1)
   if (!last) return undefined
+  if (losses.some(isTotalLoss))
+    return 'the database was damaged, and no backup was found: all its data is lost'
   const missing = losses.reduce((sum, loss) => sum + loss.missing, 0)
   const mayBeMore = losses.some((loss) => loss.mayBeMore)
   return `the database was damaged: ${countOf(missing, mayBeMore)} may be missing${copyOf(last)}`
@@ -81,7 +86,7 @@ function countOf(missing: number, mayBeMore: boolean): string {
 }
 
 function copyOf({ copy, restoredFrom }: Loss): string {
-  if (copy === 'none') return ', and no backup was found'
+  if (copy === 'none') return ''
   const time = new Date(restoredFrom ?? 0).toISOString()
   return copy === 'database' ? ` (last written ${time})` : ` (restored from a ${copy} of ${time})`
 }

@@ -106,7 +106,7 @@ const HELD = ['SQLITE_BUSY', 'SQLITE_LOCKED']
 /** `of`: the folder of the storage, such as ` of /data`, or empty. */
 const DETAILS: Readonly<Record<StorageFault, (of: string) => string>> = {
   full: (of) =>
-    `The disk${of} is full. Free disk space there. Changes are refused until then, and online tunnels stay online. No restart is needed.`,
+    `The disk${of} is full. Free disk space there. Changes are refused until then. Removing tunnels usually works, and online tunnels stay online. No restart is needed.`,
   damaged: (of) => `The database${of} is damaged. Restart to restore a backup.`,
   unwritable: (of) =>
     `The disk${of} is not writable. Check the kernel log for the cause, then remount it for writing. Changes are refused until then, and online tunnels stay online.`,
@@ -136,7 +136,7 @@ const RISKS = {
     short: 'the disk is full',
     isProblem: true,
     text: (folder: string) =>
-      `The disk of ${folder} is full. Free disk space there. It may refuse each change of tunnels and tokens, and online tunnels stay online.`,
+      `The disk of ${folder} is full. Free disk space there. Changes of tunnels and tokens may be refused. Removing tunnels usually works, and online tunnels stay online.`,
   },
   low: {
     short: 'the disk is almost full',
@@ -158,22 +158,22 @@ export function riskOf(risk: keyof typeof RISKS, folder: string): StorageRisk {
 }
 
 /** Returns the error for refused changes: AppError `storage-full` or `storage-unavailable`. */
-export function refusalOf(fault: StorageFault, cause?: unknown): AppError {
+export function refusalOf(fault: StorageFault, cause?: unknown, folder?: string): AppError {
   const code = fault === 'full' ? 'storage-full' : 'storage-unavailable'
-  return new AppError(code, describeFault(fault), { cause })
+  return new AppError(code, describeFault(fault, folder), { cause })
 }
 
 /**
  * Converts a storage error to an AppError. Returns other errors unchanged, such as a broken constraint,
  * because the caller knows their meaning.
  */
-export function toStorageError(error: unknown): unknown {
+export function toStorageError(error: unknown, folder?: string): unknown {
   if (isHeld(error)) {
     const detail = 'Another program is using the database.'
     return new AppError('storage-unavailable', detail, { cause: error, retryAfterS: 5 })
   }
   const fault = faultOf(error)
-  return fault ? refusalOf(fault, error) : error
+  return fault ? refusalOf(fault, error, folder) : error
 }
 
 function hasCode(error: unknown, families: readonly string[]): boolean {

@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import type { StorageReport } from './file-database.ts'
+import { isTotalLoss } from './loss-record.ts'
 import type { Healing } from './recovery.ts'
 
 const Time = z.string().meta({ format: 'date-time' })
@@ -42,12 +43,21 @@ export function storageView(report: StorageReport): StorageView {
   }
 }
 
-/** Problems of a storage for people, one sentence each. `confirm` is the command that confirms losses. */
+/** Commands that confirm losses and that restore a backup. */
+interface StorageCommands {
+  readonly confirm: string
+  readonly restore: string
+}
+
+/** Problems of a storage for people, one sentence each. */
 export function storageProblems(
-  { problem, lossProblem }: StorageReport,
-  confirm: string,
+  { problem, lossProblem, losses }: StorageReport,
+  { confirm, restore }: StorageCommands,
 ): readonly string[] {
-  const loss = lossProblem && `${lossProblem}. Check your data, then run \`${confirm}\``
+  const first = losses.some(isTotalLoss)
+    ? `Restore a backup with \`${restore} FILE\`, or create the data again`
+    : 'Check your data'
+  const loss = lossProblem && `${lossProblem}. ${first}, then run \`${confirm}\``
   return [problem, loss].filter((sentence) => sentence !== undefined)
 }
 

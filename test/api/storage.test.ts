@@ -1,4 +1,4 @@
-import { rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
+import { readdirSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Sqlite } from '../../src/store/sqlite.ts'
@@ -113,6 +113,24 @@ describe('the API over a storage that refuses', () => {
     await takesChanges()
     release()
     await isWell()
+  })
+
+  it('says that all is lost when no copy is left, and names the command for a backup', async () => {
+    const folder = temporaryFolder()
+    const first = await startApi({ folder })
+    await first.call('POST', '/tunnels', specOf(DOMAIN))
+    await first.agent.stop()
+    first.database.close()
+    for (const name of readdirSync(folder))
+      if (/^agent\.db\.(journal|backup)/.test(name)) rmSync(join(folder, name))
+    writeFileSync(join(folder, 'agent.db'), 'noise')
+
+    const { call } = await startApi({ folder, agent: UNCHECKED })
+    expect((await call('GET', '/status')).json.advice).toContainEqual({
+      problem: 'The database was damaged, and no backup was found: all its data is lost.',
+      remedy:
+        'Restore a backup with `device-agent restore FILE`, or create the data again, then run `device-agent storage confirm`.',
+    })
   })
 
   it('is not healthy while changes may be missing, until somebody has seen it', async () => {

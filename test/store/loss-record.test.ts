@@ -58,14 +58,14 @@ describe('describeLosses', () => {
     ],
     [
       [healing(), healing({ missing: 2, mayBeMore: true, copy: 'none', restoredFrom: undefined })],
-      'the database was damaged: 3 changes or more may be missing, and no backup was found',
+      'the database was damaged, and no backup was found: all its data is lost',
     ],
     [
       [healing({ missing: 0, mayBeMore: true, copy: 'database' })],
       'the database was damaged: the latest changes may be missing (last written 2030-01-02T00:00:00.000Z)',
     ],
   ])('says how much, and from when the copy is', (losses, sentence) => {
-    expect(describeLosses(losses.map((loss) => ({ ...loss, foundAt: 0 })))).toBe(sentence)
+    expect(describeLosses(losses.map((loss) => ({ ...loss, foundAt: 1 })))).toBe(sentence)
   })
 
   it('says nothing of nothing', () => {
