@@ -150,7 +150,7 @@ describe('device-agent doctor without an agent', () => {
     [
       'no data folder',
       () => ({ AGENT_DATA_DIR: '/nowhere/data' }),
-      { check: 'data folder', detail: /ENOENT/ },
+      { check: 'data folder', detail: /the directory does not exist/ },
     ],
     [
       'a data folder that is open',

@@ -22,7 +22,7 @@ import { hostsFileHasLocalhost, localhostLookup } from '../../base/listen-addres
 import { encodeProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import type { CommandContext } from '../command-context.ts'
 import { commandRemedy } from '../local/command-remedy.ts'
-import { LocalAgent, NO_ACCESS } from '../local/local-agent.ts'
+import { LocalAgent, NO_ACCESS, ReadOnlyError } from '../local/local-agent.ts'
 import { tunnelIn } from '../local/status-text.ts'
 import {
   adviceText,
@@ -64,7 +64,7 @@ export async function lookAtAgent(
 export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding[]> {
   if (seen instanceof StartError) {
     return [
-      notRunning(seen.message),
+      notRunning(seen),
       ...['link', 'tunnels', 'upstreams', 'update'].map((check) =>
         skipped(check, 'skipped, the agent is not available'),
       ),
@@ -90,8 +90,12 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
   return [...findings, ...others(seen, findings)]
 }
 
-function notRunning(message: string): Finding {
+function notRunning(error: StartError): Finding {
   const check = 'agent'
+  const { message } = error
+  if (error instanceof ReadOnlyError) {
+    return bad(check, error.advice.problem, error.advice.remedy)
+  }
   if (message === NO_ACCESS) return bad(check, message, 'Run this command with sudo.')
   const stopped = stoppedService()
   return stopped && message === adviceText(stopped)
@@ -142,7 +146,14 @@ function storage({ storage: { problem, unconfirmed } }: StatusView): Finding[] {
     return [bad(check, cause.problem, cause.remedy)]
   }
   if (unconfirmed.length === 0) return [good(check, 'sound')]
-  const remedy = 'Create missing tunnels and tokens again, then run device-agent storage confirm.'
+  const then = 'then run device-agent storage confirm.'
+  if (unconfirmed.some(({ copy, found_at: at }) => copy === 'none' && Date.parse(at) > 0)) {
+    const remedy = `Restore a backup with device-agent restore FILE, or create tunnels and tokens again, ${then}`
+    return [
+      bad(check, 'the database was damaged, and no backup was found: all data is lost', remedy),
+    ]
+  }
+  const remedy = `Create missing tunnels and tokens again, ${then}`
   return [bad(check, 'the database was damaged, data may be missing', remedy)]
 }
 

@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto'
 import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from 'node:fs'
-import { dirname, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { authtokenLack, isAuthtoken } from '../../agent/authtoken-source.ts'
 import { hostedProblem } from '../../agent/problem.ts'
 import type { Advice } from '../../agent/verdict.ts'
@@ -42,15 +42,34 @@ function folder({ dataDir }: Config['agent']): Finding {
       remedy,
     )
   } catch (error) {
-    return bad(check, `${dataDir}: ${codeOf(error)}`, FOLDER_REMEDIES[codeOf(error)] ?? START_ONCE)
+    const code = codeOf(error)
+    const remedy =
+      isOwnFolder(dataDir) && code === 'EACCES' ? `Run chmod 700 ${dataDir}.` : undefined
+    const flaw = FOLDER_FLAWS[code] ?? code
+    return bad(check, `${dataDir}: ${flaw}`, remedy ?? FOLDER_REMEDIES[code] ?? START_ONCE)
   }
+}
+
+/** Its owner lacks no rights of other users: the mode denies the access. */
+function isOwnFolder(path: string): boolean {
+  try {
+    return statSync(path).uid === process.getuid?.()
+  } catch {
+    return false
+  }
+}
+
+const FOLDER_FLAWS: Readonly<Record<string, string>> = {
+  EACCES: 'permission denied',
+  ENOENT: 'the directory does not exist',
+  EROFS: 'the file system is read-only',
 }
 
 const START_ONCE = 'Start the agent once to create the directory.'
 const FOLDER_REMEDIES: Readonly<Record<string, string>> = {
-  EACCES: 'Run this command with sudo. Only root and the user of the agent have access.',
-  EROFS:
-    'The file system is read-only. Remount it for writing, and check the kernel log for the cause.',
+  EACCES:
+    'Run this command with sudo. Only root and the user of the agent have access. If the agent runs as this user, make this user the owner of the directory.',
+  EROFS: 'Remount it for writing, and check the kernel log for the cause.',
 }
 
 function disk({ dataDir }: Config['agent']): Finding {
@@ -80,7 +99,7 @@ function nearestFolder(path: string): string {
 }
 
 function authtoken(
-  { authtoken: value, authtokenFile, isTokenMounted, serverAddrs }: Config['agent'],
+  { authtoken: value, authtokenFile, isTokenMounted, serverAddrs, dataDir }: Config['agent'],
   ofAgent: AgentToken,
 ): Finding {
   const check = 'authtoken'
@@ -89,6 +108,9 @@ function authtoken(
   const lack = authtokenLack(authtokenFile, undefined)
   const { remedy } = serverAddrs.length === 0 ? hostedProblem(lack) : lack
   if (authtokenFile === undefined) {
+    const ofUp = join(dataDir, 'authtoken')
+    if (!value && serverAddrs.length === 0 && existsSync(ofUp))
+      return good(check, `npm start uses ${ofUp}, of its own gateway`)
     if (!value) return bad(check, 'no authtoken is set', remedy)
     const isInFile = Object.values(readDotenv()).includes(value.reveal())
     return good(check, isInFile ? 'set in .env' : 'set in the environment')

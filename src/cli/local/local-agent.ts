@@ -3,6 +3,7 @@ import { dirname, join } from 'node:path'
 import type * as z from 'zod'
 import { allowEntryFor } from '../../agent/upstreams/forward-rules.ts'
 import { parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
+import type { Advice } from '../../agent/verdict.ts'
 import { INSTALLED_SOCKET, localSocket } from '../../api/local-socket.ts'
 import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
@@ -67,7 +68,7 @@ export class LocalAgent {
     const path = socketIn(context, dataDir)
     const paths = [path, ...(dataDir === undefined ? [INSTALLED_SOCKET] : [])]
     if (paths.some(isHidden)) throw new StartError(NO_ACCESS)
-    if (isOnReadOnlyDisk(path)) throw new StartError(readOnlyText(path))
+    if (isOnReadOnlyDisk(path)) throw new ReadOnlyError(path)
     const gateway = dataDir === undefined ? loneGateway() : undefined
     if (gateway) throw gateway
     const stopped = dataDir === undefined ? stoppedService() : undefined
@@ -146,9 +147,9 @@ class SocketTransport implements Transport {
   failure(error: NodeJS.ErrnoException): StartError {
     // A stale socket stays there when the agent is started again and cannot replace it.
     const isBarred = error.code === 'ECONNREFUSED' && isOnReadOnlyDisk(this.#socketPath)
-    const reason = isBarred
-      ? readOnlyText(this.#socketPath)
-      : (sentenceOf(error.code, this.#socketPath) ?? `The agent does not answer: ${error.message}.`)
+    if (isBarred) return new ReadOnlyError(this.#socketPath, { cause: error })
+    const reason =
+      sentenceOf(error.code, this.#socketPath) ?? `The agent does not answer: ${error.message}.`
     return new StartError(reason, { cause: error })
   }
 
@@ -183,13 +184,19 @@ function isOnReadOnlyDisk(socketPath: string): boolean {
   }
 }
 
-function readOnlyText(socketPath: string): string {
-  return (
-    `The agent cannot be asked: no socket can be made at ${socketPath}, because its file system is read-only. ` +
-    'An agent that runs there goes on serving its tunnels. ' +
-    'Remount the file system for writing, and check the kernel log for the cause. ' +
-    'The agent then makes its socket within 10 s. Until then, its API (AGENT_LISTEN) answers with a token.'
-  )
+/** Thrown where the file system of the socket is read-only: an agent may run, and cannot be asked. */
+export class ReadOnlyError extends StartError {
+  readonly advice: Advice
+
+  constructor(socketPath: string, options?: ErrorOptions) {
+    const advice = {
+      problem: `The agent cannot be asked: no socket can be made at ${socketPath}, because its file system is read-only. An agent that runs there goes on serving its tunnels.`,
+      remedy:
+        'Remount the file system for writing, and check the kernel log for the cause. The agent then makes its socket within 10 s. Until then, its API (AGENT_LISTEN) answers with a token.',
+    }
+    super(adviceText(advice), options)
+    this.advice = advice
+  }
 }
 
 const NO_ANSWER =
