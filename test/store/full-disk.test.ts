@@ -39,7 +39,9 @@ function addUntilFull({ add }: NoteStore): number {
       add(NOTE)
     } catch (error) {
       expect(error).toMatchObject({ code: 'storage-full', status: 507 })
-      expect((error as Error).message).toMatch(/^The disk of \/\S+ is full\. Free disk space there\. /)
+      expect((error as Error).message).toMatch(
+        /^The disk of \/\S+ is full\. Free disk space there\. /,
+      )
       return count
     }
   }
