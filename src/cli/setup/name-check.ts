@@ -90,7 +90,8 @@ export class NameCheck {
     const isGood = foreign.length === 0 || (isCluster && foreign.length < addresses.length)
     if (isGood)
       return { finding: good(check, `leads to ${addresses.join(', ')}`), records: [], foreign }
-    const remedy = `Correct the DNS record as below. If ${foreign[0]} is an address of this server, for example behind NAT, use --address ${foreign[0]}.`
+    const step = isCluster ? 'Add the DNS record below.' : 'Correct the DNS record as below.'
+    const remedy = `${step} If ${foreign[0]} is an address of this server, for example behind NAT, use --address ${foreign[0]}.`
     const finding = bad(
       check,
       `leads to ${addresses.join(', ')}, and ${foreign.join(', ')} is not an address of this server`,

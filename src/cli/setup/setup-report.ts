@@ -72,12 +72,12 @@ export class SetupReport {
     this.out.write(`${plainLine(text)}\n`)
   }
 
-  names(found: readonly NameFinding[]): void {
+  names(found: readonly NameFinding[], isCluster: boolean): void {
     this.findings(found.map(({ finding }) => finding))
     const records = found.flatMap((it) => it.records)
     const isNew = JSON.stringify(records) !== JSON.stringify(this.#records)
     this.#records = records
-    if (isNew && records.length > 0) this.out.write(recordsText(records))
+    if (isNew && records.length > 0) this.out.write(recordsText(records, isCluster))
   }
 
   waiting(everyMs: number): void {
@@ -140,11 +140,12 @@ export class SetupReport {
   }
 }
 
-function recordsText(records: readonly DnsRecord[]): string {
+function recordsText(records: readonly DnsRecord[], isCluster: boolean): string {
   const width = Math.max(...records.map(({ name }) => name.length)) + 1
   const lines = records.map(({ name, type, value }) => {
     const target = type === 'A' || type === 'AAAA' ? value : `${value}.`
     return `  ${`${name}.`.padEnd(width)}  ${type.padEnd(5)}  ${target}\n`
   })
-  return `\nAdd these records at the DNS provider:\n\n${lines.join('')}\n`
+  const others = isCluster ? ', and keep those of the other gateways' : ''
+  return `\nAdd these records at the DNS provider${others}:\n\n${lines.join('')}\n`
 }

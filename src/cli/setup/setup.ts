@@ -95,10 +95,12 @@ export async function setup(
     const isOutdated = !isChanged && (await gateway.hasOldSettings())
     if (!isChanged) report.unchanged({ isOutdated })
     if (isManaged) startInstalled(report.out, installation, changes, { isOutdated })
-    else report.startCommand(config.dataDir, isChanged || isOutdated)
+    else if (isChanged || isOutdated || (await gateway.ready(0)))
+      report.startCommand(config.dataDir, isChanged || isOutdated)
     await finish(site, gateway, isChanged)
   } else report.fail('Nothing was written.')
-  if (dryRun) report.names(await checkNames(site, nameCheckOf(site), undefined, []))
+  if (dryRun)
+    report.names(await checkNames(site, nameCheckOf(site), undefined, []), isCluster(site))
   const state = report.end({ isDryRun: dryRun })
   if (json) stdout.write(`${JSON.stringify(report.view(state))}\n`)
   if (state === 'failed' || (dryRun && isRefused)) process.exitCode = 1
@@ -191,7 +193,7 @@ async function finish(site: Site, gateway: RunningGateway, isChanged: boolean): 
       const verb = notReady.isOutdated ? 'Restart' : 'Start'
       report.left(`${text} ${verb} it as shown above, then run this command again.`)
     }
-    report.names(await checkNames(site, nameCheckOf(site), undefined, []))
+    report.names(await checkNames(site, nameCheckOf(site), undefined, []), isCluster(site))
     return
   }
   report.findings([good('gateway', 'ready')])
@@ -218,13 +220,17 @@ async function inviteDevice(site: Site, hasChanged: boolean): Promise<void> {
   await invite({ ...site, stdout: report.out }, { domain: answers.domain, count: 1 })
 }
 
-function nameCheckOf({ plan: { config }, machine }: Site): NameCheck {
+const isCluster = ({ plan }: Site) => plan.config.shared !== undefined
+
+function nameCheckOf(site: Site): NameCheck {
+  const { plan, machine } = site
+  const { config } = plan
   const given = config.publicNames.map(({ host }) => host).filter((host) => isIP(host) !== 0)
   return new NameCheck({
     dnsServers: config.dnsServers,
     publicAddresses: given,
     machineAddresses: machine.addresses,
-    isCluster: config.shared !== undefined,
+    isCluster: isCluster(site),
   })
 }
 
@@ -268,7 +274,7 @@ async function waitForNames(
       if (await gateway.answersAt(address, answers.name)) proven.add(address)
     }
     if (proven.size > before) continue
-    report.names(found)
+    report.names(found, isCluster(site))
     if (found.every(({ finding }) => finding.outcome === 'good')) return true
     if (clock.monotonic() >= until) break
     report.waiting(DNS_POLL_MS)

@@ -120,6 +120,7 @@ describe('gateway setup', () => {
     const second = await run()
     expect(second).toMatchObject({ state: 'done', code: 0, settings: {}, records: [], left: [] })
     expect(second.text).toContain('Nothing changed')
+    expect(second.text).not.toContain('with your supervisor')
     expect(second.text).toContain('sudo device-agent gateway invite')
     expect(readFileSync(envPath, 'utf8')).toBe(before)
   })
@@ -231,7 +232,7 @@ describe('gateway setup', () => {
 
   it('leads the wildcard of a cluster to the name of all gateways', async () => {
     const { run } = await server({})
-    const { records } = await run(
+    const { records, text } = await run(
       { dryRun: true },
       {
         name: 'gw2.example.com',
@@ -244,6 +245,7 @@ describe('gateway setup', () => {
       { name: 'gw2.example.com', type: 'A', value: OWN },
       { name: '*.tunnels.example.com', type: 'CNAME', value: 'gw.example.com' },
     ])
+    expect(text).toContain('Add these records at the DNS provider, and keep those of the other')
   })
 
   it('shows the given address where the server has no public one', async () => {
