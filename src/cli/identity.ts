@@ -5,14 +5,15 @@ import type { ResetOptions } from './reset-identity.ts'
 /** Effects of an identity reset, for `--help` and for the command. */
 const WHAT_HAPPENS = `The device gets a new identity. Run this command on the copy, not on the original device.
 Tunnels and AGENT_DOMAIN stay the same. While the original device is online, they are refused here as a
-conflict. Change them on this device: PUT and DELETE /tunnels, and AGENT_DOMAIN.
+conflict. Change them on this device with device-agent tunnels set NAME --domain NEW.
+Also change AGENT_DOMAIN.
 The API tokens are copies, too. Rotate them: device-agent token rotate.
 `
 
-/** `device-agent identity …`: which device this is to the service. */
+/** `device-agent identity …`: which device this is to the gateway. */
 export function identityCommand(context: CommandContext): Command {
   const identity = new Command('identity').description(
-    'manage the identity of this device at the service',
+    'manage the identity of this device at the gateway',
   )
   identity
     .command('reset')

@@ -183,7 +183,9 @@ function textOf(file: string): string | { readonly reason: string; readonly caus
 function parseRequest(text: string): ExplainOptions['request'] {
   const [, method, target] = /^([A-Z]+) (https?:\/\/\S+)$/.exec(text) ?? []
   if (method === undefined || target === undefined || !URL.canParse(target)) {
-    throw new InvalidArgumentError("Use a method and a URL, such as 'GET https://h/p'.")
+    throw new InvalidArgumentError(
+      "Use a method in upper case and a URL with http:// or https://, such as 'GET https://h/p'.",
+    )
   }
   const url = new URL(target)
   const [, sent = ''] = /^https?:\/\/[^/?#]*([^#]*)/.exec(target) ?? []

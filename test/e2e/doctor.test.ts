@@ -119,7 +119,7 @@ describe('device-agent doctor without an agent', () => {
     })
     expect(findings.filter(({ outcome }) => outcome === 'bad')).toHaveLength(1)
     expect(findings.find(({ check }) => check.startsWith('tls '))?.detail).toMatch(
-      /^localhost ← test CA(?: \(not sent\))?, \d+ ms in total$/,
+      /^localhost ← test CA(?: \(known from SVC_CA_CERT\))?, \d+ ms in total$/,
     )
     expect(findings.map(({ check }) => check.split(' ', 1)[0])).toEqual([
       ...['settings', 'data', 'disk', 'authtoken', 'default', 'CA', 'dns', 'tcp', 'tls', 'clock'],

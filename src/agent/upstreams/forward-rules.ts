@@ -83,10 +83,7 @@ export class ForwardRules {
     }
     const isListed = host === 'localhost' || this.#allow.some((rule) => fits(rule, host, port))
     if (!isListed) {
-      throw refused(
-        target,
-        `${host} is not in AGENT_FORWARD_ALLOW, which must list host names literally`,
-      )
+      throw refused(target, `${host} is not in AGENT_FORWARD_ALLOW, which needs exactly this name`)
     }
     // DNS may return any address for localhost, but clients connect to loopback.
     const addresses = host === 'localhost' ? LOCALHOST_ADDRESSES : await this.#resolve(host)

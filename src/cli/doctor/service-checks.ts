@@ -82,11 +82,20 @@ async function way(
   return STEPS.map((step) => {
     if (hasFailed) return skipped(name(step), 'skipped, an earlier step failed')
     if (step !== reached || !problem)
-      return good(name(step), step === 'tls' ? `${chain}, ${ms} ms in total` : 'fine')
+      return good(
+        name(step),
+        step === 'tls' ? `${trusted(chain, config)}, ${ms} ms in total` : 'fine',
+      )
     hasFailed = true
     const detail = chain === '' ? problem.detail : `${problem.detail}; certificate chain: ${chain}`
     return bad(name(step), detail, problem.remedy)
   })
+}
+
+/** A CA that is not sent is no flaw of a trusted chain. */
+function trusted(chain: string, { caCertPath }: Config['agent']): string {
+  const from = caCertPath === undefined ? 'the trusted CAs of this device' : 'SVC_CA_CERT'
+  return chain.replace(/\(not sent\)$/, `(known from ${from})`)
 }
 
 function clockFinding(skewMs: number | undefined): Finding {

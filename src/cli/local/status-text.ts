@@ -48,7 +48,7 @@ export function statusText(
       return `  - ${adviceText(plainLine(advice.problem), plainLine(remedy))}`
     }),
     `  link ${linkText(link.state)} for ${ageText(link.since, now)}, ${plainLine(address)}`,
-    ...(own ? [`  API  ${own.state}, ${plainLine(own.url)}`] : []),
+    ...(own ? [`  API  ${ownText(own.state)}, ${plainLine(own.url)}`] : []),
     ...(update ? [`  ${plainLine(update.sentence)}`] : []),
   ]
   const table = tunnels.length > 0 ? `\n${tunnelTable(tunnels, now, paint)}` : ''
@@ -76,6 +76,9 @@ export function tunnelIn(
     .sort((a, b) => b.url_part.length - a.url_part.length)
   return (named ?? same[0])?.url_part
 }
+
+/** The API at its public URL. */
+const ownText = (state: string) => (state === 'waiting' ? 'not connected yet' : state)
 
 /** `waiting for 5 s` would be read as the length of a pause. */
 const linkText = (state: string) => (state === 'waiting' ? 'down' : state)

@@ -238,7 +238,7 @@ function requireInstalled(): void {
     throw new StartError('Updates require root. Run this command with sudo.')
   if (!existsSync(SETTLER)) {
     throw new StartError(
-      'Updates require the Debian package. For other installations, unpack the new archive next to the old version.',
+      'Updates require the Debian package. In a clone, run git pull, npm ci and npm run build. Of an archive, unpack the new version next to the old one. Then restart the agent.',
     )
   }
 }

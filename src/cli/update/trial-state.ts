@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import * as z from 'zod'
+import { readVersion } from '../version.ts'
 
 const Versions = z.object({
   from: z.string(),
@@ -52,7 +53,7 @@ export function isUnderWay(
 
 /** One sentence for people. */
 export function describeUpdate(state: UpdateState | undefined): string {
-  if (!state) return 'No update is installed. The version of the package is running.'
+  if (!state) return `No update is installed. Version ${readVersion()} is running.`
   const { from, to } = state
   switch (state.state) {
     case 'prepared':

@@ -290,7 +290,9 @@ export class AgentConnection {
   #refuse(stream: Stream, error: ServiceError): void {
     const { code, message } = error
     const level = code === NO_SUCH_ENDPOINT || code === DUPLICATE ? 'debug' : 'info'
-    this.#deps.log[level]({ remote: this.#remoteAddress, code, reason: message }, 'agent refused')
+    // A refused tunnel leaves its agent connected.
+    const event = this.#agent ? 'tunnel refused' : 'agent refused'
+    this.#deps.log[level]({ remote: this.#remoteAddress, code, reason: message }, event)
     answer(stream, refusal(error))
   }
 

@@ -57,6 +57,17 @@ it('shows each mistake of a refused policy on a line', async () => {
   ])
 })
 
+it('says that the API has no connection yet', async () => {
+  const { callLocal } = await startApi()
+  const status = StatusView.parse((await callLocal('GET', '/status')).json)
+  const own_endpoint = {
+    ...{ domain: 'cam.site.test', url: 'https://cam.site.test', state: 'waiting' as const },
+    ...{ since: status.link.since, reason: null, remedy: null, last_error: null },
+  }
+  const text = statusText({ ...status, own_endpoint }, [], (_, plain) => plain)
+  expect(text).toContain('  API  not connected yet, https://cam.site.test\n')
+})
+
 it('shows a tunnel as checking until its service was checked', async () => {
   // The second check of a service that refused the first one is hours away.
   const upstream = { ...DEFAULT_TIMINGS.upstream, intervalMs: HOUR }

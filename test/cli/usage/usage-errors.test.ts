@@ -27,6 +27,7 @@ it.each([
   ['tunnels set web', 'Nothing to change.'],
   ['tunnels set-policy web', 'Give either a file or --default.'],
   ['gateway drian', "unknown command 'drian'\n(Did you mean drain?)"],
+  ['policy explain p.yaml --request get', 'Use a method in upper case and a URL with http:// or'],
   ['gateway revoke cam01 cam02', 'too many arguments'],
 ])('says what is wrong: %s', async (line, text) => {
   expect(await usageError(line)).toContain(text)

@@ -224,6 +224,8 @@ describe('the messages of an agent', () => {
     // SDKs ask twice; a log full of it would help nobody.
     expect(running.logText()).toMatch(/"level":"debug"[^\n]*"code":333/)
     expect(running.logText()).not.toMatch(/"level":"info"[^\n]*"code":333/)
+    expect(running.logText()).toContain('"msg":"tunnel refused"')
+    expect(running.logText()).not.toContain('agent refused')
   })
 
   it.each([
