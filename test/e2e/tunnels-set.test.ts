@@ -103,7 +103,7 @@ describe('tunnels set', () => {
     const { run, json } = await startAgent()
     await json('add', 'cam.site.test', '8001')
     expect((await run('set', 'cam')).stderr).toBe(
-      'error: Nothing to change. Set a service or an option.\n\n(run device-agent help tunnels set)\n',
+      'error: Nothing to change. Set a service or an option.\n(run device-agent help tunnels set)\n',
     )
     expect((await run('set', 'cam', '--upstream-timeout', 'soon')).stderr).toContain(
       "error: option '--upstream-timeout <seconds>' argument 'soon' is invalid. It must be a number.",
