@@ -63,6 +63,7 @@ it('says that the API has no connection yet', async () => {
   const own_endpoint = {
     ...{ domain: 'cam.site.test', url: 'https://cam.site.test', state: 'waiting' as const },
     ...{ since: status.link.since, reason: null, remedy: null, last_error: null },
+    ...{ reachable: 'unknown' as const, last_probe_at: null },
   }
   const text = statusText({ ...status, own_endpoint }, [], (_, plain) => plain)
   expect(text).toContain('  API  not connected yet, https://cam.site.test\n')
