@@ -313,7 +313,7 @@ export class Agent {
   /** Finds services that listen on the device and that tunnels may lead to. Takes a few seconds. */
   async findServices(): Promise<readonly LocalService[]> {
     // Loaded on demand: few devices are asked.
-    const { findServices } = await import('./upstreams/local-services.ts')
+    const { findServices, ownSockets } = await import('./upstreams/local-services.ts')
     const relays = new Set(this.#tunnels.list().map(({ id, spec }) => this.#relayPort(id, spec)))
     const isAllowed = async (target: HostTarget) => {
       if (relays.has(target.port)) return false
@@ -323,7 +323,8 @@ export class Agent {
       )
     }
     const tables = this.#options.serviceTables
-    return findServices({ isAllowed, signal: this.#stopping.signal, tables })
+    const hidden = await ownSockets()
+    return findServices({ isAllowed, signal: this.#stopping.signal, hidden, tables })
   }
 
   /** Calls `listener` soon after a change of `status()`. Returns a function that ends this. */

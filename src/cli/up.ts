@@ -133,11 +133,6 @@ function isTaken({ host, port }: ListenAddress): Promise<boolean> {
   })
 }
 
-/**
- * Fixed, so that a stored tunnel to the sample works after a restart. It is next to the port of the agent.
- */
-const PREFERRED_PORT = 7041
-
 /** A sample upstream for the first tunnel. It returns the request as text. */
 class SampleService {
   readonly #server: Server = createServer((request, response) => {
@@ -149,10 +144,11 @@ class SampleService {
     )
   })
 
-  /** Listens on loopback and answers its port. */
+  /** Listens on loopback and answers its port. It is fixed, so that a stored tunnel works after a restart. */
   async start(): Promise<number> {
     try {
-      await this.#listen(PREFERRED_PORT)
+      const { SAMPLE_PORT } = await import('../agent/upstreams/local-services.ts')
+      await this.#listen(SAMPLE_PORT)
     } catch {
       await this.#listen(0)
     }

@@ -1,4 +1,5 @@
 import { createReadStream } from 'node:fs'
+import { readdir, readlink } from 'node:fs/promises'
 import type { IncomingMessage } from 'node:http'
 import { endianness } from 'node:os'
 import { abortedAfter } from '../../base/deadline.ts'
@@ -87,10 +88,25 @@ const WEB_PORTS: readonly { readonly from: number; readonly to?: number; readonl
     { from: 9443, use: 'Portainer with TLS' },
   ]
 
+/** Port of the sample service of `up`, the only listener of this process that a tunnel may lead to. */
+export const SAMPLE_PORT = 7041
+
+/** Inodes of the sockets of this process, such as relays. Empty on systems without /proc. */
+export async function ownSockets(): Promise<ReadonlySet<string>> {
+  const folder = '/proc/self/fd'
+  const names = await readdir(folder).catch(() => [])
+  const links = await Promise.all(
+    names.map((name) => readlink(`${folder}/${name}`).catch(() => '')),
+  )
+  return new Set(links.flatMap((link) => /^socket:\[(\d+)\]$/.exec(link)?.[1] ?? []))
+}
+
 interface FindServices {
   /** Whether a tunnel may lead there. False for listeners of the agent. */
   readonly isAllowed: (target: HostTarget) => Promise<boolean>
   readonly signal: AbortSignal
+  /** Inodes of listeners that no tunnel should lead to. */
+  readonly hidden?: ReadonlySet<string> | undefined
   /** Tables of the kernel. Default: those of IPv4 and IPv6. */
   readonly tables?: readonly string[] | undefined
 }
@@ -100,10 +116,11 @@ interface FindServices {
  * title of their start page. Sorted by port. Empty on systems without /proc.
  */
 export async function findServices(options: FindServices): Promise<LocalService[]> {
-  const { isAllowed, signal, tables = TABLES } = options
+  const { isAllowed, signal, hidden, tables = TABLES } = options
   const texts = await Promise.all(tables.map(readTable))
   const targets = new Map<number, HostTarget>()
-  for (const target of texts.flatMap(listenersIn)) {
+  for (const { inode, ...target } of texts.flatMap(listenersIn)) {
+    if (hidden?.has(inode) && target.port !== SAMPLE_PORT) continue
     // A service on both loopback addresses is reached by its name.
     if (targets.get(target.port)?.host !== 'localhost') targets.set(target.port, target)
   }
@@ -141,13 +158,13 @@ const LOOPBACK = /^(?:0{20}FFFF)?7F000001$/
 const LOOPBACK_6 = /^0{31}1$/
 
 /** Reads the listening sockets of a table of the Linux kernel: number, local and remote address, state. */
-function listenersIn(table: string): HostTarget[] {
+function listenersIn(table: string): (HostTarget & { readonly inode: string })[] {
   return table.split('\n').flatMap((line) => {
-    const [, local = '', , state] = line.trim().split(/\s+/)
+    const [, local = '', , state, , , , , , inode = ''] = line.trim().split(/\s+/)
     const [hex = '', portHex = ''] = local.split(':')
     const port = Number.parseInt(portHex, 16)
     const host = hostOf(inNetworkOrder(hex))
-    return state === LISTEN && host && port > 0 ? [{ host, port }] : []
+    return state === LISTEN && host && port > 0 ? [{ host, port, inode }] : []
   })
 }
 

@@ -4,7 +4,7 @@ import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, createServer, type Server } from 'node:net'
 import { endianness } from 'node:os'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { findServices } from '../../../src/agent/upstreams/local-services.ts'
+import { findServices, ownSockets } from '../../../src/agent/upstreams/local-services.ts'
 import { onWebPort } from '../../helpers/on-web-port.ts'
 import { serveHttp } from '../../helpers/serve-http.ts'
 import { LOOPBACK, socketTable } from '../../helpers/socket-table.ts'
@@ -68,6 +68,13 @@ describe.runIf(endianness() === 'LE')('the services of a device', () => {
     const found = await findServices({ isAllowed, signal, tables })
     const plain = { port, forwardsTo: `localhost:${port}`, protocol: 'tcp', title: undefined }
     expect(found).toEqual([{ ...plain, isAsked: true }])
+  })
+
+  it('are not the listeners of this process, such as relays', async () => {
+    const port = await listen(createServer())
+    const find = async (hidden?: ReadonlySet<string>) =>
+      (await findServices({ isAllowed: async (it) => it.port === port, signal, hidden })).length
+    expect([await find(), await find(await ownSockets())]).toEqual([1, 0])
   })
 
   it('are asked only if a tunnel may lead there, and not if their protocol is known', async () => {
