@@ -57,7 +57,7 @@ export const GROUPS: readonly Group[] = [
   page('docs/guides/several-gateways.md', true),
   page('docs/guides/sign-in.md', true),
   page('docs/guides/ssh-and-tcp.md', true),
-  page('docs/guides/troubleshooting.md'),
+  page('docs/guides/troubleshooting.md', true),
   page('docs/guides/update.md', true),
   page('docs/internals/cluster.md', true),
   page('docs/internals/extend.md', true),
