@@ -17,7 +17,6 @@ import { type Logger, LogTail } from '../base/logger.ts'
 import { createServer } from '../base/net/node-http.ts'
 import type { Secret } from '../base/secret.ts'
 import { type Config, parseConfig } from '../config.ts'
-import { lockFolder } from '../store/data-folder.ts'
 import { apiKeyPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'
 import { shownPath } from './local/terminal-text.ts'
@@ -110,6 +109,8 @@ export async function withFreePorts(
   const { agent, gateway } = config
   // Another `up` in this folder has all the ports, and is the cause to report.
   if (existsSync(gateway.dataDir)) {
+    // Loaded on demand, as in the services: it needs SQLite, which may be missing.
+    const { lockFolder } = await import('../store/data-folder.ts')
     lockFolder({ folder: gateway.dataDir, owner: 'gateway', log }).release()
   }
   return {
