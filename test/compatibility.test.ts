@@ -189,10 +189,12 @@ describe('the page on compatibility', () => {
     expect(new Set(examples.map(([page]) => page))).toEqual(
       new Set([
         'guides/cameras-and-web-apps.md',
+        'guides/fleets.md',
         'guides/rate-limits.md',
         'guides/sign-in.md',
         'guides/ssh-and-tcp.md',
         'reference/policies.md',
+        'reference/policy-actions.md',
       ]),
     )
     for (const [page, example = ''] of examples) {
