@@ -241,7 +241,7 @@ async function startCopy({ on }: FaultyDevice): Promise<Copy> {
   const folder = temporaryFolder()
   cpSync(join(on.folder, 'device-id'), join(folder, 'device-id'))
   writeFileSync(join(folder, 'default-policy.json'), '{}')
-  const link = { ...FAST_TIMINGS.link, duplicateRetryMs: 100 }
+  const link = { ...FAST_TIMINGS.link, duplicateRetryMs: 1_000 }
   const options = { folder, timings: { ...FAST_TIMINGS, link } }
   let agent = on.another(options)
   await agent.start()
