@@ -58,7 +58,8 @@ const Line = z.union([
 /**
  * The devices made by `provision`, with their API tokens, in a file with mode 0600. Each line is a JSON
  * object; the last line of a name counts. `put` resolves when the line is on disk. An incomplete line after a
- * power cut is not an entry; callers tell the user. A pending device does not count yet, and does not replace an earlier entry.
+ * power cut is not an entry; callers tell the user. A pending device does not count yet, and does not replace an
+ * earlier entry.
  */
 export class DeviceList {
   readonly path: string

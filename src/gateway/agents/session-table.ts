@@ -212,8 +212,8 @@ export class SessionTable {
     const peers = this.#peersOf(credentialId)
     const ghosts = peers.filter((peer) => isGhost(peer, session))
     const others = peers.filter((peer) => !ghosts.includes(peer))
-    const own = others.filter((peer) => isSameProcess(peer.identity, identity)).length
-    if (own > 0) this.#checkLane(session, own)
+    const own = others.filter((peer) => isSameProcess(peer.identity, identity))
+    if (own.length > 0) this.#checkLane(session, own.length)
     else this.#checkSession(session, new Set(others.map(processKey)).size)
     for (const ghost of ghosts) ghost.end('the device connected again', 'superseded')
     insert(this.#byCredential, credentialId, session)
@@ -226,10 +226,7 @@ export class SessionTable {
       this.#drop(session)
       throw error
     }
-    const together = [...(this.#byDevice.get(deviceKey(identity) ?? '') ?? [])].filter((it) =>
-      isSameProcess(it.identity, identity),
-    )
-    if (together.length > 1) for (const it of together) it.tellGateway?.(this.#gateway)
+    if (own.length > 0) for (const it of [...own, session]) it.tellGateway?.(this.#gateway)
   }
 
   /** Checks a further connection of a process that already has `own` connections. */
